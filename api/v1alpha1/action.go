@@ -282,7 +282,7 @@ type Inverse struct {
 }
 
 // ActionPhase is the phase of an Action.
-// +kubebuilder:validation:Enum=Pending;DryRunPassed;Writing;Succeeded;NoOp;Failed;Superseded;Contended;Protected;RolledBack
+// +kubebuilder:validation:Enum=Pending;DryRunPassed;Writing;Succeeded;NoOp;Failed;Superseded;Contended;Protected;Managed;RolledBack
 type ActionPhase string
 
 // The phases of Actions.
@@ -296,6 +296,7 @@ const (
 	PhaseSuperseded   ActionPhase = "Superseded"   // the target changed after it was evaluated
 	PhaseContended    ActionPhase = "Contended"    // another field manager owns a field to be written
 	PhaseProtected    ActionPhase = "Protected"    // the target is protected
+	PhaseManaged      ActionPhase = "Managed"      // a GitOps controller manages the target
 	PhaseRolledBack   ActionPhase = "RolledBack"   // written, and rolled back since
 )
 
@@ -317,6 +318,8 @@ type ActionStatus struct {
 	// - Superseded: the target changed after it was evaluated.
 	// - Contended: another field manager owns a field to be written.
 	// - Protected: the target is protected and never written.
+	// - Managed: a GitOps controller manages the target: not written, message names
+	//   its object, repository and path.
 	// - RolledBack: written, and rolled back since.
 	// +optional
 	Phase ActionPhase `json:"phase,omitempty"`

@@ -174,6 +174,12 @@ type ActionCounts struct {
 	// +kubebuilder:validation:Minimum=0
 	Protected int64 `json:"protected"`
 
+	// managed is the number of targets that a GitOps controller manages, and that are
+	// not written therefore.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Managed int64 `json:"managed,omitempty"`
+
 	// rolledBack is the number of Actions that were written and rolled back.
 	// +optional
 	// +kubebuilder:validation:Minimum=0

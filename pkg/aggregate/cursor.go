@@ -156,9 +156,16 @@ func (b *Batch) roots() iter.Seq2[touchedScope, scopeChange] {
 
 // Deltas yields the objects that changed, by kind, member, namespace and name. Bulk commits
 // are compared during iteration, so a join costs no memory here.
-func (b *Batch) Deltas() iter.Seq[Delta] {
+func (b *Batch) Deltas() iter.Seq[Delta] { return b.DeltasOf(nil) }
+
+// DeltasOf is Deltas of some kinds alone; nil means all. What it does not yield costs no
+// comparison.
+func (b *Batch) DeltasOf(kinds map[Kind]bool) iter.Seq[Delta] {
 	return func(yield func(Delta) bool) {
 		for t, c := range b.roots() {
+			if kinds != nil && !kinds[c.kind()] {
+				continue
+			}
 			more := true
 			emit := func(ch change) bool {
 				more = yieldDelta(c, ch, yield)
@@ -174,6 +181,14 @@ func (b *Batch) Deltas() iter.Seq[Delta] {
 			}
 		}
 	}
+}
+
+// kind is that of the scope.
+func (c scopeChange) kind() Kind {
+	if c.after != nil {
+		return c.after.kind
+	}
+	return c.before.kind
 }
 
 func diffKeys(keys []*identity, c scopeChange, yield func(change) bool) {

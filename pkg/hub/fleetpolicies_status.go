@@ -192,7 +192,7 @@ func toActionCounts(s remediate.Status) *v1alpha1.ActionCounts {
 	n := func(p v1alpha1.ActionPhase) int64 { return int64(s.Phases[p]) }
 	return &v1alpha1.ActionCounts{
 		Pending: int64(s.Pending), DryRunPassed: n(v1alpha1.PhaseDryRunPassed), Succeeded: n(v1alpha1.PhaseSucceeded), NoOp: n(v1alpha1.PhaseNoOp), Failed: n(v1alpha1.PhaseFailed),
-		Superseded: n(v1alpha1.PhaseSuperseded), Contended: n(v1alpha1.PhaseContended), Protected: n(v1alpha1.PhaseProtected), RolledBack: n(v1alpha1.PhaseRolledBack),
+		Superseded: n(v1alpha1.PhaseSuperseded), Contended: n(v1alpha1.PhaseContended), Protected: n(v1alpha1.PhaseProtected), Managed: n(v1alpha1.PhaseManaged), RolledBack: n(v1alpha1.PhaseRolledBack),
 	}
 }
 

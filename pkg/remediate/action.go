@@ -25,7 +25,9 @@ type Action struct {
 	WrittenVersion        string // resourceVersion that the write gave
 	Started, Ended        time.Time
 
-	withheld      bool   // values of the target are not recorded
+	withheld         bool   // values of the target are not recorded
+	claimedBy, claim string // the tool whose marks the target has, and which; "" for none
+
 	tried         bool   // nothing was written, whatever happens to the target
 	recordVersion string // resourceVersion of the record, where the journal keeps versions
 }

@@ -240,7 +240,7 @@ func decodePhase(in *v1alpha1.Action) v1alpha1.ActionPhase {
 	}
 	switch in.Status.Phase {
 	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended,
-		v1alpha1.PhaseProtected, v1alpha1.PhaseFailed, v1alpha1.PhaseRolledBack:
+		v1alpha1.PhaseProtected, v1alpha1.PhaseManaged, v1alpha1.PhaseFailed, v1alpha1.PhaseRolledBack:
 		return in.Status.Phase
 	}
 	return v1alpha1.PhaseFailed // a final phase of a later version

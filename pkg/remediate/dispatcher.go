@@ -52,6 +52,11 @@ type Options struct {
 	// do, remedies that carry such values are refused, and those of ConfigMaps are not
 	// recorded either.
 	KeepSecretValues bool
+	// Owner returns whether a GitOps controller manages a target. It is called before each
+	// correction and right before each write; OwnersChanged is called when it may return
+	// something else. Of a Ref of a member alone it says whether that is known there. nil:
+	// none manages any.
+	Owner func(policy.Ref) Ownership
 	// Bounds bound the writes to all members together. StopAll records that everything is to
 	// stop until a person resumes, because too many corrections failed, and returns once
 	// SetStops has been called with that. Away returns how many members of the fleet are out
@@ -164,7 +169,7 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 		}
 	}
 	d.exec = &executor{
-		clients: opts.Clients, journal: j, clock: opts.Clock, keepsValues: opts.KeepSecretValues, protection: opts.Protection,
+		clients: opts.Clients, journal: j, clock: opts.Clock, keepsValues: opts.KeepSecretValues, protection: opts.Protection, owner: d.opts.owner,
 		checkWrite: d.admitWrite, checkMember: d.checkMember, onResolved: d.resolved,
 	}
 	return d, nil
@@ -186,7 +191,7 @@ func (d *Dispatcher) trigger() {
 // SetIntents sets all intents of a policy, one for each target, instead of those it had.
 // ready says that all verdicts of the policy have been counted: nothing is written before.
 func (d *Dispatcher) SetIntents(binding string, spec RolloutSpec, totals Totals, intents []Intent, ready bool) error {
-	named := nameIntents(intents)
+	named := d.nameIntents(intents)
 	return d.update(binding, spec, totals, ready, func(s *policyState) {
 		s.clear()
 		for _, i := range named {
@@ -203,7 +208,7 @@ func (d *Dispatcher) SetIntents(binding string, spec RolloutSpec, totals Totals,
 // UpdateIntents changes the intents of a policy: it adds or replaces these, and removes
 // those for the targets that are gone. Its cost follows what it changes.
 func (d *Dispatcher) UpdateIntents(binding string, spec RolloutSpec, totals Totals, intents []Intent, gone []policy.Ref, ready bool) error {
-	named := nameIntents(intents)
+	named := d.nameIntents(intents)
 	return d.update(binding, spec, totals, ready, func(s *policyState) {
 		if s.intents == nil {
 			s.clear()
@@ -218,11 +223,13 @@ func (d *Dispatcher) UpdateIntents(binding string, spec RolloutSpec, totals Tota
 	})
 }
 
-// nameIntents hashes the names of intents, which is not done under the lock.
-func nameIntents(intents []Intent) []*desiredIntent {
+// nameIntents hashes the names of intents, and asks who manages their targets, which is not
+// done under the lock.
+func (d *Dispatcher) nameIntents(intents []Intent) []*desiredIntent {
 	named := make([]*desiredIntent, 0, len(intents))
 	for n := range intents {
-		named = append(named, &desiredIntent{&intents[n], intents[n].actionName()})
+		owner, err := d.opts.owner(&intents[n])
+		named = append(named, &desiredIntent{Intent: &intents[n], name: intents[n].actionName(), managed: owner != "" || err != nil})
 	}
 	return named
 }

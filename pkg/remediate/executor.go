@@ -42,12 +42,16 @@ type executor struct {
 	// nil: no member is held.
 	checkMember func(member string) error
 	protection  Protection
+	// owner returns who manages an intent's target, "" for nobody; its error prevents the
+	// write for now. nil: nobody manages any.
+	owner func(*Intent) (string, error)
 	// onResolved is called with each action that was in doubt and has ended; may be nil.
 	onResolved func(*Action)
 
 	mu      sync.Mutex
 	locks   map[policy.Ref]chan struct{} // closed when the target is unlocked
 	inDoubt map[string]*inDoubtAction    // by name
+	managed map[string]string            // messages of records of managed targets, by name
 }
 
 // observed is a target that has just been read; its object is nil where there is none.
@@ -61,6 +65,15 @@ func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
 	a.APIVersion = i.apiVersion()
 	if why := x.protection.protected(i.Remedy.Target, nil); why != "" {
 		return x.finish(a, v1alpha1.PhaseProtected, why), nil
+	}
+	if x.owner != nil {
+		owner, err := x.owner(i)
+		if err != nil {
+			return a, err
+		}
+		if owner != "" {
+			return x.recordManaged(ctx, x.finish(a, v1alpha1.PhaseManaged, "managed by "+owner))
+		}
 	}
 	a.withheld = x.withholds(i.Remedy.Target.Kind)
 	if why := x.refusal(i); why != "" {
@@ -89,7 +102,7 @@ func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
 	case isFinal(a.Phase):
 		return x.recordTried(ctx, a)
 	case i.DryRun:
-		return x.recordTried(ctx, x.finish(a, v1alpha1.PhaseDryRunPassed, ""))
+		return x.recordTried(ctx, x.finish(a, v1alpha1.PhaseDryRunPassed, a.claimMessage()))
 	}
 	return x.startWrite(ctx, a, before)
 }
@@ -187,6 +200,33 @@ func (x *executor) recordTried(ctx context.Context, a *Action) (*Action, error) 
 	return known, x.record(ctx, known)
 }
 
+// recordManaged records that a target is managed, once for each owner: its versions may change
+// all the time.
+func (x *executor) recordManaged(ctx context.Context, a *Action) (*Action, error) {
+	name := a.triedName()
+	x.mu.Lock()
+	known := x.managed[name] == a.Message
+	x.mu.Unlock()
+	if known {
+		a.Name, a.tried = name, true
+		return a, nil
+	}
+	recorded, err := x.recordTried(ctx, a)
+	if err != nil {
+		return recorded, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.managed == nil || len(x.managed) >= maxManaged {
+		x.managed = map[string]string{}
+	}
+	x.managed[name] = a.Message
+	return recorded, nil
+}
+
+// maxManaged bounds the records that are known to be there.
+const maxManaged = 20_000
+
 // copyAcknowledgement copies the acknowledgement that another attempt follows.
 func (a *Action) copyAcknowledgement(now *Action) {
 	if now.Acknowledged != nil {
@@ -247,6 +287,7 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 		x.finish(a, v1alpha1.PhaseProtected, why)
 		return now, nil
 	}
+	a.claimedBy, a.claim = claimed(before)
 	req, err := a.buildRequest(before, a.Name)
 	if err != nil {
 		return now, err
@@ -320,7 +361,7 @@ func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Act
 			return err
 		}
 		_, a.WrittenVersion = objects.Identity(object)
-		x.finish(a, v1alpha1.PhaseSucceeded, "")
+		x.finish(a, v1alpha1.PhaseSucceeded, a.claimMessage())
 		return nil
 	})
 	if err == nil && !shown && a.Phase != v1alpha1.PhaseSucceeded && (maybeWritten || resumed && a.Phase == v1alpha1.PhaseSuperseded) {

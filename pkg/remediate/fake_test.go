@@ -38,6 +38,8 @@ type fleet struct {
 	// onRequest is called with the context of each request to write to a member, dry runs
 	// excepted, after onWrite; its error is that of the request.
 	onRequest func(context.Context) error
+	// marks are more of the metadata of ConfigMaps, such as "labels":{}.
+	marks string
 	// delay delays the answers of members.
 	delay time.Duration
 
@@ -78,8 +80,8 @@ func (f *fleet) put(i *remediate.Intent) {
 	defer f.mu.Unlock()
 	t := i.Remedy.Target
 	f.objects[t.Member+"/api/v1/namespaces/"+t.Namespace+"/configmaps/"+t.Name] = fmt.Appendf(nil,
-		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":%q},"data":{"a":"bad"}}`,
-		t.Name, t.Namespace, i.UID, i.ResourceVersion)
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":%q%s},"data":{"a":"bad"}}`,
+		t.Name, t.Namespace, i.UID, i.ResourceVersion, f.marks)
 }
 
 // correct gives a ConfigMap the content that its correction would.

@@ -29,6 +29,11 @@ func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
 	if why := d.checkAway(); why != "" {
 		return until, fmt.Errorf("%w: %s", ErrNotNow, why)
 	}
+	if owner, err := d.opts.owner(i); err != nil {
+		return until, err
+	} else if owner != "" {
+		return until, fmt.Errorf("%w: it is managed by %s", ErrNotNow, owner)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.opts.Clock()
@@ -106,8 +111,14 @@ func (d *Dispatcher) refusePolicyLocked(binding string, s *policyState, now time
 	return refusal{until: until}
 }
 
-// refuseMemberLocked returns why nothing is written to a member now, "" if something may be.
-func (d *Dispatcher) refuseMemberLocked(member string, p *pass) string {
+// refuseMemberLocked returns why an intent is not carried out now in its member, "" if it may
+// be.
+func (d *Dispatcher) refuseMemberLocked(i *Intent, p *pass) string {
+	member := i.Remedy.Target.Member
+	if why := p.unknown[member]; why != "" && !i.OverrideGitOps {
+		p.again(p.now.Add(heldPollInterval))
+		return why
+	}
 	if why := d.stops.member(member); why != "" {
 		return why
 	}

@@ -32,6 +32,8 @@ type Intent struct {
 	// same policy, for example. It gets an outcome that says so.
 	Refused string
 
+	OverrideGitOps bool // written although a GitOps controller manages the target
+
 	Reason     string // of a person's request; "" for a policy's correction
 	RollbackOf string // name of the Action that this one rolls back
 

@@ -174,7 +174,7 @@ func statusPatch(a *Action, version string) ([]byte, error) {
 
 // recoverySelector selects the actions that a new leader needs.
 const recoverySelector = "status.phase!=NoOp,status.phase!=Failed,status.phase!=Superseded,status.phase!=Contended," +
-	"status.phase!=Protected,status.phase!=DryRunPassed"
+	"status.phase!=Protected,status.phase!=Managed,status.phase!=DryRunPassed"
 
 // list implements journal.
 func (j *hubJournal) list(ctx context.Context) ([]*Action, error) {

@@ -16,6 +16,7 @@ type metrics struct {
 	d       *Dispatcher
 	actions *prometheus.CounterVec
 	writes  *prometheus.CounterVec
+	claimed *prometheus.CounterVec
 }
 
 func newMetrics(d *Dispatcher) *metrics {
@@ -27,6 +28,9 @@ func newMetrics(d *Dispatcher) *metrics {
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "federator_actions_writes_total", Help: "Writes sent to a member, dry runs not included.",
 		}, []string{"member"}),
+		claimed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "federator_actions_claimed_total", Help: "Corrections of targets with marks of a GitOps controller or Helm, which may revert them, by the tool: Argo CD, Flux, Helm or other. Targets that trusted objects list are not corrected, and not counted here.",
+		}, []string{"policy", "member", "tool"}),
 	}
 }
 
@@ -65,12 +69,14 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 	m.actions.Describe(ch)
 	m.writes.Describe(ch)
+	m.claimed.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.actions.Collect(ch)
 	m.writes.Collect(ch)
+	m.claimed.Collect(ch)
 	ch <- prometheus.MustNewConstMetric(descLeader, prometheus.GaugeValue, boolGauge(m.d.checkLeader() == nil))
 	ch <- prometheus.MustNewConstMetric(descStopped, prometheus.GaugeValue, boolGauge(m.d.Stopped() != ""))
 	m.d.collectStops(ch)
@@ -144,12 +150,16 @@ func (m *metrics) countEnded(a *Action) {
 	if a.Phase == v1alpha1.PhaseDryRunPassed {
 		outcome = "DryRun"
 	}
+	if a.claimedBy != "" && (a.Phase == v1alpha1.PhaseSucceeded || a.Phase == v1alpha1.PhaseDryRunPassed) {
+		m.claimed.WithLabelValues(a.Binding, a.Remedy.Target.Member, a.claimedBy).Inc()
+	}
 	m.actions.WithLabelValues(a.Binding, a.Binding, a.Remedy.Target.Member, outcome).Inc()
 }
 
 // removePolicy drops the counters of a policy.
 func (m *metrics) removePolicy(binding string) {
 	m.actions.DeletePartialMatch(prometheus.Labels{"binding": binding})
+	m.claimed.DeletePartialMatch(prometheus.Labels{"policy": binding})
 }
 
 func boolGauge(yes bool) float64 {

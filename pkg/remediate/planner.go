@@ -55,6 +55,7 @@ func (d *Dispatcher) plan(now time.Time) (start []*Intent, changed []string, nex
 		notLeading = err.Error()
 	}
 	p := pass{now: now, health: d.checkHealth(), held: d.heldMembers(), away: d.checkAway()}
+	p.unknown = d.unknownOwners(p.held)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p.next = now.Add(time.Hour)
@@ -84,9 +85,11 @@ type pass struct {
 	now    time.Time
 	health map[policy.Ref]Health
 	held   map[string]error // why members may not be written to now
-	away   string           // why nothing is written to any member; "" when something may be
-	start  []*Intent
-	next   time.Time // of the next plan
+	// unknown is of which members it is not known what GitOps controllers manage, and why.
+	unknown map[string]string
+	away    string // why nothing is written to any member; "" when something may be
+	start   []*Intent
+	next    time.Time // of the next plan
 }
 
 // again makes the next plan at a time at the latest; zero is no time.
@@ -157,7 +160,7 @@ func (d *Dispatcher) planLocked(binding string, s *policyState, p *pass) {
 		targets, retry = s.openTargets(p.now, d.opts.RetryAfter)
 		s.pending = len(targets)
 		if !s.spec.DryRun && len(targets) > 0 {
-			if err := d.checkLimitsLocked(binding, s, targets, p.now); err != nil {
+			if err := d.checkLimitsLocked(binding, s, s.unmanaged(targets), p.now); err != nil {
 				why = err.Error()
 			}
 		}
@@ -193,13 +196,13 @@ func (d *Dispatcher) startLocked(binding string, s *policyState, targets []polic
 			continue
 		}
 		remaining++
-		if why := d.refuseMemberLocked(target.Member, p); why != "" {
+		i := s.intents[target]
+		if why := d.refuseMemberLocked(i.Intent, p); why != "" {
 			if waiting++; s.waiting == "" {
 				s.waiting = why
 			}
 			continue
 		}
-		i := s.intents[target]
 		if d.busy[target] || d.inflight[target.Member] >= d.opts.MemberConcurrency {
 			continue // the end of a correction triggers a plan
 		}

@@ -34,7 +34,8 @@ type policyState struct {
 type desiredIntent struct {
 	*Intent
 
-	name string
+	name    string
+	managed bool // a GitOps controller manages the target, or that is not known
 }
 
 // targetOutcome is the result of a target's last correction.

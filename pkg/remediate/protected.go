@@ -1,13 +1,16 @@
 package remediate
 
 import (
+	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"federator.dev/federator/api"
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -100,4 +103,143 @@ func Protected(target policy.Ref, annotations map[string]string) string {
 		return "it is annotated " + protectAnnotation
 	}
 	return ""
+}
+
+// Ownership says whether a GitOps controller manages a target. The zero value is of one that
+// none manages.
+type Ownership struct {
+	// Owner names the controller's object, its repository and path, "" where there is none:
+	// what is written would be reverted, and the change belongs there.
+	Owner string
+	// Unknown is why that is not known: nothing is written meanwhile.
+	Unknown string
+}
+
+// owner returns who manages an intent's target, "" if nobody does or the policy writes all
+// the same. Its error is ErrNotNow: it is not known.
+func (o *Options) owner(i *Intent) (string, error) {
+	if o.Owner == nil || i.OverrideGitOps {
+		return "", nil
+	}
+	of := o.Owner(i.Remedy.Target)
+	if of.Owner == "" && of.Unknown != "" {
+		return "", fmt.Errorf("%w: %s", ErrNotNow, of.Unknown)
+	}
+	return of.Owner, nil
+}
+
+// unknownOwners returns of which members that have intents it is not known what GitOps
+// controllers manage there, and why. It is read without the lock.
+func (d *Dispatcher) unknownOwners(members map[string]error) map[string]string {
+	if d.opts.Owner == nil {
+		return nil
+	}
+	unknown := map[string]string{}
+	for member := range members {
+		if of := d.opts.Owner(policy.Ref{Member: member}); of.Unknown != "" {
+			unknown[member] = of.Unknown
+		}
+	}
+	return unknown
+}
+
+// OwnersChanged reconsiders the intents whose targets were managed, or are now. It is called
+// after Options.Owner may return something else.
+func (d *Dispatcher) OwnersChanged() {
+	if d.opts.Owner == nil {
+		return
+	}
+	var all []*desiredIntent
+	d.mu.Lock()
+	for _, s := range d.policies {
+		for _, i := range s.intents {
+			all = append(all, i)
+		}
+	}
+	d.mu.Unlock()
+	managed := make([]bool, len(all))
+	for n, i := range all { // without the lock
+		owner, err := d.opts.owner(i.Intent)
+		managed[n] = owner != "" || err != nil
+	}
+	d.mu.Lock()
+	for n, i := range all {
+		s := d.policies[i.Binding]
+		if s == nil || s.intents[i.Remedy.Target] != i {
+			continue // it is another by now
+		}
+		i.managed = managed[n]
+		if o := s.outcomes[i.Remedy.Target]; !i.managed && o != nil && o.Phase == v1alpha1.PhaseManaged {
+			o.actionName = "" // as if it had not been tried
+			s.updateDue(i.Remedy.Target)
+		}
+	}
+	d.mu.Unlock()
+	d.trigger()
+}
+
+// unmanaged returns the targets that are to be written, as far as is known: others are only
+// recorded.
+func (s *policyState) unmanaged(targets []policy.Ref) []policy.Ref {
+	for n, target := range targets {
+		if !s.intents[target].managed {
+			continue
+		}
+		out := slices.Clone(targets[:n])
+		for _, target := range targets[n:] {
+			if !s.intents[target].managed {
+				out = append(out, target)
+			}
+		}
+		return out
+	}
+	return targets
+}
+
+// Marks of GitOps controllers and Helm on what they apply. Whoever may write an object may put
+// them there, so they keep nothing from being written.
+var (
+	claimingLabels = map[string]string{
+		"kustomize.toolkit.fluxcd.io/name": "Flux", "helm.toolkit.fluxcd.io/name": "Flux", "app.kubernetes.io/managed-by": "",
+	}
+	claimingAnnotations = map[string]string{"argocd.argoproj.io/tracking-id": "Argo CD", "meta.helm.sh/release-name": "Helm"}
+	claimingManagers    = map[string]string{
+		"argocd-controller": "Argo CD", "argocd-application-controller": "Argo CD", "kustomize-controller": "Flux", "helm-controller": "Flux", "helm": "Helm",
+	}
+)
+
+// claimed returns which tool an object's marks say manages it, and the mark, "" for none.
+func claimed(object map[string]any) (tool, mark string) {
+	metadata, _ := object["metadata"].(map[string]any)
+	for _, marks := range []struct {
+		what, field string
+		tools       map[string]string
+	}{{"annotation", "annotations", claimingAnnotations}, {"label", "labels", claimingLabels}} {
+		values, _ := metadata[marks.field].(map[string]any)
+		for _, key := range sortedKeys(marks.tools) {
+			value, _ := values[key].(string)
+			if value == "" || value == "federator" {
+				continue
+			}
+			return cmp.Or(marks.tools[key], "other"), fmt.Sprintf("%s %s: %s", marks.what, key, value)
+		}
+	}
+	fields, _ := metadata["managedFields"].([]any)
+	for _, f := range fields {
+		entry, _ := f.(map[string]any)
+		manager, _ := entry["manager"].(string)
+		if tool := claimingManagers[manager]; tool != "" {
+			return tool, "field manager " + manager
+		}
+	}
+	return "", ""
+}
+
+// claimMessage is the message of an action that was written, or would be: whose marks its
+// target has.
+func (a *Action) claimMessage() string {
+	if a.claimedBy == "" {
+		return ""
+	}
+	return "Claimed: the target has marks of a tool that may revert this (" + a.claim + ")"
 }

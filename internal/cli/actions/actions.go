@@ -13,8 +13,7 @@ The commands talk to the hub with the kubeconfig that kubectl uses: KUBECONFIG, 
   rollback       patch actions
   ack            get and patch fleetpolicies
   stop, resume   create, get and delete ConfigMap federator-stop, and those of
-                 policies (federator-stop-policy-NAME), members and sources; list leases
-                 of all namespaces, or --namespace
+                 policies (federator-stop-policy-NAME), members and sources
 
 The same with kubectl:
 

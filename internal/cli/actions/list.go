@@ -23,7 +23,7 @@ import (
 // phaseNames are those of --phase.
 var phaseNames = []v1alpha1.ActionPhase{
 	v1alpha1.PhasePending, v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseNoOp,
-	v1alpha1.PhaseFailed, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseRolledBack,
+	v1alpha1.PhaseFailed, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseManaged, v1alpha1.PhaseRolledBack,
 }
 
 // phaseOf finds a phase, however it is written.
@@ -196,7 +196,7 @@ func phaseCell(p v1alpha1.ActionPhase) console.Cell {
 		c.Color = console.Green
 	case v1alpha1.PhaseFailed:
 		c.Color = console.Red
-	case v1alpha1.PhaseContended, v1alpha1.PhaseRolledBack, v1alpha1.PhaseProtected:
+	case v1alpha1.PhaseContended, v1alpha1.PhaseRolledBack, v1alpha1.PhaseProtected, v1alpha1.PhaseManaged:
 		c.Color = console.Yellow
 	}
 	return c

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/internal/cli/console"
+	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/election"
 	"federator.dev/federator/internal/exit"
 	"federator.dev/federator/pkg/hub"
@@ -83,14 +84,10 @@ func stopCommand(f *hubFlags) *cobra.Command {
 }
 
 func registerNamespace(cmd *cobra.Command, namespace *string) {
-	cmd.Flags().StringVarP(namespace, "namespace", "n", "", "federator's `namespace` on the hub, policies.namespace of its configuration (default where its Lease is)")
+	cmd.Flags().StringVarP(namespace, "namespace", "n", config.DefaultNamespace, "federator's `namespace` on the hub: policies.namespace of its configuration")
 }
 
 func (c *hubClient) stop(ctx context.Context, namespace string, of hub.StopScope, reason string, out, stderr io.Writer) error {
-	namespace, err := c.findNamespace(ctx, namespace)
-	if err != nil {
-		return fmt.Errorf("actions are not stopped: %w", err)
-	}
 	who, made, err := hub.CreateStop(ctx, c, namespace, of, c.me(ctx), reason)
 	if err != nil {
 		return fmt.Errorf("actions are not stopped: %w", err)
@@ -126,11 +123,7 @@ func resumeCommand(f *hubFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			namespace, err := c.findNamespace(cmd.Context(), flags.namespace)
-			if err != nil {
-				return fmt.Errorf("actions are not resumed: %w", err)
-			}
-			who, err := hub.DeleteStop(cmd.Context(), c, namespace, of)
+			who, err := hub.DeleteStop(cmd.Context(), c, flags.namespace, of)
 			if err != nil {
 				return fmt.Errorf("actions are not resumed: %w", err)
 			}
