@@ -191,6 +191,11 @@ type ActionSpec struct {
 	// +optional
 	AfterHash Digest `json:"afterHash,omitempty"`
 
+	// changedHash is the SHA-256 digest of the fields that the Action sets, as
+	// returned by the dry run. A rollback requires that these are unchanged.
+	// +optional
+	ChangedHash Digest `json:"changedHash,omitempty"`
+
 	// reason is why a person requested the Action. It is not set for corrections
 	// of policies.
 	// +optional

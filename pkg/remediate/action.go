@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/remediate/internal/objects"
 )
 
 // Action is an intent on its way to a member, or done there.
@@ -19,6 +20,7 @@ type Action struct {
 	Manager               string // of a Contended one: who owns the fields
 	Attempts              int
 	BeforeHash, AfterHash string // of the target's content; "" where there is none
+	ChangedHash           string // of the fields that it set, as it left them; "" if unknown
 	InverseVerb           string // apply, patch or delete; "" when it is irreversible
 	Inverse               json.RawMessage
 	Irreversible          string // why it is
@@ -35,6 +37,16 @@ type Action struct {
 // written returns the target as the action has left it.
 func (a *Action) written() Written {
 	return Written{Target: a.Remedy.Target, ResourceVersion: a.WrittenVersion, Deleted: a.Remedy.Action == "delete"}
+}
+
+// fields are the fields that the action set; ok is false if they are not recorded.
+func (a *Action) fields() (fields objects.Fields, ok bool) {
+	change := a.Remedy.Object
+	if a.Remedy.Action == "patch" {
+		change = a.Remedy.Patch
+	}
+	fields = objects.FieldsOf(change, a.Inverse)
+	return fields, len(fields) > 0
 }
 
 // isFinal reports whether an action in this phase has ended. All phases but Writing are

@@ -69,7 +69,7 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 				UID: a.UID, ResourceVersion: a.ResourceVersion,
 			},
 			Mode: v1alpha1.ActionMode(v1alpha1.Enforce), Verb: v1alpha1.Verb(a.Remedy.Action),
-			Force: a.Force, ActAs: a.ActAs, BeforeHash: v1alpha1.Digest(a.BeforeHash), AfterHash: v1alpha1.Digest(a.AfterHash),
+			Force: a.Force, ActAs: a.ActAs, BeforeHash: v1alpha1.Digest(a.BeforeHash), AfterHash: v1alpha1.Digest(a.AfterHash), ChangedHash: v1alpha1.Digest(a.ChangedHash),
 			Reason: clip.Text(a.Reason, maxMessage), RollbackOf: a.RollbackOf,
 		},
 	}
@@ -213,7 +213,7 @@ func decodeAction(in *v1alpha1.Action) *Action {
 			Reason: s.Reason, RollbackOf: s.RollbackOf, Acknowledged: decodeAcknowledgement(&in.Status),
 		},
 		Phase: decodePhase(in), Message: in.Status.Message, Manager: in.Status.Manager, Attempts: int(in.Status.Attempts),
-		BeforeHash: string(s.BeforeHash), AfterHash: string(s.AfterHash), WrittenVersion: in.Status.ResourceVersion,
+		BeforeHash: string(s.BeforeHash), AfterHash: string(s.AfterHash), ChangedHash: string(s.ChangedHash), WrittenVersion: in.Status.ResourceVersion,
 		Started: timeOf(in.Status.StartedAt), Ended: timeOf(in.Status.EndedAt),
 	}
 	revision, _ := strconv.ParseUint(s.Revision, 10, 64) // the CRD lets numbers in only

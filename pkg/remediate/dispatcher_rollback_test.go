@@ -73,7 +73,7 @@ func TestDispatcher_RollBack(t *testing.T) {
 	}
 	refused("stopped", ErrNotNow, true)
 	d.SetStops(Stops{})
-	s.merge("ConfigMap", "one", `{"data":{"other":"x"}}`)
+	s.merge("ConfigMap", "one", `{"data":{"a":"x","other":"x"}}`)
 	if err := until(func() error { // until it has taken over
 		if _, err := d.RollBack(t.Context(), a.Name, false, ""); !errors.Is(err, ErrChanged) {
 			return err

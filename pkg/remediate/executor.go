@@ -312,6 +312,9 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 		return now, fmt.Errorf("%w: %w", errInvalidIntent, err)
 	}
 	a.InverseVerb, a.Inverse, a.Irreversible = inv.Verb, inv.Body, inv.Irreversible
+	if fields, ok := a.fields(); ok && after != nil && !isSecret(a.Remedy.Target.Kind) {
+		a.ChangedHash = objects.DigestOf(after, fields, a.withheld)
+	}
 	return now, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/objects"
 )
@@ -102,6 +103,8 @@ func (d *Dispatcher) releaseTarget(a *Action) {
 type targetState struct {
 	APIVersion, UID, ResourceVersion string // "" where there is none
 	Hash                             string // of its content, like Action.BeforeHash and AfterHash; "" where there is none
+	ChangedHash                      string // like that of the action
+	Other                            string // manager other than the action's that has set fields; "" if there is none
 }
 
 // readTargetState reads an action's target from its member.
@@ -115,9 +118,22 @@ func readTargetState(ctx context.Context, clients ClientFactory, a *Action, with
 		return targetState{}, fmt.Errorf("%s: %s", a.Remedy.Target, describeError(err, a.Remedy.Target)) //nolint:errorlint // Bounded.
 	}
 	t := targetState{Hash: objects.Digest(object, withheld)}
+	if fields, ok := a.fields(); ok && object != nil {
+		t.ChangedHash = objects.DigestOf(object, fields, withheld)
+		t.Other = objects.OtherManager(object, a.fieldManager())
+	}
 	t.APIVersion, _ = object["apiVersion"].(string)
 	t.UID, t.ResourceVersion = objects.Identity(object)
 	return t, nil
+}
+
+// isLeftBy reports whether an action's target is as the action left it: the fields that it
+// set, since servers and controllers set others. Where these are not recorded, all of it.
+func (t *targetState) isLeftBy(a *Action) bool {
+	if a.ChangedHash != "" {
+		return t.ChangedHash == a.ChangedHash
+	}
+	return t.Hash == a.AfterHash
 }
 
 // inverseIntent returns the intent that rolls an action back: it is executed like any
@@ -132,8 +148,10 @@ func inverseIntent(a *Action, now targetState, force bool) (*Intent, error) {
 		return nil, fmt.Errorf("action %q: %w: %s", a.Name, ErrIrreversible, a.Irreversible)
 	case now.UID == "" && a.InverseVerb != "apply":
 		return nil, fmt.Errorf("action %q: %w: the target is gone", a.Name, ErrIrreversible)
-	case now.Hash != a.AfterHash && !force:
+	case !force && !now.isLeftBy(a):
 		return nil, fmt.Errorf("action %q: %w", a.Name, ErrChanged)
+	case !force && a.InverseVerb == "delete" && now.Other != "":
+		return nil, fmt.Errorf("action %q: %w: %s has set fields of the object, which would be deleted", a.Name, ErrChanged, clip.Line(now.Other, maxManager))
 	}
 	i := a.Intent
 	i.Message, i.RollbackOf, i.DryRun, i.Force = "rolls back "+a.Name, a.Name, false, force

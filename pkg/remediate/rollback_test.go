@@ -116,7 +116,7 @@ func TestInverseIntent_RefusesChangedTargets(t *testing.T) {
 	s := newFixture(t)
 	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
 	a := s.execute(s.intentFor(object, patch(`{"data":{"a":"3"}}`)))
-	s.merge("ConfigMap", "one", `{"data":{"z":"9"}}`)
+	s.merge("ConfigMap", "one", `{"data":{"a":"9","z":"9"}}`)
 	now, err := readTargetState(t.Context(), s.clients(), a, s.exec.withholds(a.Remedy.Target.Kind))
 	if err != nil {
 		t.Fatal(err)
@@ -137,6 +137,17 @@ func TestInverseIntent_RefusesChangedTargets(t *testing.T) {
 		t.Errorf("%s %s", back.Phase, back.Message)
 	}
 	if data := s.get("ConfigMap", "one")["data"]; !reflect.DeepEqual(data, map[string]any{"a": "1", "b": "2", "y": "8", "z": "9"}) {
+		t.Errorf("data %v", data)
+	}
+
+	// What the action has not set is not a change: others may have set more, and keep it.
+	object = s.create("ConfigMap", fmt.Sprintf(oneMap, "more"))
+	a = s.execute(s.intentFor(object, patch(`{"data":{"a":"3"}}`)))
+	s.merge("ConfigMap", "more", `{"data":{"z":"9"}}`)
+	if back := s.execute(s.rollbackIntent(a, false)); back.Phase != v1alpha1.PhaseSucceeded {
+		t.Errorf("%s %s", back.Phase, back.Message)
+	}
+	if data := s.get("ConfigMap", "more")["data"]; !reflect.DeepEqual(data, map[string]any{"a": "1", "b": "2", "z": "9"}) {
 		t.Errorf("data %v", data)
 	}
 
@@ -161,5 +172,52 @@ func TestInverseIntent_RefusesChangedTargets(t *testing.T) {
 	a.Phase = v1alpha1.PhaseFailed
 	if _, err := inverseIntent(a, now, true); !errors.Is(err, ErrIrreversible) {
 		t.Errorf("%v, want ErrIrreversible", err)
+	}
+}
+
+// TestInverseIntent_IgnoresWhatServersGenerate: a Service gets another address and ports than
+// in the dry run, and controllers note what they have done.
+func TestInverseIntent_IgnoresWhatServersGenerate(t *testing.T) {
+	s := newFixture(t)
+	i := s.intentFor(nil, apply(`{"apiVersion":"v1","metadata":{"labels":{"a":"b"}},"spec":{"type":"NodePort","selector":{"a":"b"},"ports":[{"name":"x","port":80},{"name":"y","port":81}]}}`))
+	i.Remedy.Target = policy.Ref{Member: memberName, Kind: "Service", Namespace: s.ns, Name: "made"}
+	a := s.execute(i)
+	if a.Phase != v1alpha1.PhaseSucceeded {
+		t.Fatalf("%s %s", a.Phase, a.Message)
+	}
+	if objects.Digest(s.get("Service", "made"), false) == a.AfterHash {
+		t.Error("the server has generated nothing, so that this shows nothing")
+	}
+	s.merge("Service", "made", `{"metadata":{"annotations":{"controller.example.com/seen":"yes"},"finalizers":["example.com/x"]}}`)
+	known := s.recorded(a.Name)
+	// Somebody else's fields would be deleted with it.
+	s.merge("Service", "made", `{"spec":{"sessionAffinity":"ClientIP"}}`)
+	now, err := readTargetState(t.Context(), s.clients(), known, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inverseIntent(known, now, false); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "somebody has set fields") {
+		t.Errorf("%v, want ErrChanged", err)
+	}
+	now.Other = ""
+	back, err := inverseIntent(known, now, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.execute(back); got.Phase != v1alpha1.PhaseSucceeded {
+		t.Errorf("%s %s", got.Phase, got.Message)
+	}
+	// A change of what the action set is one.
+	s.merge("Service", "made", `{"metadata":{"finalizers":null}}`)
+	b := s.execute(i)
+	if b.Phase != v1alpha1.PhaseSucceeded {
+		t.Fatalf("%s %s", b.Phase, b.Message)
+	}
+	s.merge("Service", "made", `{"spec":{"selector":{"a":"c"}}}`)
+	if now, err = readTargetState(t.Context(), s.clients(), b, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inverseIntent(s.recorded(b.Name), now, false); !errors.Is(err, ErrChanged) {
+		t.Errorf("%v, want ErrChanged", err)
 	}
 }

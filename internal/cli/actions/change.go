@@ -2,6 +2,7 @@ package actions
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -30,7 +31,7 @@ func writeChange(b *bytes.Buffer, a *v1alpha1.Action, color bool) {
 	case a.Spec.Verb == "delete":
 		remove.write(b, "the object", "")
 	case a.Spec.Patch == "":
-		b.WriteString("  the values of a Secret are not recorded\n")
+		fmt.Fprintf(b, "  the values of a %s are not recorded\n", cmp.Or(string(a.Spec.Target.Kind), "Secret"))
 	case json.Unmarshal([]byte(a.Spec.Patch), &ops) == nil: // a JSON patch
 		for _, op := range ops {
 			writeOperation(b, op)
@@ -58,6 +59,12 @@ func writeChange(b *bytes.Buffer, a *v1alpha1.Action, color bool) {
 	}
 	if a.Inverse != nil && a.Inverse.Irreversible != "" {
 		fmt.Fprintf(b, "Cannot be rolled back: %s\n", console.Printable(a.Inverse.Irreversible))
+	}
+	if notes := notRestored(a); len(notes) > 0 {
+		b.WriteString("\nA rollback does not restore:\n")
+		for _, n := range notes {
+			b.WriteString("  " + n + "\n")
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package actions
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,12 +25,15 @@ const rollbackHelp = `Roll back an Action: restore the target's content from bef
 The leader rolls back with the same guarded write as every correction, and records an
 Action for it. A rollback is refused if the target has changed since, unless forced; if
 the Action is irreversible; and while all actions are stopped. Limits, windows, halts
-and suspension of the policy do not apply. The policy is still evaluated: a target that
+and suspension of the policy do not apply. What the Action has not set does not count as a
+change, unless the object would be deleted. --dry-run and show say what a rollback cannot
+restore. The policy is still evaluated: a target that
 violates it again is corrected again.`
 
 // rollback are the flags of `federator actions rollback`.
 type rollback struct {
 	force   bool
+	dryRun  bool
 	reason  string
 	timeout time.Duration
 }
@@ -53,6 +57,7 @@ func rollbackCommand(f *hubFlags) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&r.force, "force", false, "roll back even if the target has changed since or others own its fields")
+	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "only show what would be restored, and what would not be")
 	cmd.Flags().StringVar(&r.reason, "reason", "", "`reason` that is shown with it")
 	cmd.Flags().DurationVar(&r.timeout, "timeout", 30*time.Second, "how long to wait for the outcome; then the request is withdrawn")
 	return cmd
@@ -65,6 +70,10 @@ func (r *rollback) run(ctx context.Context, c *hubClient, name string, out io.Wr
 	}
 	if a.Status.Phase == v1alpha1.PhaseRolledBack {
 		return fmt.Errorf("action %q is already rolled back, %s", name, console.Printable(a.Status.Message))
+	}
+	if r.dryRun {
+		_, err := out.Write(rollbackPlan(a, console.Colored(out)))
+		return err
 	}
 	how := api.RollbackValue
 	if r.force {
@@ -89,6 +98,34 @@ func (r *rollback) run(ctx context.Context, c *hubClient, name string, out io.Wr
 		return err
 	}
 	return c.hint(ctx, a, out)
+}
+
+// rollbackPlan says what a rollback would do. Whether the target has changed since, the
+// leader finds out when it is asked for.
+func rollbackPlan(a *v1alpha1.Action, color bool) []byte {
+	var b bytes.Buffer
+	t := &a.Spec.Target
+	what := fmt.Sprintf("%s %s in %s", t.Kind, strings.Trim(t.Namespace+"/"+t.Name, "/"), t.Member)
+	switch i := a.Inverse; {
+	case a.Status.Phase != v1alpha1.PhaseSucceeded:
+		fmt.Fprintf(&b, "%s cannot be rolled back: it is %s\n", a.Name, a.Status.Phase)
+		return b.Bytes()
+	case i == nil || i.Verb == "":
+		why := "its inverse is not recorded"
+		if i != nil && i.Irreversible != "" {
+			why = i.Irreversible
+		}
+		fmt.Fprintf(&b, "%s cannot be rolled back: %s\n", a.Name, console.Printable(why))
+		return b.Bytes()
+	case i.Verb == v1alpha1.Delete:
+		fmt.Fprintf(&b, "would delete %s\n", what)
+	case i.Verb == v1alpha1.Apply:
+		fmt.Fprintf(&b, "would make %s again\n", what)
+	default:
+		fmt.Fprintf(&b, "would patch %s, so that the lines with + become those with -\n", what)
+	}
+	writeChange(&b, a, color)
+	return b.Bytes()
 }
 
 var errTimeout = errors.New("timed out waiting for the outcome")

@@ -74,6 +74,15 @@ func Digest(object map[string]any, withheld bool) string {
 	if object == nil {
 		return ""
 	}
+	text, err := json.Marshal(normalize(object, withheld))
+	if err != nil {
+		panic("objects: decoded JSON cannot be encoded: " + err.Error())
+	}
+	return Hash(text)
+}
+
+// normalize returns what Digest hashes.
+func normalize(object map[string]any, withheld bool) map[string]any {
 	object = Content(object)
 	delete(object, "status")
 	meta, _ := object["metadata"].(map[string]any)
@@ -98,11 +107,7 @@ func Digest(object map[string]any, withheld bool) string {
 			}
 		}
 	}
-	text, err := json.Marshal(object)
-	if err != nil {
-		panic("objects: decoded JSON cannot be encoded: " + err.Error())
-	}
-	return Hash(text)
+	return object
 }
 
 // Hash returns the SHA-256 of a text in hexadecimal.
