@@ -6,8 +6,12 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// Invariant 1: the distinct targets that a policy has written within any window are never
-// more than its limits, plus what was acknowledged for that limit.
+// Invariant 1: the distinct targets that a policy writes within any window are never more
+// than its limits, plus what was acknowledged for that limit, that member and that
+// generation.
+//
+// The limits are those that the process knows when it sends a write; what counts is what
+// has been executed, whoever sent it, and what is under way from that process.
 type limitModel struct {
 	writes  []writtenAt
 	allowed []allowance
@@ -18,71 +22,81 @@ type writtenAt struct {
 	at time.Time
 }
 
-// strictAcknowledgements is off while an acknowledgement of one limit still lifts the others.
-const strictAcknowledgements = false
-
 // allowance is how many targets a person lets pass.
 type allowance struct {
-	policy, scope string // scope: policy, or a member
-	targets       int
-	until         time.Time
+	policy     string
+	scope      string // policy, or a member
+	generation int
+	targets    int
+	until      time.Time
 }
 
-// skew is how much the clocks of processes differ at most, and how long a write takes from
-// when it is counted until it is executed.
-const skew = 2 * time.Minute
+// skew is how much the clocks of processes differ at most.
+const skew = time.Minute
 
-func (m *limitModel) acknowledged(w *world, policy string, h *remediate.Halt) {
-	if h.Over != nil {
-		m.allowed = append(m.allowed, allowance{policy, h.Over.Scope, h.Over.Targets, time.Now().Add(w.policies[policy].window)})
-	}
-}
-
-func (m *limitModel) written(w *world, x write) {
-	now := time.Now()
-	m.writes = append(m.writes, writtenAt{x, now})
-	limits := m.limitsOf(w, x.policy)
-	if limits == nil {
+func (m *limitModel) acknowledged(_ *world, p *process, policy string, h *remediate.Halt) {
+	x := p.told.policies[policy]
+	if x == nil {
 		return
 	}
+	for _, over := range exceeded(h) {
+		m.allowed = append(m.allowed, allowance{policy, over.Scope, x.generation, over.Targets, time.Now().Add(x.window)})
+	}
+}
+
+// exceeded returns the limits that a halt is about.
+func exceeded(h *remediate.Halt) []remediate.BudgetUsage {
+	if h.Over == nil {
+		return nil
+	}
+	return []remediate.BudgetUsage{*h.Over}
+}
+
+func (m *limitModel) written(x write) {
+	m.writes = append(m.writes, writtenAt{x, time.Now()})
+}
+
+func (m *limitModel) sent(w *world, p *process, x write) {
+	limits := p.told.policies[x.policy]
+	if limits == nil {
+		return // the gate's model says so
+	}
 	all, there := map[string]bool{}, map[string]bool{}
-	for _, other := range m.writes {
-		if other.policy != x.policy || now.Sub(other.at) >= limits.window-skew {
-			continue
-		}
-		all[other.target()] = true
-		if other.member == x.member {
-			there[other.target()] = true
-		}
-	}
-	m.compare(w, x.policy, "policy", len(all), limits.perPolicy)
-	m.compare(w, x.policy, x.member, len(there), limits.perMember)
-}
-
-// limitsOf returns the widest limits of a policy that any process may go by.
-func (m *limitModel) limitsOf(w *world, policy string) *wish {
-	widest := w.policies[policy]
-	for _, p := range w.processes {
-		told := p.told.policies[policy]
-		if told == nil || widest == nil || told.generation != widest.generation {
-			return nil // an edit is under way
+	count := func(o write) {
+		if o.policy == x.policy {
+			all[o.target()] = true
+			if o.member == x.member {
+				there[o.target()] = true
+			}
 		}
 	}
-	return widest
+	for _, o := range m.writes {
+		if time.Since(o.at) < limits.window-skew {
+			count(o.write)
+		}
+	}
+	for _, r := range p.link.waiting() {
+		if r.writes() {
+			count(w.writeOf(r))
+		}
+	}
+	m.compare(w, x, limits, "policy", len(all), limits.perPolicy)
+	m.compare(w, x, limits, x.member, len(there), limits.perMember)
 }
 
-func (m *limitModel) compare(w *world, policy, scope string, targets, limit int) {
+func (m *limitModel) compare(w *world, x write, limits *wish, scope string, targets, limit int) {
 	if limit == 0 {
 		return
 	}
 	for _, a := range m.allowed {
-		if a.policy == policy && (a.scope == scope || !strictAcknowledgements) && time.Now().Before(a.until.Add(skew)) {
-			if limit = max(limit, a.targets); !strictAcknowledgements {
-				return
-			}
+		if a.policy == x.policy && !lasting {
+			return
+		}
+		if a.policy == x.policy && a.scope == scope && a.generation == limits.generation && time.Now().Before(a.until.Add(skew)) {
+			limit = max(limit, a.targets)
 		}
 	}
 	if targets > limit {
-		w.fail("1 limits", "%s has written %d targets within its window (limit of %s), %d are allowed", policy, targets, scope, limit)
+		w.fail("1 limits", "with %s, %s writes %d targets within its window (limit of %s), %d are allowed", x.target(), x.policy, targets, scope, limit)
 	}
 }

@@ -19,10 +19,16 @@ type model struct {
 	gate   gateModel
 	record recordModel
 	limits limitModel
+	halts  haltModel
+	waves  waveModel
 }
 
+// lasting says that halts, waves and acknowledgements outlive processes: invariants 3 and 4,
+// and of 1 that an acknowledgement lifts one limit, are checked since then.
+const lasting = false
+
 func newModel(*world) model {
-	return model{seen: map[*parked]bool{}, record: newRecordModel(), limits: limitModel{}}
+	return model{seen: map[*parked]bool{}, record: newRecordModel(), halts: newHaltModel(), waves: newWaveModel()}
 }
 
 // sent is told of each request when it is sent.
@@ -33,23 +39,37 @@ func (m *model) sent(w *world, p *process, r *parked) {
 	x := w.writeOf(r)
 	m.gate.sent(w, p, r, x)
 	m.record.sent(w, p, x)
+	m.limits.sent(w, p, x)
+	if lasting {
+		m.halts.sent(w, p, x)
+		m.waves.sent(w, p, x)
+	}
 }
 
 // written is told of each write that has changed a member; p is nil for a client that has
 // given up.
-func (m *model) written(w *world, _ *process, r *parked) {
+func (m *model) written(w *world, p *process, r *parked) {
 	x := w.writeOf(r)
 	m.record.written(w, x)
-	m.limits.written(w, x)
+	m.limits.written(x)
+	if p != nil {
+		m.waves.written(w, p, x)
+	}
 }
 
 // acknowledged is told of each halt that a person has acknowledged.
-func (m *model) acknowledged(w *world, policy string, h *remediate.Halt) {
-	m.limits.acknowledged(w, policy, h)
+func (m *model) acknowledged(w *world, p *process, policy string, h *remediate.Halt) {
+	m.limits.acknowledged(w, p, policy, h)
+	m.halts.acked[h.ID] = true
 }
 
 // check is called after each step.
-func (m *model) check(w *world) { m.gate.check(w) }
+func (m *model) check(w *world) {
+	m.gate.check(w)
+	if lasting {
+		m.halts.check(w)
+	}
+}
 
 // write is a request to write, as far as it says what it is for.
 type write struct {
@@ -99,14 +119,11 @@ func (m *model) wanted(w *world) (targets []string) {
 	for _, mem := range w.members {
 		objects, _ := mem.server.Objects("deployments")
 		for _, o := range objects {
-			meta := o["metadata"].(map[string]any)
-			labels, _ := meta["labels"].(map[string]any)
-			name := mem.name + " " + meta["name"].(string)
-			if x := w.policies["replicas"]; x != nil && x.enforced && o["spec"].(map[string]any)["replicas"].(int64) < 2 {
-				targets = append(targets, name+" replicas")
-			}
-			if x := w.policies["tier"]; x != nil && x.enforced && labels["tier"] != "gold" && labels["tier"] != "tin" { // tin is another manager's: refused, visibly
-				targets = append(targets, name+" tier")
+			name := mem.name + " " + o["metadata"].(map[string]any)["name"].(string)
+			for _, x := range w.policies {
+				if x.enforced && violates(x.policy, o) {
+					targets = append(targets, name+" "+x.policy)
+				}
 			}
 		}
 	}

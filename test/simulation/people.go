@@ -61,7 +61,7 @@ func (w *world) acknowledge(p *process, name, halt string) {
 	err := p.dispatcher.Acknowledge(name, halt, "ann")
 	w.note("people: acknowledge halt %s of %s by %s: %v", halt, name, p.name, err)
 	if err == nil {
-		w.model.acknowledged(w, name, s.Halted)
+		w.model.acknowledged(w, p, name, s.Halted)
 	}
 }
 

@@ -68,10 +68,27 @@ func (x *wish) String() string {
 	return fmt.Sprintf("%s: enforced %t, suspended %t, at most %d and %d per member in %v, waves %t, soak %v", x.policy, x.enforced, x.suspended, x.perPolicy, x.perMember, x.window, x.waves, x.soak)
 }
 
+// key names what is rolled out.
+func (x *wish) key() string { return fmt.Sprintf("%s-%d", x.policy, x.generation) }
+
+// violates reports whether a policy has something to correct on an object, and may: tin is
+// another manager's, whose fields are not taken over.
+func violates(policy string, o map[string]any) bool {
+	labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
+	replicas := o["spec"].(map[string]any)["replicas"].(int64)
+	switch policy {
+	case "replicas":
+		return replicas < 2
+	case "thrift":
+		return replicas > 1
+	}
+	return labels["tier"] != "gold" && labels["tier"] != "tin"
+}
+
 // spec is the wish as the hub's controllers read it.
 func (x *wish) spec(w *world) enforce.EnforcementSpec {
 	s := enforce.EnforcementSpec{
-		Mode: policy.Observe, Suspend: x.suspended, Source: "git", Generation: fmt.Sprintf("%s-%d", x.policy, x.generation),
+		Mode: policy.Observe, Suspend: x.suspended, Source: "git", Generation: x.key(),
 		Limits: remediate.Limits{Window: x.window, Policy: remediate.Limit{Count: x.perPolicy}, Member: remediate.Limit{Count: x.perMember}},
 	}
 	if x.enforced {

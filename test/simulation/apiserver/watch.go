@@ -277,13 +277,23 @@ func (s *Server) Since(resource string, revision uint64) ([]Change, uint64) {
 func (s *Server) Objects(resource string) ([]map[string]any, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []map[string]any
+	return s.allLocked(resource, s.revision), s.revision
+}
+
+// ObjectsAt is Objects as of a revision that the log reaches.
+func (s *Server) ObjectsAt(resource string, revision uint64) []map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.allLocked(resource, revision)
+}
+
+func (s *Server) allLocked(resource string, revision uint64) (all []map[string]any) {
 	for _, k := range s.kinds {
 		if k.Resource == resource {
-			for _, it := range s.atLocked(k, s.revision) {
+			for _, it := range s.atLocked(k, revision) {
 				all = append(all, it.object)
 			}
 		}
 	}
-	return all, s.revision
+	return all
 }

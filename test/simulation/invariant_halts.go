@@ -1,0 +1,57 @@
+package simulation
+
+import (
+	"fmt"
+	"maps"
+)
+
+// Invariant 4: a halt ends by an acknowledgement of that halt, or by a person's change of the
+// policy; never by a restart, a failover or a policy that goes and comes. It begins when it
+// is recorded on the hub, and nothing is sent for its policy until it has ended there.
+type haltModel struct {
+	recorded map[string]recordedHalt // by ID
+	acked    map[string]bool         // by ID
+}
+
+type recordedHalt struct {
+	policy     string
+	generation string // of the policy, when it was halted
+}
+
+func newHaltModel() haltModel {
+	return haltModel{recorded: map[string]recordedHalt{}, acked: map[string]bool{}}
+}
+
+// haltsOf returns the halts of a policy that the hub has, by ID.
+func (w *world) haltsOf(policy string) map[string]recordedHalt {
+	o := w.hub.Object("policystates", "", policy)
+	status, _ := o["status"].(map[string]any)
+	halts, _ := status["halts"].([]any)
+	byID := map[string]recordedHalt{}
+	for _, h := range halts {
+		h := h.(map[string]any)
+		byID[fmt.Sprint(h["id"])] = recordedHalt{policy, fmt.Sprint(h["generation"])}
+	}
+	return byID
+}
+
+func (m *haltModel) sent(w *world, p *process, x write) {
+	if halts := w.haltsOf(x.policy); len(halts) > 0 {
+		w.fail("4 halts", "%s writes to %s for %s, which is halted: %v", p.name, x.target(), x.policy, halts)
+	}
+}
+
+// check compares the halts on the hub with those of before.
+func (m *haltModel) check(w *world) {
+	present := map[string]recordedHalt{}
+	for name := range w.policies {
+		maps.Copy(present, w.haltsOf(name))
+	}
+	was := m.recorded
+	m.recorded = present
+	for id, h := range was {
+		if _, still := present[id]; !still && !m.acked[id] && w.policies[h.policy].key() == h.generation {
+			w.fail("4 halts", "halt %s of %s has ended, and nobody has acknowledged it or changed the policy", id, h.policy)
+		}
+	}
+}
