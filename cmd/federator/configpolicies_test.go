@@ -93,9 +93,9 @@ func TestServe_RejectsInvalidPolicies(t *testing.T) {
 }
 
 func TestConfig_BoundsActionRetention(t *testing.T) {
-	path := clitest.WriteFile(t, "config.yaml", "policies:\n  actionRetention: 59m\n  actionsKept: -1\n  corrections:\n    protected: {kinds: [a b]}\n    bounds: {maxAway: 101}\n")
+	path := clitest.WriteFile(t, "config.yaml", "policies:\n  actionRetention: 59m\n  actionsKept: -1\n  corrections:\n    protected: {kinds: [a b]}\n    bounds: {maxAway: 101}\n    gitops:\n      trusted: [{kind: Deployment.apps}]\n")
 	_, err := command(t, "serve", "--config", path)
-	for _, want := range []string{":2: policies.actionRetention: is 59m0s, must be at least 1h", ":3: policies.actionsKept: is -1, must not be negative", `:5: policies.corrections.protected: "a b" is not a pattern of a kind`, ":6: policies.corrections.bounds: a share is not of 0 to 100 percent"} {
+	for _, want := range []string{":2: policies.actionRetention: is 59m0s, must be at least 1h", ":3: policies.actionsKept: is -1, must not be negative", `:5: policies.corrections.protected: "a b" is not a pattern of a kind`, ":6: policies.corrections.bounds: a share is not of 0 to 100 percent", `:8: policies.corrections.gitops.trusted[0]: kind "Deployment.apps" is not`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -1,8 +1,11 @@
 package config
 
 import (
+	"fmt"
 	"time"
 
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -10,7 +13,30 @@ import (
 // policies cannot change it.
 type Corrections struct {
 	Protected Protected `yaml:"protected" doc:"What is never written, in addition to RBAC, admission, CustomResourceDefinitions, APIServices, Namespaces, kube-system, federator's and Cluster API's own objects."`
+	GitOps    GitOps    `yaml:"gitops" doc:"Which objects of GitOps controllers are trusted to say what they manage: that is not written."`
 	Bounds    Bounds    `yaml:"bounds" doc:"Bounds of all writes together. 0 bounds nothing."`
+}
+
+// GitOps says which objects of GitOps controllers are trusted.
+type GitOps struct {
+	Trusted []TrustedGitOps `yaml:"trusted" doc:"Rules with kind (Application.argoproj.io, Kustomization.kustomize.toolkit.fluxcd.io or HelmRelease.helm.toolkit.fluxcd.io) and patterns of the members, the namespaces and optionally the names\nof trusted objects; * stands for any text. What such an object lists in its status is not written, unless its cluster is not known; while a member's objects of the kind are not synced, nothing that they may list is. Whoever may write such objects there decides what is not corrected."`
+}
+
+// TrustedGitOps is a rule: objects that are trusted.
+type TrustedGitOps struct {
+	Kind       string   `yaml:"kind"`
+	Members    []string `yaml:"members"`
+	Namespaces []string `yaml:"namespaces"`
+	Names      []string `yaml:"names,omitempty"`
+}
+
+// Trust returns the rules.
+func (g *GitOps) Trust() []hub.GitOpsTrust {
+	out := make([]hub.GitOpsTrust, 0, len(g.Trusted))
+	for _, t := range g.Trusted {
+		out = append(out, hub.GitOpsTrust{Kind: aggregate.Kind(t.Kind), Members: t.Members, Namespaces: t.Namespaces, Names: t.Names})
+	}
+	return out
 }
 
 // Bounds bound all writes together.
@@ -49,6 +75,11 @@ func (c *Corrections) validate(p *problems) {
 	protection := c.Protection()
 	if err := protection.Validate(); err != nil {
 		p.add("policies.corrections.protected", "%v", err)
+	}
+	for i, t := range c.GitOps.Trust() {
+		if err := t.Validate(); err != nil {
+			p.add(fmt.Sprintf("policies.corrections.gitops.trusted[%d]", i), "%v", err)
+		}
 	}
 	limits := c.Bounds.Limits()
 	if err := limits.Validate(); err != nil {

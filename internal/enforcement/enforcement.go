@@ -55,6 +55,10 @@ type Options struct {
 	// reach, and how many there are, and is required for Bounds.MaxAway.
 	Bounds remediate.Bounds
 	Away   func() (away, members int)
+	// GitOps are the objects of GitOps controllers that are trusted; ServerOf returns the URL
+	// of a member's API server, "" unless it is known and no other member's.
+	GitOps   []hub.GitOpsTrust
+	ServerOf func(member string) string
 	// KeepSecretValues is whether the index has values of Secrets and ConfigMaps, as in
 	// remediate.Options.
 	KeepSecretValues bool
@@ -84,6 +88,7 @@ type Enforcement struct {
 	dispatcher *remediate.Dispatcher
 	stop       *hub.Stop
 	rollbacks  *hub.Rollbacks
+	gitops     *hub.GitOps
 	elector    *election.Elector
 	members    Members
 }
@@ -132,10 +137,16 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 		return nil, fmt.Errorf("hub: %w", err)
 	}
 	log := opts.Logger
+	e.gitops, err = hub.NewGitOps(hub.GitOpsOptions{
+		Index: opts.Index, Trust: opts.GitOps, ServerOf: opts.ServerOf, Changed: func() { e.dispatcher.OwnersChanged() },
+	})
+	if err != nil {
+		return nil, err
+	}
 	e.dispatcher, err = remediate.New(remediate.Options{
 		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, Health: hub.Health(hub.HealthOptions{Index: opts.Index, Applied: opts.Applied, Dropped: opts.Dropped}),
 		Retention: opts.Retention, Keep: opts.Keep, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
-		Bounds: opts.Bounds, Away: opts.Away, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
+		Owner: e.gitops.Owner, Bounds: opts.Bounds, Away: opts.Away, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
 		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: opts.Metrics,
 	})
 	if err != nil {
@@ -204,7 +215,7 @@ func (e *Enforcement) Run(ctx context.Context) error {
 		}
 	})
 	for _, runComponent := range []func(context.Context) error{
-		e.Git.Run, e.stop.Run, e.Loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.Sources.Run, e.policies.Run, e.events.Run, e.reports.Run, e.requireKinds,
+		e.Git.Run, e.stop.Run, e.Loop.Run, e.dispatcher.Run, e.gitops.Run, e.rollbacks.Run, e.Sources.Run, e.policies.Run, e.events.Run, e.reports.Run, e.requireKinds,
 	} {
 		wg.Go(func() {
 			if err := runComponent(ctx); ctx.Err() == nil {
@@ -227,7 +238,9 @@ func (e *Enforcement) diff(ctx context.Context, c policysource.Candidate) (polic
 func (e *Enforcement) requireKinds(ctx context.Context) error {
 	for {
 		set, replaced := e.Sources.Policies()
-		e.members.RequireKinds(RequiredKinds(set))
+		kinds := slices.Concat(RequiredKinds(set), e.gitops.Kinds())
+		slices.Sort(kinds)
+		e.members.RequireKinds(slices.Compact(kinds))
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

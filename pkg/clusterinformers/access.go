@@ -130,6 +130,27 @@ func (m *Manager) Away() (away, members int) {
 	return away, members
 }
 
+// ServerOf returns the URL of a member's API server, as its kubeconfig has it, "" where it has
+// none or another member has the same.
+func (m *Manager) ServerOf(member string) string {
+	url, shared := "", false
+	members := m.sortedMembers()
+	for _, mb := range members {
+		if server := mb.server.Load(); mb.name == member && server != nil {
+			url = *server
+		}
+	}
+	for _, mb := range members {
+		if server := mb.server.Load(); mb.name != member && server != nil && *server == url {
+			shared = true
+		}
+	}
+	if shared {
+		return ""
+	}
+	return url
+}
+
 // WritesWith names the credentials that a member is written with, "" where nobody knows.
 func (m *Manager) WritesWith(member string) string {
 	mb, err := m.lookup(member)

@@ -111,6 +111,9 @@ func TestWriter_SaysWhyNot(t *testing.T) {
 	if away, members := r.manager.Away(); away != 0 || members != 1 {
 		t.Errorf("%d of %d members are away, want those that are written to", away, members)
 	}
+	if got, of := r.manager.ServerOf(nameOf(m)), r.manager.ServerOf("fleet/nobody"); got != "https://"+m.Address() || of != "" {
+		t.Errorf("servers %q and %q", got, of)
+	}
 	if _, _, _, err := r.manager.Writer(nameOf(m), "Pod", "a/b/c"); err == nil {
 		t.Error("an apiVersion of three parts")
 	}
@@ -143,6 +146,17 @@ func kubeconfigOf(t *testing.T, c *rest.Config) []byte {
 	data, err := clientcmd.Write(*out)
 	ok(t, err)
 	return data
+}
+
+func TestServerOf_IsOfOneMemberOnly(t *testing.T) {
+	r := follow(t, fewKinds(), func(*rig, *clusterinformers.Options) {})
+	m := r.fleet.Members()[0]
+	same := specOf(t, m)
+	same.Name, same.UID = "fleet/same", "same"
+	r.source.set(specOf(t, m), same)
+	r.until("two members have one server", func() bool { return r.manager.ServerOf(nameOf(m)) == "" })
+	r.source.set(specOf(t, m))
+	r.until("one has it", func() bool { return r.manager.ServerOf(nameOf(m)) == "https://"+m.Address() })
 }
 
 func TestWriter_UsesCredentialsForWrites(t *testing.T) {

@@ -135,7 +135,7 @@ func (c *Corrector) newIntent(spec *compiledSpec, v *policy.Verdict, x *policy.V
 	i := &remediate.Intent{
 		Binding: v.Binding, Message: x.Msg, Source: spec.Source, Commit: spec.Commit, Path: spec.Path,
 		Revision: c.state.Snapshot.Revision(), Subject: v.Subject, Remedy: *x.Remedy,
-		DryRun: mode == policy.DryRun, Force: spec.Force, ActAs: spec.ActAs,
+		DryRun: mode == policy.DryRun, Force: spec.Force, ActAs: spec.ActAs, OverrideGitOps: spec.OverrideGitOps,
 	}
 	if pkg := c.state.Package(v.Binding); pkg != nil {
 		i.Package = pkg.Name

@@ -16,14 +16,16 @@ import (
 
 // EnforcementSpec says what is done about the violations of a policy.
 type EnforcementSpec struct {
-	Mode    policy.Mode // Observe: violations are only reported
-	Force   bool
-	ActAs   string
-	Limits  remediate.Limits
-	Waves   []Wave
-	Window  *remediate.Window
-	Suspend bool
-	Pause   bool // nothing is written, and no verdict counted, while policies are replaced
+	Mode  policy.Mode // Observe: violations are only reported
+	Force bool
+	ActAs string
+	// OverrideGitOps writes targets that GitOps controllers manage.
+	OverrideGitOps bool
+	Limits         remediate.Limits
+	Waves          []Wave
+	Window         *remediate.Window
+	Suspend        bool
+	Pause          bool // nothing is written, and no verdict counted, while policies are replaced
 
 	Source, Commit, Path string // of the package
 	// Generation is what is written, of the policy and its package: when it changes all

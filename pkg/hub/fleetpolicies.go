@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -69,7 +68,6 @@ type FleetPolicies struct {
 	acknowledged map[string]string        // ids of acknowledged halts, by name
 	restored     map[string]bool          // UIDs of FleetPolicies whose halts have been restored
 	recorder     statusRecorder
-	written      map[types.UID]time.Time // when statuses were last written, by the FleetPolicy's UID
 }
 
 // policyProblem is why a FleetPolicy is not in effect.
@@ -89,7 +87,7 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 	}
 	f := &FleetPolicies{
 		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{}, acknowledged: map[string]string{}, restored: map[string]bool{},
-		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}}, written: map[types.UID]time.Time{},
+		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}},
 	}
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
 	trigger := func(any) { f.Trigger() }
@@ -285,12 +283,9 @@ func (f *FleetPolicies) writeStatuses(ctx context.Context, policies []*v1alpha1.
 	if state == nil {
 		return
 	}
-	maps.DeleteFunc(f.written, func(uid types.UID, _ time.Time) bool {
-		return !slices.ContainsFunc(policies, func(fp *v1alpha1.FleetPolicy) bool { return fp.UID == uid })
-	})
 	for _, fp := range policies {
 		next := f.statusOf(fp, state)
-		if !statusDue(&fp.Status, next, f.written[fp.UID], time.Now()) {
+		if sameStatus(&fp.Status, next) {
 			continue
 		}
 		update := fp.DeepCopy()
@@ -302,7 +297,6 @@ func (f *FleetPolicies) writeStatuses(ctx context.Context, policies []*v1alpha1.
 		cancel()
 		switch {
 		case err == nil:
-			f.written[fp.UID] = time.Now()
 			f.recorder.record(fp, next)
 		case ctx.Err() == nil:
 			f.opts.Logger.Debug("writing a status failed", "policy", fp.Name, "error", err) // retried at the next tick
