@@ -181,6 +181,10 @@ FIRST ?= 1
 simulate: ## run SCHEDULES simulated schedules of corrections, from seed FIRST on; SEED=n prints one
 	go test ./test/simulation -run StayWithinTheirBounds -v -count 1 -timeout 0 -args -schedules $(SCHEDULES) -first $(FIRST) $(if $(SEED),-seed $(SEED))
 
+.PHONY: simulate-mutations
+simulate-mutations: ## with each defect of test/simulation/testdata/mutations: the seed that finds it
+	test/simulation/mutations.sh 2000
+
 .PHONY: crash
 crash: export SEED ?= random
 crash: kube ## kill processes that correct KILLS times, and FAILOVERS leaders

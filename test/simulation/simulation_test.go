@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ var (
 	one   = flag.Uint64("seed", 0, "run the schedule of this seed only, and print its history")
 	first = flag.Uint64("first", 1, "the first seed")
 	count = flag.Uint64("schedules", 0, "how many schedules to run; 0 means 1000, 200 with -short")
+	brief = flag.Bool("brief", false, "do not shrink schedules that fail, and stop at the first")
 	into  = flag.String("into", "", "file for the summary, of a process that runs a part of the schedules")
 )
 
@@ -59,22 +61,28 @@ func TestCorrections_StayWithinTheirBounds(t *testing.T) {
 // runPart runs the schedules of this process, and writes their summary.
 func runPart(t *testing.T) {
 	s := summary{States: map[string]bool{}}
+	defer func() {
+		text, err := json.Marshal(s)
+		if err == nil {
+			err = os.WriteFile(*into, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}()
 	for seed := *first; seed < *first+*count && len(s.Failures) < 3; seed++ {
 		r := Run(t, seed)
 		s.Steps = append(s.Steps, r.Steps)
 		for d := range r.States {
 			s.States[hex.EncodeToString(d[:])] = true
 		}
-		if r.Failure != nil {
+		switch {
+		case r.Failure != nil && *brief:
+			s.Failures = append(s.Failures, fmt.Sprintf("seed %d: %v", seed, r.Failure))
+			return
+		case r.Failure != nil:
 			s.Failures = append(s.Failures, Shrink(t, r, 20*time.Second).String())
 		}
-	}
-	text, err := json.Marshal(s)
-	if err == nil {
-		err = os.WriteFile(*into, text, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -95,7 +103,7 @@ func runParts(t *testing.T) (all summary) {
 		from, to := i*n/processes, (i+1)*n/processes
 		wg.Go(func() {
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.timeout", "0", "-into", file,
-				"-first", strconv.FormatUint(*first+from, 10), "-schedules", strconv.FormatUint(to-from, 10))
+				"-first", strconv.FormatUint(*first+from, 10), "-schedules", strconv.FormatUint(to-from, 10), "-brief="+strconv.FormatBool(*brief))
 			cmd.Env = append(os.Environ(), "GOGC=400")
 			output, err := cmd.CombinedOutput()
 			var part summary
