@@ -160,7 +160,7 @@ func TestFleetPolicies_DiffHoldsBackWideCommits(t *testing.T) {
 	tried := commit(t, repo, tree("team", "a", "team.yaml", fleetPolicy("team", "team", "DryRun")))
 	ask(t, "team", "tried")
 	ps = awaitActive(t, "team", tried)
-	if d := ps.Status.LastDiff; d == nil || d.Appeared+d.Cleared+d.Changed != 0 || d.Enforcement != 2 || string(ps.Status.Packages[0]) != "team" {
+	if d := ps.Status.LastDiff; d == nil || d.Appeared+d.Cleared+d.Changed != 0 || d.Enforcement != 2 || ps.Status.Packages[0] != "team" {
 		t.Errorf("%+v, packages %q", d, ps.Status.Packages)
 	}
 }
