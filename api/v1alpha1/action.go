@@ -28,6 +28,14 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Violation",type=string,priority=1,JSONPath=`.spec.violation`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`
 // +kubebuilder:printcolumn:name="Commit",type=string,priority=1,JSONPath=`.spec.origin.commit`
+// +kubebuilder:printcolumn:name="Target UID",type=string,priority=1,JSONPath=`.spec.target.uid`
+// +kubebuilder:printcolumn:name="Subject",type=string,priority=1,JSONPath=`.spec.subject`
+// +kubebuilder:printcolumn:name="Generation",type=string,priority=1,JSONPath=`.spec.generation`
+// +kubebuilder:printcolumn:name="Wave",type=integer,priority=1,JSONPath=`.spec.wave`
+// +kubebuilder:printcolumn:name="Rollback Of",type=string,priority=1,JSONPath=`.spec.rollbackOf`
+// +kubebuilder:printcolumn:name="Started",type=string,priority=1,JSONPath=`.status.startedAt`
+// +kubebuilder:printcolumn:name="Ended",type=string,priority=1,JSONPath=`.status.endedAt`
+// +kubebuilder:printcolumn:name="Written Version",type=string,priority=1,JSONPath=`.status.resourceVersion`
 // +kubebuilder:selectablefield:JSONPath=`.spec.binding`
 // +kubebuilder:selectablefield:JSONPath=`.spec.target.member`
 // +kubebuilder:selectablefield:JSONPath=`.spec.target.kind`
@@ -195,6 +203,17 @@ type ActionSpec struct {
 	// returned by the dry run. A rollback requires that these are unchanged.
 	// +optional
 	ChangedHash Digest `json:"changedHash,omitempty"`
+
+	// generation is what the policy rolled out: it changes with its package,
+	// parameters and spec.
+	// +optional
+	Generation RolloutGeneration `json:"generation,omitempty"`
+
+	// wave is the position of the wave in spec.waves of the policy, starting at 1.
+	// It is not set if the policy has no waves.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Wave int32 `json:"wave,omitempty"`
 
 	// reason is why a person requested the Action. It is not set for corrections
 	// of policies.

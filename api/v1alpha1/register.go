@@ -16,6 +16,7 @@ const (
 	Plans         = "plans"
 	PlanParts     = "planparts"
 	Approvals     = "approvals"
+	PolicyStates  = "policystates"
 )
 
 // SchemeGroupVersion returns the group and version of the kinds.
@@ -34,6 +35,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	gv := SchemeGroupVersion()
 	s.AddKnownTypes(gv, &FleetPolicy{}, &FleetPolicyList{}, &PolicySource{}, &PolicySourceList{}, &Action{}, &ActionList{})
 	s.AddKnownTypes(gv, &Plan{}, &PlanList{}, &PlanPart{}, &PlanPartList{}, &Approval{}, &ApprovalList{})
+	s.AddKnownTypes(gv, &PolicyState{}, &PolicyStateList{})
 	metav1.AddToGroupVersion(s, gv)
 	return nil
 }

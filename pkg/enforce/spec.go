@@ -44,6 +44,9 @@ type Wave struct {
 	Soak    time.Duration
 	Require v1alpha1.HealthRequirement
 	Timeout time.Duration
+	// MaxFailed and Effect are as in remediate.Wave.
+	MaxFailed int
+	Effect    *remediate.EffectGate
 }
 
 // Ceiling limits what the policies of a source may do. It is set on the hub.
@@ -147,7 +150,7 @@ func (c *compiledSpec) rolloutSpec(s *aggregate.Snapshot, dryRun bool) remediate
 				members[m.Name], taken[m.Name] = true, true
 			}
 		}
-		out.Waves = append(out.Waves, remediate.Wave{Name: w.Name, Members: members, Soak: w.Soak, Require: w.Require, Timeout: w.Timeout})
+		out.Waves = append(out.Waves, remediate.Wave{Name: w.Name, Members: members, Soak: w.Soak, Require: w.Require, Timeout: w.Timeout, MaxFailed: w.MaxFailed, Effect: w.Effect})
 	}
 	return out
 }

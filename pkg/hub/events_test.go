@@ -14,7 +14,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -149,8 +151,7 @@ func TestEvents_OfAFleetPolicy(t *testing.T) {
 	fp := bind(t, "events", "events", "Enforce")
 	expectEvent(t, fp.UID, "Normal VerdictsChanged: fleet/a: 3 violations (were 0)")
 
-	j.dispatcher.RestoreHalt("events", &remediate.Halt{ID: "abc", Reason: v1alpha1.Fighting, Message: "fleet/a Pod shop/pod-0 violates the policy again", Since: time.Now()})
-	j.Trigger()
+	lead(t, j.dispatcher, "events", &v1alpha1.RecordedHalt{ID: "abc", Reason: v1alpha1.Fighting, Message: "fleet/a Pod shop/pod-0 violates the policy again", Since: metav1.NowMicro()})
 	expectEvent(t, fp.UID, "Warning Halted: Fighting: see status.halted; halted until halt abc is acknowledged")
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"abc"}}}`, api.AcknowledgeKey)
 	if _, err := shared.client.Resource(v1alpha1.Resource(v1alpha1.FleetPolicies)).Patch(t.Context(), "events", types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "ann"}); err != nil {
@@ -210,6 +211,36 @@ func TestEvents_OfAFleetPolicy(t *testing.T) {
 	again.dispatcher.SetStops(remediate.Stops{All: "by bob"})
 	expectEvent(t, fp.UID, "Warning Stopped: all actions are stopped: by bob")
 	expectOnce("Halted", "Acknowledged", "Resumed")
+}
+
+// lead runs a dispatcher until the test ends: it finds a halt of a policy.
+func lead(t *testing.T, d *remediate.Dispatcher, policy string, halt *v1alpha1.RecordedHalt) {
+	t.Helper()
+	states := shared.client.Resource(v1alpha1.Resource(v1alpha1.PolicyStates))
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.PolicyState{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion().String(), Kind: "PolicyState"},
+		ObjectMeta: metav1.ObjectMeta{Name: policy}, Status: v1alpha1.PolicyStateStatus{Halts: []v1alpha1.RecordedHalt{*halt}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := states.Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := d.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		if err := states.Delete(context.Background(), policy, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // correctionEvents counts the corrections in Events that start with a text.

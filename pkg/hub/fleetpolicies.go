@@ -66,7 +66,6 @@ type FleetPolicies struct {
 	configured   string                   // fingerprint of the last configuration
 	problems     map[string]policyProblem // of FleetPolicies that are not in effect, by name
 	acknowledged map[string]string        // ids of acknowledged halts, by name
-	restored     map[string]bool          // UIDs of FleetPolicies whose halts have been restored
 	recorder     statusRecorder
 }
 
@@ -86,7 +85,7 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 		return nil, err
 	}
 	f := &FleetPolicies{
-		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{}, acknowledged: map[string]string{}, restored: map[string]bool{},
+		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{}, acknowledged: map[string]string{},
 		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}},
 	}
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
@@ -168,7 +167,6 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 			continue
 		}
 		bindings, specs[fp.Name] = append(bindings, b), t
-		f.restoreHalt(fp)
 	}
 	own, _ := policy.DefaultBindings(set, bindings)
 	// Corrections pause until verdicts have been counted with the new policies.
@@ -236,33 +234,11 @@ func (f *FleetPolicies) bindingFor(set *policy.Set, fp *v1alpha1.FleetPolicy, or
 	return b, t, policyProblem{}
 }
 
-// restoreHalt restores a halt from the status that an earlier process has written.
-func (f *FleetPolicies) restoreHalt(fp *v1alpha1.FleetPolicy) {
-	key := string(fp.UID)
-	if f.restored[key] {
-		return
-	}
-	f.restored[key] = true
-	h := fp.Status.Halted
-	if h == nil {
-		return
-	}
-	halt := &remediate.Halt{ID: h.ID, Reason: h.Reason, Message: h.Message, Since: h.Since.Time}
-	if h.Over != nil {
-		halt.Over = &remediate.BudgetUsage{Scope: usageScope(h.Over), Targets: int(h.Over.Targets), Max: int(h.Over.Allowed), Denominator: int(h.Over.Denominator)}
-	}
-	f.opts.Dispatcher.RestoreHalt(fp.Name, halt)
-}
-
 // acknowledgeHalts passes acknowledgements of halts to the Dispatcher.
 func (f *FleetPolicies) acknowledgeHalts(policies []*v1alpha1.FleetPolicy) {
 	for _, fp := range policies {
 		id := fp.Annotations[api.AcknowledgeKey]
 		if id == "" || f.acknowledged[fp.Name] == id {
-			continue
-		}
-		st, ok := f.opts.Dispatcher.Status(fp.Name)
-		if !ok || st.Halted == nil || st.Halted.ID != id {
 			continue
 		}
 		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id, clip.Text(acknowledgedBy(fp), 253)); err == nil {

@@ -80,10 +80,20 @@ func toEnforcementSpec(fp *v1alpha1.FleetPolicy, from Origin, digest string) (en
 		Generation: generation,
 	}
 	for _, w := range spec.Waves {
-		t.Waves = append(t.Waves, enforce.Wave{
+		wave := enforce.Wave{
 			Name: w.Name, Members: toMemberSelector(w.Members), Soak: durationOr(w.Soak, 0),
 			Require: cmp.Or(w.Health.Require, v1alpha1.RequireHealthy), Timeout: durationOr(w.Health.Timeout, 10*time.Minute),
-		})
+		}
+		if w.Health.MaxFailed != nil {
+			wave.MaxFailed = int(*w.Health.MaxFailed)
+		}
+		if e := w.Effect; e != nil {
+			wave.Effect = &remediate.EffectGate{Unknown: e.Unknown}
+			for _, name := range e.Policies {
+				wave.Effect.Policies = append(wave.Effect.Policies, string(name))
+			}
+		}
+		t.Waves = append(t.Waves, wave)
 	}
 	if w := spec.Window; w != nil {
 		zone := w.TimeZone
@@ -123,6 +133,9 @@ func toLimits(l v1alpha1.Limits) remediate.Limits {
 	out := remediate.Limits{
 		Window: durationOr(l.Window, time.Hour),
 		Policy: toLimit(l.MaxAffected.Policy), Member: toLimit(l.MaxAffected.Member), Fleet: toLimit(l.MaxAffected.Fleet),
+	}
+	if l.MaxReversions != nil {
+		out.MaxReversions = int(*l.MaxReversions)
 	}
 	if l.ActionsPerMinute != nil {
 		out.PerMinute = int(*l.ActionsPerMinute)

@@ -73,6 +73,7 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 	} else {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.Evaluated)
 	}
+	mirrorHalts(s, fp, &actions)
 	setCondition(s, fp, enforcingCondition(fp, enforcement, actions, acting, ready.Status == metav1.ConditionTrue, f.opts.Dispatcher.StoppedFor(fp.Name, f.opts.Library.Origin(fp.Spec.Package).Source, "")))
 	if !bound || bad {
 		return s
@@ -85,12 +86,21 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 		s.Actions = toActionCounts(actions)
 		s.Wave = toWaveStatus(actions.Wave)
 		s.Budget = toBudgets(actions.Budget)
-		s.Halted = toHalt(actions.Halted)
-		if id := f.acknowledged[fp.Name]; id != "" && (s.Acknowledged == nil || s.Acknowledged.ID != id) {
-			s.Acknowledged = &v1alpha1.Acknowledgement{ID: id, By: clip.Text(acknowledgedBy(fp), 253), At: metav1.Now()}
-		}
 	}
 	return s
+}
+
+// mirrorHalts shows the halts that the PolicyState has, also of a policy that is not in effect
+// now. Before they have been read, those stay that are shown.
+func mirrorHalts(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, actions *remediate.Status) {
+	if !actions.Restored {
+		s.Halted = fp.Status.Halted.DeepCopy()
+		return
+	}
+	s.Halted = toHalt(actions.Halted)
+	if a := actions.Acknowledged; a != nil && (s.Acknowledged == nil || s.Acknowledged.ID != a.Halt) {
+		s.Acknowledged = &v1alpha1.Acknowledgement{ID: a.Halt, By: clip.Text(a.By, 253), At: metav1.NewTime(a.At)}
+	}
 }
 
 func setCondition(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, c metav1.Condition) {
@@ -228,16 +238,6 @@ func toBudget(s remediate.BudgetUsage) v1alpha1.Budget {
 		b.Scope, b.Member = v1alpha1.FleetScope, ""
 	}
 	return b
-}
-
-func usageScope(b *v1alpha1.Budget) string {
-	switch b.Scope {
-	case v1alpha1.PolicyScope:
-		return "policy"
-	case v1alpha1.FleetScope:
-		return "fleet"
-	}
-	return b.Member
 }
 
 func toHalt(h *remediate.Halt) *v1alpha1.Halt {

@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -21,12 +20,6 @@ func notSupported(fp *v1alpha1.FleetPolicy) policyProblem {
 	add(spec.Approval != nil, "spec.approval")
 	add(spec.OptOut != "" && spec.OptOut != v1alpha1.HonorOptOut, "spec.optOut")
 	add(spec.GitOps != "" && spec.GitOps != v1alpha1.RespectGitOps, "spec.gitops")
-	add(spec.Limits.MaxReversions != nil && *spec.Limits.MaxReversions != defaultMaxReversions, "spec.limits.maxReversions")
-	for i := range spec.Waves {
-		w := &spec.Waves[i]
-		add(w.Health.MaxFailed != nil && *w.Health.MaxFailed != 0, fmt.Sprintf("spec.waves[%d].health.maxFailed", i))
-		add(w.Effect != nil, fmt.Sprintf("spec.waves[%d].effect", i))
-	}
 	if fields == nil {
 		return policyProblem{}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -32,7 +33,7 @@ func newDispatcher(t *testing.T) *remediate.Dispatcher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := remediate.New(remediate.Options{Clients: nowhere{}, Hub: client.CoreV1().RESTClient()})
+	d, err := remediate.New(remediate.Options{Clients: nowhere{}, Hub: client.CoreV1().RESTClient(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/pkg/remediate/internal/ledger"
 )
 
 const (
@@ -36,7 +37,7 @@ func (d *Dispatcher) deleteLoop(ctx context.Context) {
 			continue
 		}
 		last = time.Now()
-		n, err := d.journal.deleteEnded(ctx, d.opts.Retention, d.opts.Keep)
+		n, err := d.journal.deleteEnded(ctx, d.opts.Retention, d.longestWindow(), d.opts.Keep)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -52,28 +53,44 @@ type endedAction struct {
 	name, version string
 	uid           types.UID
 	at            time.Time
+	written       bool
+}
+
+// longestWindow is how far back any limit counts writes, or a fight.
+func (d *Dispatcher) longestWindow() time.Duration {
+	longest := max(d.opts.FleetWindow, ledger.SlowFightWithin)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.policies {
+		longest = max(longest, s.longest, s.spec.Limits.Window)
+	}
+	return longest
 }
 
 // deleteEnded implements journal.
-func (j *hubJournal) deleteEnded(ctx context.Context, retention time.Duration, keep int) (int, error) {
+func (j *hubJournal) deleteEnded(ctx context.Context, retention, window time.Duration, keep int) (int, error) {
 	var all []endedAction
-	err := j.forEach(ctx, "", func() { all = nil }, func(in *v1alpha1.Action) {
-		if !in.Ended() {
+	err := j.forEach(ctx, "", func() { all = nil }, func(a *Action) {
+		if !isFinal(a.Phase) {
 			return
 		}
-		at := timeOf(in.Status.EndedAt)
+		at := a.Ended
 		if at.IsZero() {
-			at = in.CreationTimestamp.Time
+			at = a.created
 		}
-		all = append(all, endedAction{in.Name, in.ResourceVersion, in.UID, at})
+		all = append(all, endedAction{a.Name, a.recordVersion, a.recordUID, at, isWritten(a.Phase)})
 	})
 	if err != nil {
 		return 0, fmt.Errorf("actions: %w", err)
 	}
 	slices.SortFunc(all, func(a, b endedAction) int { return cmp.Or(b.at.Compare(a.at), strings.Compare(a.name, b.name)) })
-	deleted, before := 0, j.clock().Add(-retention)
+	deleted, now := 0, j.clock()
 	for _, a := range all[min(keep, len(all)):] {
-		if a.at.After(before) {
+		keepFor := retention
+		if a.written {
+			keepFor = max(retention, window)
+		}
+		if now.Sub(a.at) < keepFor {
 			continue
 		}
 		done, err := j.delete(ctx, a)
@@ -97,7 +114,7 @@ func (j *hubJournal) delete(ctx context.Context, a endedAction) (deleted bool, e
 		return false, err
 	}
 	err = j.retry(ctx, func(ctx context.Context) error {
-		err := j.do(ctx, j.request(http.MethodDelete, a.name).SetHeader("Content-Type", plainJSON).Body(body), nil)
+		err := j.do(ctx, j.request(http.MethodDelete, v1alpha1.Actions, a.name).SetHeader("Content-Type", plainJSON).Body(body), nil)
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil // gone, or in use again
 		}

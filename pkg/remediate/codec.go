@@ -71,6 +71,7 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 			Mode: v1alpha1.ActionMode(v1alpha1.Enforce), Verb: v1alpha1.Verb(a.Remedy.Action),
 			Force: a.Force, ActAs: a.ActAs, BeforeHash: v1alpha1.Digest(a.BeforeHash), AfterHash: v1alpha1.Digest(a.AfterHash), ChangedHash: v1alpha1.Digest(a.ChangedHash),
 			Reason: clip.Text(a.Reason, maxMessage), RollbackOf: a.RollbackOf,
+			Generation: v1alpha1.RolloutGeneration(a.Generation), Wave: a.Wave,
 		},
 	}
 	if a.tried {
@@ -202,7 +203,7 @@ func decodeAction(in *v1alpha1.Action) *Action {
 	s, target := &in.Spec, in.Spec.Target
 	ref := policy.Ref{Member: target.Member, Kind: policy.Kind(target.Kind), Namespace: target.Namespace, Name: target.Name}
 	a := &Action{
-		Name: in.Name, recordVersion: in.ResourceVersion, tried: in.Labels[triedLabel] != "",
+		Name: in.Name, recordVersion: in.ResourceVersion, recordUID: in.UID, created: in.CreationTimestamp.Time, tried: in.Labels[triedLabel] != "",
 		Intent: Intent{
 			Binding: s.Binding, Package: s.Package, Message: s.Violation,
 			Source: s.Origin.Source, Commit: string(s.Origin.Commit), Path: s.Origin.Path,
@@ -210,7 +211,7 @@ func decodeAction(in *v1alpha1.Action) *Action {
 			Remedy:     policy.Remedy{Action: string(s.Verb), Target: ref, Propagation: string(s.PropagationPolicy)},
 			APIVersion: target.APIVersion, UID: target.UID, ResourceVersion: target.ResourceVersion,
 			DryRun: s.Mode == v1alpha1.ActionMode(v1alpha1.DryRun), Force: s.Force, ActAs: s.ActAs,
-			Reason: s.Reason, RollbackOf: s.RollbackOf, Acknowledged: decodeAcknowledgement(&in.Status),
+			Reason: s.Reason, RollbackOf: s.RollbackOf, Generation: string(s.Generation), Wave: s.Wave, Acknowledged: decodeAcknowledgement(&in.Status),
 		},
 		Phase: decodePhase(in), Message: in.Status.Message, Manager: in.Status.Manager, Attempts: int(in.Status.Attempts),
 		BeforeHash: string(s.BeforeHash), AfterHash: string(s.AfterHash), ChangedHash: string(s.ChangedHash), WrittenVersion: in.Status.ResourceVersion,

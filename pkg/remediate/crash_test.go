@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
@@ -82,10 +83,22 @@ func TestExecutor_SuccessorResolvesEveryStep(t *testing.T) {
 	}
 }
 
+// ownStates are the states of the policies of one test.
+type ownStates struct {
+	hubStates
+
+	binding string
+}
+
+func (o ownStates) listStates(ctx context.Context) ([]v1alpha1.PolicyState, error) {
+	all, err := o.hubStates.listStates(ctx)
+	return slices.DeleteFunc(all, func(s v1alpha1.PolicyState) bool { return s.Name != o.binding }), err
+}
+
 // takeOver has another process take over.
 func (s *fixture) takeOver(i *Intent, stale bool) {
 	s.Helper()
-	d, err := newDispatcher(Options{Clients: s.clients(), KeepSecretValues: true}, ownJournal{s.journal, s.binding})
+	d, err := newDispatcher(Options{Clients: s.clients(), Clock: time.Now, KeepSecretValues: true}, ownJournal{s.journal, s.binding}, ownStates{hubStates{s.journal.hubClient}, s.binding})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -102,7 +115,7 @@ func (s *fixture) takeOver(i *Intent, stale bool) {
 	go func() { ended <- d.Run(ctx) }()
 	err = until(func() error {
 		st, _ := d.Status(s.binding)
-		if _, tried := st.Targets[target]; tried != (len(wanted) > 0) {
+		if _, tried := st.Targets[target]; !st.Restored || !tried && len(wanted) > 0 {
 			return fmt.Errorf("status %+v", st)
 		}
 		known, err := s.journal.get(ctx, i.actionName())

@@ -3,8 +3,6 @@ package remediate
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,6 +42,12 @@ type Options struct {
 	// Cluster is paused, for example. It is called right before each write. Corrections and
 	// waves wait until the member is no longer held. nil: no member is held.
 	Held func(member string) error
+	// MemberAway returns why it is not known what is in a member now, nil when it is: it does
+	// not answer, for example. Waves wait for such members. nil: none is away.
+	MemberAway func(member string) error
+	// Verdicts returns how many violations and Unknown verdicts a policy has, by member, for
+	// gates on the effects of waves. nil: those of policies that correct.
+	Verdicts func(policy string) map[string]Verdicts
 	// Health returns the health of what was written; nil: all is Healthy.
 	Health func(Written) Health
 	// Protection is what is never written, in addition to what never is anywhere.
@@ -71,13 +75,14 @@ type Options struct {
 	// MemberConcurrency is how many corrections of one member run at once. 0 means 4.
 	MemberConcurrency int
 	// MaxReversions is how often a target may be corrected within the policy's window, and
-	// violate the policy again, before the policy is halted. 0 means 5.
+	// violate the policy again, before the policy is halted, where its Limits do not say. 0
+	// means 5.
 	MaxReversions int
 	// RetryAfter is when a Failed correction is retried. 0 means 5 minutes.
 	RetryAfter time.Duration
-	// Retention is how long Actions that have ended are kept, and how far back writes count
-	// when the process comes to lead: the longest window of a limit. The newest, as many as
-	// Keep says, are never deleted. 0 deletes none and counts the last hour.
+	// Retention is how long Actions that have ended are kept; those that were written, at
+	// least as long as any window of limits. The newest, as many as Keep says, are never
+	// deleted. 0 deletes none.
 	Retention time.Duration
 	Keep      int
 	// Changed is called when a policy's Status may have changed. It must not call back. May
@@ -98,6 +103,7 @@ type Options struct {
 type Dispatcher struct {
 	opts      Options
 	journal   journal
+	states    stateStore
 	exec      *executor
 	metrics   *metrics
 	triggered trigger.Trigger
@@ -111,7 +117,10 @@ type Dispatcher struct {
 	ledger    *ledger.Ledger
 	busy      map[policy.Ref]bool // targets that are being written
 	inflight  map[string]int      // corrections that run, by member
-	recovered bool                // the actions that an earlier leader left in doubt are resolved
+	epoch     int                 // how often this process has begun to lead, or may have
+	recovered bool                // all that lasts has been read since
+	held      time.Time           // until when the lease is known to be held; zero: as long as Lease says
+	nextSweep time.Time           // of the health of what was written
 }
 
 // New returns a Dispatcher that does nothing before Run.
@@ -122,10 +131,13 @@ func New(opts Options) (*Dispatcher, error) {
 	if opts.Retention < 0 || opts.Keep < 0 {
 		return nil, fmt.Errorf("remediate: negative retention %v or keep %d", opts.Retention, opts.Keep)
 	}
-	return newDispatcher(opts, newHubJournal(opts.Hub, opts.Retention, opts.Clock))
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
+	return newDispatcher(opts, newHubJournal(opts.Hub, opts.Clock), hubStates{hubClient{opts.Hub}})
 }
 
-func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
+func newDispatcher(opts Options, j journal, states stateStore) (*Dispatcher, error) {
 	if opts.Clients == nil {
 		return nil, errors.New("remediate: Clients is required")
 	}
@@ -145,6 +157,9 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 	if opts.Held == nil {
 		opts.Held = func(string) error { return nil }
 	}
+	if opts.MemberAway == nil {
+		opts.MemberAway = func(string) error { return nil }
+	}
 	if opts.Health == nil {
 		opts.Health = func(Written) Health { return Health{Status: Healthy} }
 	}
@@ -158,9 +173,12 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{
-		opts: opts, journal: j, triggered: trigger.New(), policies: map[string]*policyState{},
+		opts: opts, journal: j, states: states, triggered: trigger.New(), policies: map[string]*policyState{},
 		ledger: ledger.New(opts.FleetWindow), busy: map[policy.Ref]bool{}, inflight: map[string]int{},
 		bounds: bounds.New(opts.Bounds), failed: trigger.New(),
+	}
+	if opts.Verdicts == nil {
+		d.opts.Verdicts = d.verdicts
 	}
 	d.metrics = newMetrics(d)
 	if opts.Metrics != nil {
@@ -192,15 +210,18 @@ func (d *Dispatcher) trigger() {
 // ready says that all verdicts of the policy have been counted: nothing is written before.
 func (d *Dispatcher) SetIntents(binding string, spec RolloutSpec, totals Totals, intents []Intent, ready bool) error {
 	named := d.nameIntents(intents)
-	return d.update(binding, spec, totals, ready, func(s *policyState) {
-		s.clear()
+	return d.update(binding, spec, totals, ready, func(s *policyState, now time.Time) {
+		keep := make(map[policy.Ref]bool, len(named))
 		for _, i := range named {
-			if s.intents[i.Remedy.Target] == nil {
-				s.set(i)
+			if target := i.Remedy.Target; !keep[target] {
+				keep[target] = true
+				s.set(i, now)
 			}
 		}
-		for target := range s.outcomes {
-			s.dropOutcome(target, d.opts.Clock())
+		for target := range s.intents {
+			if !keep[target] {
+				s.unset(target, now)
+			}
 		}
 	})
 }
@@ -209,16 +230,12 @@ func (d *Dispatcher) SetIntents(binding string, spec RolloutSpec, totals Totals,
 // those for the targets that are gone. Its cost follows what it changes.
 func (d *Dispatcher) UpdateIntents(binding string, spec RolloutSpec, totals Totals, intents []Intent, gone []policy.Ref, ready bool) error {
 	named := d.nameIntents(intents)
-	return d.update(binding, spec, totals, ready, func(s *policyState) {
-		if s.intents == nil {
-			s.clear()
-		}
+	return d.update(binding, spec, totals, ready, func(s *policyState, now time.Time) {
 		for _, target := range gone {
-			s.unset(target)
-			s.dropOutcome(target, d.opts.Clock())
+			s.unset(target, now)
 		}
 		for _, i := range named {
-			s.set(i)
+			s.set(i, now)
 		}
 	})
 }
@@ -228,24 +245,27 @@ func (d *Dispatcher) UpdateIntents(binding string, spec RolloutSpec, totals Tota
 func (d *Dispatcher) nameIntents(intents []Intent) []*desiredIntent {
 	named := make([]*desiredIntent, 0, len(intents))
 	for n := range intents {
-		owner, err := d.opts.owner(&intents[n])
-		named = append(named, &desiredIntent{Intent: &intents[n], name: intents[n].actionName(), managed: owner != "" || err != nil})
+		i := intents[n]
+		if i.Subject == (policy.Subject{}) {
+			i.Subject = policy.Subject{Ref: i.Remedy.Target}
+		}
+		owner, err := d.opts.owner(&i)
+		named = append(named, &desiredIntent{Intent: &i, name: i.actionName(), managed: owner != "" || err != nil})
 	}
 	return named
 }
 
-func (d *Dispatcher) update(binding string, spec RolloutSpec, totals Totals, ready bool, change func(*policyState)) error {
+func (d *Dispatcher) update(binding string, spec RolloutSpec, totals Totals, ready bool, change func(*policyState, time.Time)) error {
 	if err := spec.validate(); err != nil {
 		return fmt.Errorf("policy %q: %w", binding, err)
 	}
 	spec.Limits.Window = cmp.Or(spec.Limits.Window, time.Hour)
 	d.mu.Lock()
+	now := d.opts.Clock()
 	s := d.policyLocked(binding)
-	if s.progress.generation != spec.Generation || s.progress.phase == "" || s.progress.wave >= max(len(spec.Waves), 1) {
-		s.progress.restart(spec.Generation, d.opts.Clock())
-	}
-	s.spec, s.totals, s.ready = spec, totals, ready
-	change(s)
+	s.spec, s.totals, s.ready, s.removed = spec, totals, ready, false
+	d.ledger.SetWindow(binding, spec.Limits.Window, now)
+	change(s, now)
 	d.mu.Unlock()
 	d.trigger()
 	return nil
@@ -254,7 +274,7 @@ func (d *Dispatcher) update(binding string, spec RolloutSpec, totals Totals, rea
 func (d *Dispatcher) policyLocked(binding string) *policyState {
 	s := d.policies[binding]
 	if s == nil {
-		s = newPolicyState()
+		s = newPolicyState(binding, d.ledger)
 		d.policies[binding] = s
 	}
 	return s
@@ -265,26 +285,23 @@ func (d *Dispatcher) policyLocked(binding string) *policyState {
 func (d *Dispatcher) ClearIntents(binding string) {
 	d.mu.Lock()
 	if s := d.policies[binding]; s != nil {
-		s.clear()
-		s.ready = false
+		s.unsetAll(d.opts.Clock())
 	}
 	d.mu.Unlock()
 	d.trigger()
 }
 
-// RemovePolicy removes a policy. What it has written stays counted in the fleet's limit.
+// RemovePolicy removes a policy. What it has written stays counted, and so do its halts and
+// the progress of its waves, for when there is such a policy again.
 func (d *Dispatcher) RemovePolicy(binding string) {
 	d.mu.Lock()
-	delete(d.policies, binding)
+	if s := d.policies[binding]; s != nil {
+		s.unsetAll(d.opts.Clock())
+		s.removed = true
+	}
 	d.mu.Unlock()
 	d.metrics.removePolicy(binding)
-}
-
-// RestoreHalt restores a halt that an earlier process has reported.
-func (d *Dispatcher) RestoreHalt(binding string, h *Halt) {
-	d.mu.Lock()
-	d.policyLocked(binding).halt = h
-	d.mu.Unlock()
+	d.trigger()
 }
 
 // SetStops sets what is stopped, instead of what was. It does not undo a write that is
@@ -304,58 +321,25 @@ func (d *Dispatcher) Stopped() string {
 	return d.stops.All
 }
 
-// Acknowledge ends a halt on behalf of a user. As many targets as were over a limit are
-// allowed for one window; the Actions of that window name the acknowledgement.
-func (d *Dispatcher) Acknowledge(binding, id, by string) error {
-	d.mu.Lock()
-	s := d.policies[binding]
-	if s == nil || s.halt == nil || s.halt.ID != id {
-		d.mu.Unlock()
-		return fmt.Errorf("policy %q: halt %q: %w", binding, id, ErrNoHalt)
-	}
-	now := d.opts.Clock()
-	until := now.Add(s.spec.Limits.Window)
-	s.consent = &consent{Acknowledgement{Halt: id, By: by, At: now}, until}
-	switch s.halt.Reason {
-	case v1alpha1.OverLimit:
-		s.allowance = &allowance{targets: s.halt.Over.Targets, until: until}
-	case v1alpha1.Unhealthy:
-		s.progress.written = map[policy.Ref]Written{}
-	case v1alpha1.Fighting:
-		for _, o := range s.outcomes {
-			o.writes = nil
-		}
-	}
-	s.halt = nil
-	d.mu.Unlock()
-	d.trigger()
-	return nil
-}
-
-func (d *Dispatcher) haltLocked(binding string, s *policyState, reason v1alpha1.HaltReason, message string, over *BudgetUsage) {
-	now := d.opts.Clock()
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d", binding, reason, message, now.UnixNano()))
-	s.halt = &Halt{ID: hex.EncodeToString(sum[:])[:12], Reason: reason, Message: message, Since: now, Over: over}
-	d.opts.Logger.Warn("policy halted", "policy", binding, "reason", string(reason), "message", message, "halt", s.halt.ID)
-}
-
-// Status returns the status of a policy's corrections.
+// Status returns the status of a policy's corrections. Of one that is removed, there is one
+// while it is halted.
 func (d *Dispatcher) Status(binding string) (st Status, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.policies[binding]
-	if s == nil {
-		return Status{}, false
+	if s == nil || s.removed && len(s.halts) == 0 {
+		return Status{Restored: d.recovered}, false
 	}
 	st = Status{
-		Halted: s.halt, Waiting: s.waiting, Budget: slices.Clone(s.usage), Wave: s.progress.status(s.spec.Waves), Pending: s.pending,
-		Phases: map[v1alpha1.ActionPhase]int{}, Targets: map[policy.Ref]Outcome{},
+		Halts: slices.Clone(s.halts), Waiting: s.waiting, Budget: slices.Clone(s.usage), Wave: s.waveStatus(), Pending: s.pending,
+		Phases: map[v1alpha1.ActionPhase]int{}, Targets: map[policy.Ref]Outcome{}, Restored: d.recovered, Acknowledged: s.acknowledged,
+	}
+	if len(s.halts) > 0 {
+		st.Halted = s.halts[0]
 	}
 	for target, o := range s.outcomes {
-		if o.Phase != "" {
-			st.Phases[o.Phase]++
-			st.Targets[target] = o.Outcome
-		}
+		st.Phases[o.Phase]++
+		st.Targets[target] = o.Outcome
 	}
 	return st, true
 }

@@ -40,6 +40,8 @@ type fleet struct {
 	onRequest func(context.Context) error
 	// marks are more of the metadata of ConfigMaps, such as "labels":{}.
 	marks string
+	// onHub is called before each request to the hub, and may refuse it.
+	onHub func(method, path string) *metav1.Status
 	// delay delays the answers of members.
 	delay time.Duration
 
@@ -49,6 +51,7 @@ type fleet struct {
 	objects map[string][]byte // by host and path
 	writes  []string          // targets of requests to write, and when
 	lists   int               // requests for all Actions
+	puts    int               // changes of PolicyStates
 }
 
 func newFleet() *fleet { return &fleet{start: time.Now(), objects: map[string][]byte{}} }
@@ -115,7 +118,7 @@ func (f *fleet) actions() []v1alpha1.Action {
 func (f *fleet) actionsLocked() []v1alpha1.Action {
 	var out []v1alpha1.Action
 	for key, text := range f.objects {
-		if strings.HasPrefix(key, "hub/") {
+		if strings.HasPrefix(key, "hub/") && strings.Contains(key, "/actions/") {
 			var a v1alpha1.Action
 			if err := json.Unmarshal(text, &a); err != nil {
 				panic(err)
@@ -187,6 +190,11 @@ func (f *fleet) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 		}
 	}
+	if r.URL.Host == "hub" && f.onHub != nil {
+		if status := f.onHub(r.Method, r.URL.Path); status != nil {
+			return answer(r, int(status.Code), status)
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	object, status := f.serveLocked(r, body, dryRun)
@@ -222,6 +230,9 @@ func (f *fleet) serveLocked(r *http.Request, body map[string]any, dryRun bool) (
 	if r.Method == http.MethodGet && path.Base(key) == v1alpha1.Actions {
 		return f.listLocked(r), nil
 	}
+	if r.Method == http.MethodGet && path.Base(key) == v1alpha1.PolicyStates {
+		return f.statesLocked(), nil
+	}
 	patch := body
 	meta, _ := body["metadata"].(map[string]any)
 	if r.Method == http.MethodPost {
@@ -242,7 +253,7 @@ func (f *fleet) serveLocked(r *http.Request, body map[string]any, dryRun bool) (
 	if r.Method == http.MethodGet {
 		return object, nil
 	}
-	if now, _ := object["metadata"].(map[string]any); r.Method == http.MethodPatch {
+	if now, _ := object["metadata"].(map[string]any); r.Method == http.MethodPatch || r.Method == http.MethodPut {
 		for _, field := range []string{"uid", "resourceVersion"} {
 			if want, ok := meta[field]; ok && want != now[field] {
 				return nil, failure(http.StatusConflict, metav1.StatusReasonConflict, path.Base(key))
@@ -259,6 +270,10 @@ func (f *fleet) serveLocked(r *http.Request, body map[string]any, dryRun bool) (
 		patch["metadata"] = meta
 	}
 	meta["resourceVersion"] = "v" + strconv.Itoa(f.version)
+	if r.Method == http.MethodPut {
+		f.puts++
+		object = map[string]any{}
+	}
 	merge(object, patch)
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -281,6 +296,44 @@ func (f *fleet) listLocked(r *http.Request) any {
 		}
 	}
 	return list
+}
+
+// statesLocked returns the PolicyStates.
+func (f *fleet) statesLocked() *v1alpha1.PolicyStateList {
+	list := &v1alpha1.PolicyStateList{}
+	for key, text := range f.objects {
+		if strings.HasPrefix(key, "hub/") && strings.Contains(key, "/policystates/") {
+			var s v1alpha1.PolicyState
+			if err := json.Unmarshal(text, &s); err != nil {
+				panic(err)
+			}
+			list.Items = append(list.Items, s)
+		}
+	}
+	return list
+}
+
+// putState sets the PolicyState of a policy, as another process would.
+func (f *fleet) putState(name string, status v1alpha1.PolicyStateStatus) {
+	text, err := json.Marshal(&v1alpha1.PolicyState{ObjectMeta: meta(name), Status: status})
+	if err != nil {
+		panic(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.objects["hub/apis/federator.dev/v1alpha1/policystates/"+name] = text
+}
+
+// state returns the PolicyState of a policy.
+func (f *fleet) state(name string) v1alpha1.PolicyStateStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.statesLocked().Items {
+		if s.Name == name {
+			return s.Status
+		}
+	}
+	return v1alpha1.PolicyStateStatus{}
 }
 
 // merge applies a merge patch.

@@ -10,6 +10,12 @@ import (
 // retry; a plan asks the same functions, for what it starts and what it shows. Rollbacks are
 // requests of people: what holds a policy does not hold them.
 
+// Why nothing is written for a policy.
+const (
+	halted    = "halted"
+	recording = "its state is being recorded"
+)
+
 // refusal is why nothing is written now, and when that may change; zero is not known.
 type refusal struct {
 	why   string
@@ -43,7 +49,7 @@ func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
 	if !d.bounds.Write(now) {
 		return until, fmt.Errorf("%w: as many writes as the whole fleet may have in a second were sent", ErrNotNow)
 	}
-	d.ledger.BeginWrite(i.Binding, i.Remedy.Target)
+	d.ledger.BeginWrite(i.Binding, i.Remedy.Target, i.Subject, now)
 	d.metrics.writes.WithLabelValues(i.Remedy.Target.Member).Inc()
 	return until, nil
 }
@@ -75,30 +81,32 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, now time.Time) string {
 		return ""
 	}
 	s := d.policies[i.Binding]
-	if s == nil {
+	if s == nil || s.removed {
 		return "the policy is gone"
 	}
-	if r := d.refusePolicyLocked(i.Binding, s, now); r.why != "" {
+	if r := d.refusePolicyLocked(s, now); r.why != "" {
 		return r.why
 	}
 	switch {
+	case !s.isRecorded():
+		return recording
 	case !s.isDesired(i):
 		return "the policy no longer requires this write"
-	case !s.progress.reaches(s.spec.Waves, i.Remedy.Target.Member):
+	case !s.reaches(i.Remedy.Target.Member, s.reached(now)):
 		return "the wave of member " + i.Remedy.Target.Member + " has not begun"
 	}
-	return ""
+	return d.permitLocked(s, i, now)
 }
 
 // refusePolicyLocked returns why nothing is written for a policy now. Without a reason,
 // until is when one begins.
-func (d *Dispatcher) refusePolicyLocked(binding string, s *policyState, now time.Time) refusal {
-	if why := cmp.Or(d.refuseFleetLocked(), d.stops.policy(binding, s.spec.Source)); why != "" {
+func (d *Dispatcher) refusePolicyLocked(s *policyState, now time.Time) refusal {
+	if why := cmp.Or(d.refuseFleetLocked(), d.stops.policy(s.name, s.spec.Source)); why != "" {
 		return refusal{why: why}
 	}
 	switch {
-	case s.halt != nil:
-		return refusal{why: "halted"}
+	case len(s.halts) > 0:
+		return refusal{why: halted}
 	case s.spec.Suspend:
 		return refusal{why: "suspended"}
 	case !s.ready:

@@ -1,7 +1,6 @@
 package remediate
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -21,25 +21,25 @@ import (
 
 // Requests to the hub.
 const (
-	hubTimeout     = 10 * time.Second // of one request
-	hubAttempts    = 6
-	hubPageSize    = 100 // Actions of up to half a megabyte each
-	defaultHistory = time.Hour
+	hubTimeout   = 10 * time.Second // of one request
+	hubAttempts  = 6
+	hubPageSize  = 100  // Actions of up to half a megabyte each
+	hubTableSize = 2000 // rows of Actions
 )
+
+// hubClient sends requests to the hub.
+type hubClient struct{ hub rest.Interface }
 
 // hubJournal is the journal of Action objects on the hub. Requests that fail with a
 // temporary error are retried.
 type hubJournal struct {
-	hub     rest.Interface
-	history time.Duration // how far back list returns what was written
-	clock   func() time.Time
+	hubClient
+
+	clock func() time.Time
 }
 
-func newHubJournal(hub rest.Interface, history time.Duration, clock func() time.Time) *hubJournal {
-	if clock == nil {
-		clock = time.Now
-	}
-	return &hubJournal{hub: hub, history: cmp.Or(history, defaultHistory), clock: clock}
+func newHubJournal(hub rest.Interface, clock func() time.Time) *hubJournal {
+	return &hubJournal{hubClient{hub}, clock}
 }
 
 // create implements journal. The status of an action that has ended is a second request: a
@@ -57,9 +57,9 @@ func (j *hubJournal) create(ctx context.Context, a *Action) error {
 	maybeCreated := false // a failed attempt may have been executed
 	err = j.retry(ctx, func(ctx context.Context) error {
 		created := &v1alpha1.Action{}
-		err := j.do(ctx, j.request(http.MethodPost).SetHeader("Content-Type", plainJSON).Body(body), created)
+		err := j.do(ctx, j.request(http.MethodPost, v1alpha1.Actions).SetHeader("Content-Type", plainJSON).Body(body), created)
 		if apierrors.IsAlreadyExists(err) && maybeCreated {
-			if err := j.do(ctx, j.request(http.MethodGet, a.Name), created); err != nil {
+			if err := j.do(ctx, j.request(http.MethodGet, v1alpha1.Actions, a.Name), created); err != nil {
 				return err
 			}
 			if created.Status.Phase != "" || !reflect.DeepEqual(created.Spec, record.Spec) {
@@ -93,7 +93,7 @@ func (j *hubJournal) get(ctx context.Context, name string) (*Action, error) {
 	record := &v1alpha1.Action{}
 	err := j.retry(ctx, func(ctx context.Context) error {
 		*record = v1alpha1.Action{}
-		return j.do(ctx, j.request(http.MethodGet, name), record)
+		return j.do(ctx, j.request(http.MethodGet, v1alpha1.Actions, name), record)
 	})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -111,7 +111,7 @@ func (j *hubJournal) update(ctx context.Context, a *Action) error {
 	err := j.retry(ctx, func(ctx context.Context) error {
 		if version == "" {
 			now := &v1alpha1.Action{}
-			if err := j.do(ctx, j.request(http.MethodGet, a.Name), now); err != nil {
+			if err := j.do(ctx, j.request(http.MethodGet, v1alpha1.Actions, a.Name), now); err != nil {
 				return err
 			}
 			if known := decodeAction(now); !validTransition(known.Phase, a.Phase) {
@@ -127,7 +127,7 @@ func (j *hubJournal) update(ctx context.Context, a *Action) error {
 			return err
 		}
 		updated := &v1alpha1.Action{}
-		err = j.do(ctx, j.request(http.MethodPatch, a.Name, "status").SetHeader("Content-Type", mergePatch).Body(body), updated)
+		err = j.do(ctx, j.request(http.MethodPatch, v1alpha1.Actions, a.Name, "status").SetHeader("Content-Type", mergePatch).Body(body), updated)
 		if err != nil {
 			version = "" // the next attempt reads it first
 			return err
@@ -172,68 +172,13 @@ func statusPatch(a *Action, version string) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": version}, "status": status})
 }
 
-// recoverySelector selects the actions that a new leader needs.
-const recoverySelector = "status.phase!=NoOp,status.phase!=Failed,status.phase!=Superseded,status.phase!=Contended," +
-	"status.phase!=Protected,status.phase!=Managed,status.phase!=DryRunPassed"
-
-// list implements journal.
-func (j *hubJournal) list(ctx context.Context) ([]*Action, error) {
-	var actions []*Action
-	since := j.clock().Add(-j.history)
-	err := j.forEach(ctx, recoverySelector, func() { actions = nil }, func(in *v1alpha1.Action) {
-		if a := decodeAction(in); !isFinal(a.Phase) || a.Ended.After(since) {
-			actions = append(actions, a)
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("actions: %w", err)
-	}
-	return actions, nil
-}
-
-// forEach calls f with all actions that a selector keeps, page by page; restart is called
-// before the first.
-func (j *hubJournal) forEach(ctx context.Context, selector string, restart func(), f func(*v1alpha1.Action)) error {
-	restart()
-	next := ""
-	for restarts := 0; ; {
-		page := &v1alpha1.ActionList{}
-		err := j.retry(ctx, func(ctx context.Context) error {
-			*page = v1alpha1.ActionList{}
-			r := j.request(http.MethodGet).Param("limit", strconv.Itoa(hubPageSize))
-			if selector != "" {
-				r = r.Param("fieldSelector", selector)
-			}
-			if next != "" {
-				r = r.Param("continue", next)
-			}
-			return j.do(ctx, r, page)
-		})
-		if apierrors.IsResourceExpired(err) && restarts < 3 {
-			restarts++ // the continue token has expired
-			restart()
-			next = ""
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		for n := range page.Items {
-			f(&page.Items[n])
-		}
-		if next = page.Continue; next == "" {
-			return nil
-		}
-	}
-}
-
-func (j *hubJournal) request(verb string, path ...string) *rest.Request {
+func (j hubClient) request(verb string, path ...string) *rest.Request {
 	gv := v1alpha1.SchemeGroupVersion()
-	return j.hub.Verb(verb).AbsPath(append([]string{"apis", gv.Group, gv.Version, v1alpha1.Actions}, path...)...).
+	return j.hub.Verb(verb).AbsPath(append([]string{"apis", gv.Group, gv.Version}, path...)...).
 		SetHeader("Accept", plainJSON).MaxRetries(0)
 }
 
-func (j *hubJournal) do(ctx context.Context, r *rest.Request, into any) error {
+func (j hubClient) do(ctx context.Context, r *rest.Request, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
 	result := r.Do(ctx)
@@ -251,7 +196,7 @@ func (j *hubJournal) do(ctx context.Context, r *rest.Request, into any) error {
 }
 
 // retry calls f until it succeeds, or fails for good.
-func (j *hubJournal) retry(ctx context.Context, f func(context.Context) error) error {
+func (j hubClient) retry(ctx context.Context, f func(context.Context) error) error {
 	for try, wait := 1, initialBackoff; ; try++ {
 		err := f(ctx)
 		if err == nil || try == hubAttempts || ctx.Err() != nil || !retryable(err) {
@@ -267,7 +212,7 @@ func (j *hubJournal) retry(ctx context.Context, f func(context.Context) error) e
 // retryable reports whether an error of the hub is temporary. A conflict is: the changed
 // record is read again.
 func retryable(err error) bool {
-	if errors.Is(err, errEnded) || errors.Is(err, errExists) {
+	if errors.Is(err, errEnded) || errors.Is(err, errExists) || errors.Is(err, errStateChanged) {
 		return false
 	}
 	var status apierrors.APIStatus
@@ -275,4 +220,133 @@ func retryable(err error) bool {
 		return true // the network, or a time-out
 	}
 	return apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || status.Status().Code >= 500
+}
+
+// recoverySelector selects the actions that a new leader needs.
+const recoverySelector = "status.phase!=NoOp,status.phase!=Failed,status.phase!=Superseded,status.phase!=Contended," +
+	"status.phase!=Protected,status.phase!=Managed,status.phase!=DryRunPassed"
+
+// tableJSON asks for columns with the metadata of objects; a server that knows no tables
+// answers with the objects.
+const tableJSON = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+// actionPage is a page of Actions, as a Table or as objects.
+type actionPage struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Metadata metav1.ListMeta                `json:"metadata"`
+	Columns  []metav1.TableColumnDefinition `json:"columnDefinitions"`
+	Rows     []struct {
+		Cells  []any                        `json:"cells"`
+		Object metav1.PartialObjectMetadata `json:"object"`
+	} `json:"rows"`
+	Items []v1alpha1.Action `json:"items"`
+}
+
+// list implements journal. It reads no bodies: patches and inverses are not in what it
+// returns.
+func (j *hubJournal) list(ctx context.Context) ([]*Action, error) {
+	var actions []*Action
+	err := j.forEach(ctx, recoverySelector, func() { actions = nil }, func(a *Action) { actions = append(actions, a) })
+	if err != nil {
+		return nil, fmt.Errorf("actions: %w", err)
+	}
+	return actions, nil
+}
+
+// forEach calls f with all actions that a selector keeps, page by page; restart is called
+// before the first.
+func (j *hubJournal) forEach(ctx context.Context, selector string, restart func(), f func(*Action)) error {
+	restart()
+	next := ""
+	for restarts := 0; ; {
+		page := &actionPage{}
+		err := j.retry(ctx, func(ctx context.Context) error {
+			*page = actionPage{}
+			r := j.request(http.MethodGet, v1alpha1.Actions).SetHeader("Accept", tableJSON).
+				Param("limit", strconv.Itoa(hubTableSize)).Param("includeObject", string(metav1.IncludeMetadata))
+			if selector != "" {
+				r = r.Param("fieldSelector", selector)
+			}
+			if next != "" {
+				r = r.Param("continue", next)
+			}
+			return j.do(ctx, r, page)
+		})
+		if apierrors.IsResourceExpired(err) && restarts < 3 {
+			restarts++ // the continue token has expired
+			restart()
+			next = ""
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := page.each(f); err != nil {
+			return err
+		}
+		if next = page.Metadata.Continue; next == "" {
+			return nil
+		}
+	}
+}
+
+// each calls f with the actions of a page.
+func (p *actionPage) each(f func(*Action)) error {
+	for n := range p.Items {
+		f(decodeAction(&p.Items[n]))
+	}
+	columns := map[string]int{}
+	for n, c := range p.Columns {
+		columns[c.Name] = n
+	}
+	for _, name := range tableColumns {
+		if _, ok := columns[name]; !ok && len(p.Rows) > 0 {
+			return fmt.Errorf("the CustomResourceDefinition of Actions is of another version: it has no column %q", name)
+		}
+	}
+	for n := range p.Rows {
+		cells := p.Rows[n].Cells
+		a := &v1alpha1.Action{ObjectMeta: p.Rows[n].Object.ObjectMeta}
+		decodeRow(a, func(column string) string {
+			if at := columns[column]; at < len(cells) && cells[at] != nil {
+				return fmt.Sprint(cells[at])
+			}
+			return ""
+		})
+		f(decodeAction(a))
+	}
+	return nil
+}
+
+// tableColumns are the printer columns that a leader needs.
+var tableColumns = []string{
+	"Policy", "Member", "Verb", "Kind", "Namespace", "Target", "Phase", "Mode", "Target UID", "Subject", "Generation", "Wave", "Rollback Of",
+	"Started", "Ended", "Written Version",
+}
+
+// decodeRow sets the fields of an Action from the columns of a row.
+func decodeRow(a *v1alpha1.Action, column func(string) string) {
+	a.Spec = v1alpha1.ActionSpec{
+		Binding: column("Policy"), Verb: v1alpha1.Verb(column("Verb")), Mode: v1alpha1.ActionMode(column("Mode")), Subject: column("Subject"),
+		Target: v1alpha1.Target{
+			Member: column("Member"), Kind: v1alpha1.Kind(column("Kind")), Namespace: column("Namespace"), Name: column("Target"), UID: column("Target UID"),
+		},
+		Generation: v1alpha1.RolloutGeneration(column("Generation")), RollbackOf: column("Rollback Of"),
+	}
+	wave, _ := strconv.ParseInt(column("Wave"), 10, 32) // "" is no wave
+	a.Spec.Wave = int32(wave)
+	a.Status = v1alpha1.ActionStatus{
+		Phase: v1alpha1.ActionPhase(column("Phase")), ResourceVersion: column("Written Version"),
+		StartedAt: parseMicroTime(column("Started")), EndedAt: parseMicroTime(column("Ended")),
+	}
+}
+
+func parseMicroTime(text string) *metav1.MicroTime {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return nil
+	}
+	m := metav1.NewMicroTime(t)
+	return &m
 }

@@ -168,6 +168,7 @@ func TestHubJournal_RoundTrip(t *testing.T) {
 		if a.Phase == v1alpha1.PhaseWriting { // it has no status yet
 			wanted.Message, wanted.Attempts, wanted.Started = "", 0, time.Time{}
 		}
+		got.recordUID, got.created = "", time.Time{} // as the hub gave them
 		expectSame(t, got, &wanted)
 	}
 }
@@ -221,8 +222,8 @@ func (s *fixture) known(name string) bool {
 	return err == nil
 }
 
-// TestHubJournal_ListsOpenAndRecent: actions that have not ended, and writes within the window.
-func TestHubJournal_ListsOpenAndRecent(t *testing.T) {
+// TestHubJournal_ListsOpenAndWritten: actions that have not ended, and writes within the window.
+func TestHubJournal_ListsOpenAndWritten(t *testing.T) {
 	s := newFixture(t)
 	var want []string
 	for _, phase := range []v1alpha1.ActionPhase{v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseFailed} {
@@ -232,9 +233,10 @@ func TestHubJournal_ListsOpenAndRecent(t *testing.T) {
 		}
 	}
 	old := s.plain("old", v1alpha1.PhaseSucceeded)
-	old.Ended = time.Now().Add(-2 * time.Hour)
-	s.record(old)
-	for n := range hubPageSize { // more than a page
+	old.Ended = time.Now().Add(-200 * time.Hour).Truncate(time.Microsecond)
+	old.Generation, old.Wave, old.WrittenVersion, old.Subject = "g", 2, "77", policy.Subject{Key: "host"}
+	want = append(want, s.record(old).Name)
+	for n := range 100 {
 		want = append(want, s.record(s.plain(fmt.Sprint(n), v1alpha1.PhaseWriting)).Name)
 	}
 	all, err := s.journal.list(t.Context())
@@ -245,6 +247,12 @@ func TestHubJournal_ListsOpenAndRecent(t *testing.T) {
 	for _, a := range all {
 		if a.Binding == s.binding {
 			got = append(got, a.Name)
+		}
+		if a.Name == old.Name {
+			if a.Remedy.Target != old.Remedy.Target || a.UID != old.UID || a.Subject != old.Subject || a.Phase != old.Phase || !a.Ended.Equal(old.Ended) ||
+				a.Generation != "g" || a.Wave != 2 || a.WrittenVersion != "77" || a.Remedy.Action != old.Remedy.Action || a.Remedy.Patch != nil || a.recordUID == "" {
+				t.Errorf("from a table: %+v, recorded: %+v", a, old)
+			}
 		}
 	}
 	slices.Sort(got)
@@ -267,10 +275,10 @@ func TestHubJournal_DeletesOldActions(t *testing.T) {
 	// Older than all that other tests have recorded, so that keep is about these.
 	open, young := at("open", v1alpha1.PhaseWriting, 1000*time.Hour), at("young", v1alpha1.PhaseFailed, time.Minute)
 	old, older := at("old", v1alpha1.PhaseSucceeded, 100*time.Hour), at("older", v1alpha1.PhaseSuperseded, 200*time.Hour)
-	if n, err := s.journal.deleteEnded(t.Context(), 10*time.Hour, 1_000_000); n != 0 || err != nil {
+	if n, err := s.journal.deleteEnded(t.Context(), 10*time.Hour, time.Hour, 1_000_000); n != 0 || err != nil {
 		t.Errorf("collected %d, %v: all are among the newest", n, err)
 	}
-	if n, err := s.journal.deleteEnded(t.Context(), 150*time.Hour, 0); n != 1 || err != nil {
+	if n, err := s.journal.deleteEnded(t.Context(), 90*time.Hour, 150*time.Hour, 0); n != 1 || err != nil {
 		t.Errorf("collected %d, %v, want 1", n, err)
 	}
 	for name, stays := range map[string]bool{open: true, young: true, old: true, older: false} {
@@ -278,7 +286,7 @@ func TestHubJournal_DeletesOldActions(t *testing.T) {
 			t.Errorf("%s: kept: %v, want %v", name, !stays, stays)
 		}
 	}
-	if n, err := s.journal.deleteEnded(t.Context(), 10*time.Hour, 0); n != 1 || err != nil || s.known(old) {
+	if n, err := s.journal.deleteEnded(t.Context(), 10*time.Hour, time.Hour, 0); n != 1 || err != nil || s.known(old) {
 		t.Errorf("collected %d, %v, want 1", n, err)
 	}
 }

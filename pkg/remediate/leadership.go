@@ -2,11 +2,13 @@ package remediate
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/pkg/remediate/internal/ledger"
 )
 
 // takeoverTimeout bounds how long a new leader waits for members to answer which actions
@@ -31,14 +33,41 @@ func (d *Dispatcher) checkLeader() error {
 }
 
 // observeLeadership records whether this process is the leader, and returns whether it is
-// one that has recovered already.
+// one that has recovered already. A lease that ended before it was seen to be renewed may
+// have been another process's in between.
 func (d *Dispatcher) observeLeadership() (leads, recovered bool) {
-	leads = d.checkLeader() == nil
+	now := time.Now()
+	until, err := d.lease()
+	leads = err == nil
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	recovered = d.recovered
-	d.recovered = recovered && leads
-	return leads, recovered
+	if lapsed := !d.held.IsZero() && !now.Before(d.held); !leads || lapsed {
+		if recovered {
+			d.forgetLocked()
+		}
+		d.recovered = false
+	}
+	if d.held = until; !leads {
+		d.held = time.Time{}
+	}
+	return leads, recovered && d.recovered
+}
+
+// forgetLocked forgets all that this process has learned as the leader: what others do from
+// now on would make it false.
+func (d *Dispatcher) forgetLocked() {
+	d.epoch++
+	now := d.opts.Clock()
+	d.ledger = ledger.New(d.opts.FleetWindow)
+	for name, s := range d.policies {
+		if s.removed {
+			delete(d.policies, name)
+			continue
+		}
+		s.reset(d.ledger)
+		d.ledger.SetWindow(name, s.spec.Limits.Window, now)
+	}
 }
 
 // checkLeadership takes over when this process has come to lead.
@@ -77,51 +106,115 @@ func (d *Dispatcher) watchLeadership(ctx context.Context) {
 	}
 }
 
-// takeOver resolves the recorded actions that have not ended, and counts those that were
-// written. Nothing new is written before. What a member does not answer in time is
-// resolved later.
+// takeOver reads what lasts of all policies: their states, and the recorded actions. It
+// resolves those that have not ended, and counts those that were written. Nothing new is
+// written before, and what this process knew before counts for nothing.
 func (d *Dispatcher) takeOver(ctx context.Context) error {
-	for {
-		actions, err := d.journal.list(ctx)
-		if err == nil {
-			d.exec.clearInDoubt() // the journal knows more
-			for _, a := range actions {
-				if !isFinal(a.Phase) {
-					d.exec.addInDoubt(a)
-				} else {
-					d.countWritten(a)
-				}
-			}
-			soon, cancel := context.WithTimeout(ctx, takeoverTimeout)
-			d.exec.resolveAll(soon) // others do not wait for slow members
-			cancel()
-			d.mu.Lock()
-			for _, x := range d.exec.listInDoubt() { // each may have been written
-				d.ledger.RecordWrite(x.action.Binding, x.action.Remedy.Target, d.opts.Clock())
-			}
-			d.recovered = true
-			d.mu.Unlock()
+	for d.checkLeader() == nil {
+		err := d.restore(ctx)
+		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		d.opts.Logger.Error("listing Actions failed", "error", err)
+		d.opts.Logger.Error("reading PolicyStates and Actions failed", "error", err)
 		if err := sleep.For(ctx, time.Second); err != nil {
 			return err
 		}
+	}
+	return nil // another process takes over
+}
+
+func (d *Dispatcher) restore(ctx context.Context) error {
+	states, err := d.states.listStates(ctx)
+	if err != nil {
+		return err
+	}
+	actions, err := d.journal.list(ctx)
+	if err != nil {
+		return err
+	}
+	d.exec.clearInDoubt() // the journal knows more
+	for _, a := range actions {
+		if isFinal(a.Phase) {
+			continue
+		}
+		whole, err := d.journal.get(ctx, a.Name)
+		switch {
+		case errors.Is(err, ErrNoAction):
+		case err != nil:
+			return err
+		case !isFinal(whole.Phase):
+			d.exec.addInDoubt(whole)
+		default:
+			*a = *whole // it has ended meanwhile
+		}
+	}
+	d.restoreStates(states, actions)
+	soon, cancel := context.WithTimeout(ctx, takeoverTimeout)
+	d.exec.resolveAll(soon) // others do not wait for slow members
+	cancel()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.opts.Clock()
+	for _, x := range d.exec.listInDoubt() { // each may have been written
+		d.ledger.RecordWrite(x.action.Binding, x.action.Remedy.Target, x.action.Subject, now, now)
+	}
+	d.recovered = true
+	return ctx.Err()
+}
+
+// restoreStates replaces what this process knows by what the hub has.
+func (d *Dispatcher) restoreStates(states []v1alpha1.PolicyState, actions []*Action) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forgetLocked()
+	now := d.opts.Clock()
+	for n := range states {
+		s := d.policies[states[n].Name]
+		if s == nil {
+			s = newPolicyState(states[n].Name, d.ledger)
+			s.removed = true
+			d.policies[s.name] = s
+		}
+		s.record = decodeRecord(&states[n])
+		s.needsBaseline = len(s.baseline) == 0
+	}
+	for _, a := range actions {
+		d.countLocked(a, now)
+		if s := d.policies[a.Binding]; s != nil && isWritten(a.Phase) {
+			s.restoreWrite(a)
+		}
+	}
+	for _, s := range d.policies {
+		s.restored(now)
+	}
+}
+
+// isWritten reports whether an action in this phase has written its target.
+func isWritten(phase v1alpha1.ActionPhase) bool {
+	return phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhaseRolledBack
+}
+
+// countLocked counts an action towards limits and rates.
+func (d *Dispatcher) countLocked(a *Action, now time.Time) {
+	if isWritten(a.Phase) {
+		d.ledger.RecordWrite(a.Binding, a.Remedy.Target, a.Subject, a.Ended, now)
+	}
+	if !a.DryRun && now.Sub(a.Started) < time.Minute {
+		d.ledger.RecordStart(a.Binding, a.Remedy.Target.Member, a.Started)
 	}
 }
 
 // resolved counts and reports an action that was in doubt.
 func (d *Dispatcher) resolved(a *Action) {
-	d.countWritten(a)
-	d.corrected(a)
-}
-
-// countWritten counts an action that has been written.
-func (d *Dispatcher) countWritten(a *Action) {
-	if a.Phase != v1alpha1.PhaseSucceeded && a.Phase != v1alpha1.PhaseRolledBack {
-		return
-	}
 	d.mu.Lock()
-	d.ledger.RecordWrite(a.Binding, a.Remedy.Target, a.Ended)
+	now := d.opts.Clock()
+	if isWritten(a.Phase) {
+		d.ledger.RecordWrite(a.Binding, a.Remedy.Target, a.Subject, a.Ended, now)
+		if s := d.policies[a.Binding]; s != nil {
+			s.restoreWrite(a)
+			s.updateDue(a.Remedy.Target, now)
+		}
+	}
 	d.mu.Unlock()
+	d.corrected(a)
 }

@@ -81,7 +81,7 @@ func TestDispatcher_LeaderDeletesOldActions(t *testing.T) {
 		f := newFleet()
 		ended := func(name string, ago time.Duration) {
 			at := metav1.NewMicroTime(time.Now().Add(-ago))
-			f.record(t, &v1alpha1.Action{ObjectMeta: meta(name), Status: v1alpha1.ActionStatus{Phase: v1alpha1.PhaseSucceeded, EndedAt: &at}})
+			f.record(t, &v1alpha1.Action{ObjectMeta: meta(name), Status: v1alpha1.ActionStatus{Phase: v1alpha1.PhaseFailed, EndedAt: &at}})
 		}
 		names := func() (out []string) {
 			for _, a := range f.actions() {

@@ -1,38 +1,24 @@
 package remediate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/remediate/internal/ledger"
 )
 
-// Limit bounds how many distinct targets are affected within a sliding window. Zero
-// fields do not bound.
+// Limit bounds how many distinct targets are affected within a sliding window, and the
+// targets of how many subjects. Zero fields do not bound.
 type Limit struct {
 	Count   int
-	Percent float64 // of the denominator, at least one target
+	Percent float64 // of all subjects, at least one
 }
 
 func (l Limit) unlimited() bool { return l.Count == 0 && l.Percent == 0 }
-
-// allowed returns how many targets of so many the limit allows.
-func (l Limit) allowed(denominator int) int {
-	n := int(float64(denominator) * l.Percent / 100)
-	if l.Percent > 0 {
-		n = max(n, 1)
-	}
-	switch {
-	case l.Percent == 0:
-		return l.Count
-	case l.Count == 0:
-		return n
-	}
-	return min(l.Count, n)
-}
 
 // Limits are how much one policy may affect.
 type Limits struct {
@@ -40,6 +26,9 @@ type Limits struct {
 	Policy Limit         // over all members
 	Member Limit         // in each member
 	Fleet  Limit         // over all members and policies: the sum that this one may add to
+	// MaxReversions is how often a target may be corrected within the window, and violate
+	// the policy again, before the policy is halted. 0 means that of Options.
+	MaxReversions int
 	// PerMinute is how many corrections of the policy one member gets. 0: any number.
 	// The others wait.
 	PerMinute int
@@ -52,36 +41,40 @@ func (l Limits) validate() error {
 			errs = append(errs, fmt.Errorf("limit of the %s: %d targets, %v percent", name, of.Count, of.Percent))
 		}
 	}
-	if l.Window < 0 || l.PerMinute < 0 {
-		errs = append(errs, fmt.Errorf("limits: window %v, %d per minute", l.Window, l.PerMinute))
+	if l.Window < 0 || l.Window > ledger.Horizon || l.PerMinute < 0 || l.MaxReversions < 0 {
+		errs = append(errs, fmt.Errorf("limits: window %v, %d per minute, %d reversions", l.Window, l.PerMinute, l.MaxReversions))
 	}
 	return errors.Join(errs...)
 }
+
+// Scopes of limits in a BudgetUsage; others are names of members.
+const (
+	scopePolicy = "policy"
+	scopeFleet  = "fleet"
+)
 
 // BudgetUsage is how much of a limit is used.
 type BudgetUsage struct {
 	Scope       string `json:"of"` // policy, a member's name, or fleet
 	Targets     int    `json:"targets"`
 	Max         int    `json:"most"`
-	Denominator int    `json:"denominator"`
+	Denominator int    `json:"denominator"` // of subjects
+	Percent     bool   `json:"percent"`     // Targets and Max are of subjects
 }
 
-// overLimitError says which limit of a policy is exceeded. Nothing more is written for
-// the policy until the halt is acknowledged.
-type overLimitError struct {
-	policy string
-	BudgetUsage
-}
-
-func (e *overLimitError) Error() string {
-	limit := "limit of member " + e.Scope
-	switch e.Scope {
-	case "policy":
+// describe says by how much a limit is exceeded.
+func (u *BudgetUsage) describe() string {
+	limit := "limit of member " + u.Scope
+	switch u.Scope {
+	case scopePolicy:
 		limit = "limit of the policy"
-	case "fleet":
+	case scopeFleet:
 		limit = "limit of the fleet"
 	}
-	return fmt.Sprintf("policy %q: %s: %d targets would be changed, the maximum is %d (of %d subjects)", e.policy, limit, e.Targets, e.Max, e.Denominator)
+	if u.Percent {
+		return fmt.Sprintf("%s: targets of %d subjects would be changed, the maximum is %d (of %d subjects)", limit, u.Targets, u.Max, u.Denominator)
+	}
+	return fmt.Sprintf("%s: %d targets would be changed, the maximum is %d (of %d subjects)", limit, u.Targets, u.Max, u.Denominator)
 }
 
 // Totals are how many subjects a policy evaluates: the denominators of percentages.
@@ -93,44 +86,79 @@ type Totals struct {
 	Violations, Unknown map[string]int
 }
 
-// limitCheck holds a policy to its limits, and to one of the fleet.
-type limitCheck struct {
-	policy string
-	limits Limits
-	fleet  Limit
-	totals Totals
+// use returns how much of a limit a count uses: the tighter of its two bounds, and those
+// that it exceeds although acknowledgements allow so many.
+func (l Limit) use(scope string, n ledger.Count, denominator, targets, subjects int) (tightest BudgetUsage, exceeded []BudgetUsage) {
+	var all []BudgetUsage
+	if l.Count > 0 {
+		u := BudgetUsage{Scope: scope, Targets: n.Targets, Max: l.Count, Denominator: denominator}
+		if all = append(all, u); n.Targets > max(l.Count, targets) {
+			exceeded = append(exceeded, u)
+		}
+	}
+	if l.Percent > 0 {
+		u := BudgetUsage{Scope: scope, Targets: n.Subjects, Max: max(1, int(float64(denominator)*l.Percent/100)), Denominator: denominator, Percent: true}
+		if all = append(all, u); n.Subjects > max(u.Max, subjects) {
+			exceeded = append(exceeded, u)
+		}
+	}
+	return slices.MinFunc(all, func(a, b BudgetUsage) int { return cmp.Compare(a.Max-a.Targets, b.Max-b.Targets) }), exceeded
 }
 
-// check returns how much of each limit is used by what the policy has written, is
-// writing and is about to write, and an overLimitError for the first that is exceeded.
-func (c *limitCheck) check(l *ledger.Ledger, pending []policy.Ref, now time.Time) ([]BudgetUsage, error) {
-	affected := l.Affected(c.policy, c.limits.Window, pending, now)
-	var usage []BudgetUsage
-	var over *overLimitError
-	add := func(u BudgetUsage, limit Limit) {
-		u.Max = limit.allowed(u.Denominator)
-		usage = append(usage, u)
-		if u.Targets > u.Max && over == nil {
-			over = &overLimitError{c.policy, u}
+// checkLimitsLocked returns how much of each limit is used by what a policy has written, is
+// writing and is about to write, and all limits that are exceeded.
+func (d *Dispatcher) checkLimitsLocked(s *policyState, now time.Time) (usage, exceeded []BudgetUsage) {
+	add := func(l Limit, scope string, kind v1alpha1.LimitScope, n ledger.Count, denominator int) {
+		if l.unlimited() {
+			return
+		}
+		member := ""
+		if kind == v1alpha1.MemberScope {
+			member = scope
+		}
+		targets, subjects := s.allowed(kind, member, now)
+		u, over := l.use(scope, n, denominator, targets, subjects)
+		usage, exceeded = append(usage, u), append(exceeded, over...)
+	}
+	limits := &s.spec.Limits
+	add(limits.Policy, scopePolicy, v1alpha1.PolicyScope, d.ledger.Affected(s.name), s.totals.Fleet)
+	if !limits.Member.unlimited() {
+		for member, n := range d.ledger.Members(s.name) {
+			add(limits.Member, member, v1alpha1.MemberScope, n, s.totals.Members[member])
 		}
 	}
-	if !c.limits.Policy.unlimited() {
-		add(BudgetUsage{Scope: "policy", Targets: len(affected.Targets), Denominator: c.totals.Fleet}, c.limits.Policy)
-	}
-	if !c.limits.Member.unlimited() {
-		for _, member := range sortedKeys(affected.Members) {
-			add(BudgetUsage{Scope: member, Targets: affected.Members[member], Denominator: c.totals.Members[member]}, c.limits.Member)
+	add(d.opts.Fleet, scopeFleet, v1alpha1.FleetScope, d.ledger.Fleet(s.name, d.opts.FleetWindow), s.totals.Fleet)
+	add(limits.Fleet, scopeFleet, v1alpha1.FleetScope, d.ledger.Fleet(s.name, limits.Window), s.totals.Fleet)
+	return usage, exceeded
+}
+
+// permitLocked returns why one more target must not be written now, "" if there is room in
+// all limits.
+func (d *Dispatcher) permitLocked(s *policyState, i *Intent, now time.Time) string {
+	w := d.ledger.Writing(s.name, i.Remedy.Target, i.Subject)
+	member := i.Remedy.Target.Member
+	for _, c := range []struct {
+		limit       Limit
+		scope       string
+		kind        v1alpha1.LimitScope
+		member      string
+		after       ledger.After
+		denominator int
+	}{
+		{s.spec.Limits.Policy, scopePolicy, v1alpha1.PolicyScope, "", w.Policy, s.totals.Fleet},
+		{s.spec.Limits.Member, member, v1alpha1.MemberScope, member, w.Member, s.totals.Members[member]},
+		{d.opts.Fleet, scopeFleet, v1alpha1.FleetScope, "", w.Fleet, s.totals.Fleet},
+		{s.spec.Limits.Fleet, scopeFleet, v1alpha1.FleetScope, "", w.PolicyFleet, s.totals.Fleet},
+	} {
+		if c.limit.unlimited() || c.after.Known {
+			continue
+		}
+		targets, subjects := s.allowed(c.kind, c.member, now)
+		if _, exceeded := c.limit.use(c.scope, c.after.Count, c.denominator, targets, subjects); len(exceeded) > 0 {
+			return exceeded[0].describe()
 		}
 	}
-	for _, fleet := range []Limit{c.fleet, c.limits.Fleet} {
-		if !fleet.unlimited() {
-			add(BudgetUsage{Scope: "fleet", Targets: l.Fleet(affected, now), Denominator: c.totals.Fleet}, fleet)
-		}
-	}
-	if over != nil {
-		return usage, over
-	}
-	return usage, nil
+	return ""
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -1,9 +1,7 @@
 package remediate
 
 import (
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -12,106 +10,32 @@ import (
 	"federator.dev/federator/pkg/remediate/internal/ledger"
 )
 
-type recordedWrite struct {
-	binding string
-	target  aggregate.Ref
-	at      time.Time
-}
-
-// TestLedger_EqualsModel compares the ledger with a plain list of writes.
-func TestLedger_EqualsModel(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 0))
-		fleet := Limit{Count: r.IntN(12)}
-		l := ledger.New(2 * time.Hour)
-		limits := Limits{Window: time.Hour, Policy: Limit{Count: r.IntN(6), Percent: float64(r.IntN(3) * 20)}, Member: Limit{Count: r.IntN(4), Percent: float64(r.IntN(2) * 30)}, PerMinute: r.IntN(4)}
-		of := Totals{Fleet: 10, Members: map[string]int{"m0": 4, "m1": 6}}
-		var list []recordedWrite
-		writing := map[aggregate.Ref]string{}
-		now := time.Unix(0, 0)
-		for range 60 {
-			now = now.Add(time.Duration(r.IntN(900)) * time.Second)
-			binding := fmt.Sprint("b", r.IntN(2))
-			target := aggregate.Ref{Member: fmt.Sprint("m", r.IntN(2)), Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(5))}
-			switch r.IntN(7) {
-			case 0:
-				l.Prune(now, func(string) time.Duration { return limits.Window })
-			case 1:
-				l.BeginWrite(binding, target)
-				writing[target] = binding
-			case 2:
-				l.EndWrite(target)
-				delete(writing, target)
-			default:
-				l.RecordWrite(binding, target, now)
-				list = append(list, recordedWrite{binding, target, now})
-			}
-			pending := []aggregate.Ref{{Member: "m0", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}, {Member: "m1", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}}[:r.IntN(3)]
-			check := limitCheck{policy: binding, limits: limits, fleet: fleet, totals: of}
-			_, err := check.check(l, pending, now)
-			if want := overLimit(list, writing, binding, fleet, limits, of, pending, now); (err != nil) != want {
-				t.Fatalf("seed %d: %v, want over a limit: %v", seed, err, want)
-			}
-			var over *overLimitError
-			if err != nil && (!errors.As(err, &over) || over.Targets <= over.Max) {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
-		}
-	}
-}
-
-func overLimit(list []recordedWrite, writing map[aggregate.Ref]string, binding string, fleet Limit, limits Limits, of Totals, pending []aggregate.Ref, now time.Time) bool {
-	policy, all := map[aggregate.Ref]bool{}, map[aggregate.Ref]bool{}
-	for _, w := range list {
-		if w.binding == binding && now.Sub(w.at) < limits.Window {
-			policy[w.target], all[w.target] = true, true
-		}
-		if now.Sub(w.at) < 2*time.Hour {
-			all[w.target] = true
-		}
-	}
-	for target, by := range writing {
-		all[target] = true
-		if by == binding {
-			policy[target] = true
-		}
-	}
-	for _, target := range pending {
-		policy[target], all[target] = true, true
-	}
-	over := !limits.Policy.unlimited() && len(policy) > limits.Policy.allowed(of.Fleet)
-	for member, n := range of.Members {
-		affected := 0
-		for target := range policy {
-			if target.Member == member {
-				affected++
-			}
-		}
-		over = over || affected > 0 && !limits.Member.unlimited() && affected > limits.Member.allowed(n)
-	}
-	return over || !fleet.unlimited() && len(all) > fleet.allowed(of.Fleet)
-}
-
-func TestLimit_CountAndPercent(t *testing.T) {
+func TestLimit_CountsTargetsAndPercentagesSubjects(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		limit Limit
-		of    int
-		want  int
+		limit             Limit
+		n                 ledger.Count
+		of                int
+		targets, subjects int // that are acknowledged
+		max               int // of the tighter bound
+		exceeded          int
 	}{
-		{Limit{Count: 5}, 1000, 5},
-		{Limit{Percent: 10}, 1000, 100},
-		{Limit{Percent: 10}, 5, 1}, // never none: a fleet of five must be correctable
-		{Limit{Count: 5, Percent: 10}, 1000, 5},
-		{Limit{Count: 50, Percent: 10}, 100, 10},
-		{Limit{Percent: 100}, 7, 7},
+		{Limit{Count: 5}, ledger.Count{Targets: 5, Subjects: 1}, 1000, 0, 0, 5, 0},
+		{Limit{Count: 5}, ledger.Count{Targets: 6, Subjects: 1}, 1000, 0, 0, 5, 1},
+		{Limit{Count: 5}, ledger.Count{Targets: 6, Subjects: 1}, 1000, 6, 0, 5, 0},
+		{Limit{Count: 5}, ledger.Count{Targets: 6, Subjects: 1}, 1000, 0, 6, 5, 1},
+		{Limit{Percent: 10}, ledger.Count{Targets: 500, Subjects: 100}, 1000, 0, 0, 100, 0},
+		{Limit{Percent: 10}, ledger.Count{Targets: 500, Subjects: 101}, 1000, 500, 0, 100, 1},
+		{Limit{Percent: 10}, ledger.Count{Targets: 500, Subjects: 101}, 1000, 0, 101, 100, 0},
+		{Limit{Percent: 10}, ledger.Count{Targets: 1, Subjects: 1}, 5, 0, 0, 1, 0}, // never none: a fleet of five must be correctable
+		{Limit{Count: 50, Percent: 10}, ledger.Count{Targets: 60, Subjects: 20}, 100, 0, 0, 50, 2},
 	} {
-		if got := c.limit.allowed(c.of); got != c.want {
-			t.Errorf("%+v of %d allows %d, want %d", c.limit, c.of, got, c.want)
+		u, exceeded := c.limit.use("policy", c.n, c.of, c.targets, c.subjects)
+		if u.Max != c.max || len(exceeded) != c.exceeded {
+			t.Errorf("%+v: uses %+v, exceeds %+v", c, u, exceeded)
 		}
 	}
-	for _, l := range []Limits{{Policy: Limit{Count: -1}}, {Member: Limit{Percent: 101}}, {Window: -1}, {PerMinute: -1}} {
+	for _, l := range []Limits{{Policy: Limit{Count: -1}}, {Member: Limit{Percent: 101}}, {Window: -1}, {Window: 721 * time.Hour}, {PerMinute: -1}, {MaxReversions: -1}} {
 		if l.validate() == nil {
 			t.Errorf("%+v is accepted", l)
 		}

@@ -183,7 +183,7 @@ func (s *fixture) start() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.journal = newHubJournal(hub, 0, nil)
+	s.journal = newHubJournal(hub, time.Now)
 	s.exec = &executor{
 		clients: s.clients(), journal: s.journal, clock: time.Now, keepsValues: true,
 		checkWrite: func(i *Intent) (time.Time, error) {

@@ -82,6 +82,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.d.collectStops(ch)
 	m.d.mu.Lock()
 	names := sortedKeys(m.d.policies)
+	names = slices.DeleteFunc(names, func(name string) bool { return m.d.policies[name].removed })
 	m.d.mu.Unlock()
 	for _, name := range names {
 		if s, ok := m.d.Status(name); ok {

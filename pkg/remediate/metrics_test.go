@@ -37,7 +37,7 @@ func TestDispatcher_Metrics(t *testing.T) {
 		}
 		spec := remediate.RolloutSpec{
 			Limits: remediate.Limits{Policy: remediate.Limit{Count: 3}, Member: remediate.Limit{Count: 3}, Fleet: remediate.Limit{Count: 20}},
-			Waves:  []remediate.Wave{{Name: "first", Members: map[string]bool{"m1": true}}, {Name: "rest", Members: map[string]bool{"m2": true}}},
+			Waves:  []remediate.Wave{{Name: "first", Members: map[string]bool{"m1": true}}, {Name: "rest", Members: map[string]bool{"m2": true}, MaxFailed: 100}},
 		}
 		d.set(t, spec, 10, intents("1", "m1 a", "m1 b", "m2 c"))
 		time.Sleep(10 * time.Second) // of the bubble: the second wave follows the first

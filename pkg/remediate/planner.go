@@ -1,10 +1,11 @@
 package remediate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,14 +31,17 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		if err := d.checkLeadership(ctx); err != nil {
 			return err
 		}
-		start, changed, next := d.plan(d.opts.Clock())
-		for _, i := range start {
+		p := d.plan(d.opts.Clock())
+		for _, i := range p.start {
 			workers.Go(func() { d.correct(ctx, i) })
 		}
-		for _, binding := range changed {
+		for _, r := range p.saves {
+			workers.Go(func() { d.saveRecord(ctx, r) })
+		}
+		for _, binding := range p.changed {
 			d.opts.Changed(binding)
 		}
-		timer.Reset(max(next.Sub(d.opts.Clock()), time.Millisecond))
+		timer.Reset(max(p.next.Sub(d.opts.Clock()), time.Millisecond))
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -47,49 +51,47 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 }
 
-// plan returns the corrections to start now, the policies whose status has changed, and
-// the time of the next plan at the latest.
-func (d *Dispatcher) plan(now time.Time) (start []*Intent, changed []string, next time.Time) {
+// plan decides which corrections start now, and what is recorded before others do.
+func (d *Dispatcher) plan(now time.Time) *pass {
 	notLeading := ""
 	if err := d.checkLeader(); err != nil {
 		notLeading = err.Error()
 	}
-	p := pass{now: now, health: d.checkHealth(), held: d.heldMembers(), away: d.checkAway()}
-	p.unknown = d.unknownOwners(p.held)
+	p := d.prepare(now)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p.next = now.Add(time.Hour)
 	if notLeading != "" {
 		p.next = now.Add(time.Second)
 	}
-	d.ledger.Prune(now, func(binding string) time.Duration {
-		if s := d.policies[binding]; s != nil {
-			return s.spec.Limits.Window
-		}
-		return 0
-	})
-	for _, binding := range sortedKeys(d.policies) {
-		s := d.policies[binding]
+	d.ledger.Advance(now)
+	for _, name := range sortedKeys(d.policies) {
+		s := d.policies[name]
 		before := s.fingerprint()
 		s.notLeading = notLeading
-		d.planLocked(binding, s, &p)
+		d.planLocked(s, p)
 		if s.fingerprint() != before {
-			changed = append(changed, binding)
+			p.changed = append(p.changed, name)
 		}
 	}
-	return p.start, changed, p.next
+	return p
 }
 
-// pass is one plan of all policies.
+// pass is one plan of all policies: what has been asked before it, and what it decides.
 type pass struct {
-	now    time.Time
-	health map[policy.Ref]Health
-	held   map[string]error // why members may not be written to now
-	// unknown is of which members it is not known what GitOps controllers manage, and why.
-	unknown map[string]string
-	away    string // why nothing is written to any member; "" when something may be
+	now        time.Time
+	swept      bool // health is of now
+	health     map[policy.Ref]Health
+	haltHealth map[string]Health              // of the targets of halts
+	held, away map[string]error               // why members may not be written to now, and are not known
+	unknown    map[string]string              // of which members it is not known what GitOps controllers manage, and why
+	tooMany    string                         // why nothing is written to any member: too many are away
+	verdicts   map[string]map[string]Verdicts // by policy and member, for gates on effects
+
 	start   []*Intent
-	next    time.Time // of the next plan
+	saves   []saveRequest
+	changed []string  // policies whose status has changed
+	next    time.Time // of the next plan, at the latest
 }
 
 // again makes the next plan at a time at the latest; zero is no time.
@@ -104,195 +106,232 @@ func earliest(a, b time.Time) time.Time {
 
 // fingerprint is the part of a policy's status whose changes are reported.
 func (s *policyState) fingerprint() string {
-	id := ""
-	if s.halt != nil {
-		id = s.halt.ID
+	id, wave := "", ""
+	for _, h := range s.halts {
+		id += h.ID + " "
 	}
-	return fmt.Sprint(id, s.waiting, s.pending, s.progress.wave, s.progress.phase, s.progress.unhealthy)
+	if w := s.waveStatus(); w != nil {
+		wave = fmt.Sprint(w.Number, w.Phase, w.Unhealthy)
+	}
+	return fmt.Sprint(id, s.waiting, s.pending, wave)
 }
 
-// checkHealth returns the health of what waves have written. It is read without the lock.
-func (d *Dispatcher) checkHealth() map[policy.Ref]Health {
+// prepare asks what a plan needs to know. It is asked without the lock.
+func (d *Dispatcher) prepare(now time.Time) *pass {
+	p := &pass{
+		now: now, tooMany: d.checkAway(), health: map[policy.Ref]Health{}, haltHealth: map[string]Health{}, held: map[string]error{}, away: map[string]error{},
+		verdicts: map[string]map[string]Verdicts{},
+	}
 	written := map[policy.Ref]Written{}
+	halted := map[string]policy.Ref{}
 	d.mu.Lock()
+	p.swept = !now.Before(d.nextSweep)
 	for _, s := range d.policies {
-		if len(s.spec.Waves) > 0 && s.progress.phase != v1alpha1.WaveDone {
-			maps.Copy(written, s.progress.written)
+		for member := range s.members {
+			p.held[member] = nil
+		}
+		for n := range s.spec.Waves {
+			for member := range s.spec.Waves[n].Members {
+				p.held[member] = nil
+			}
+			if g := s.spec.Waves[n].Effect; g != nil {
+				for _, name := range g.policies(s.name) {
+					p.verdicts[name] = nil
+				}
+			}
+		}
+		if p.swept && s.followsHealth(now) {
+			for target, w := range s.written {
+				written[target] = w.Written
+			}
+		}
+		for _, h := range s.halts {
+			for _, t := range h.Targets {
+				if h.Reason == v1alpha1.Unhealthy && h.Generation != s.spec.Generation {
+					halted[t] = decodeSubject(t, policy.Ref{}).Ref
+				}
+			}
 		}
 	}
-	d.mu.Unlock()
-	health := make(map[policy.Ref]Health, len(written))
-	for target, w := range written {
-		health[target] = d.opts.Health(w)
+	if p.swept {
+		d.nextSweep = now.Add(healthInterval)
 	}
-	return health
+	d.mu.Unlock()
+	for target, w := range written {
+		p.health[target] = d.opts.Health(w)
+	}
+	for text, target := range halted {
+		p.haltHealth[text] = d.opts.Health(Written{Target: target})
+	}
+	for member := range p.held {
+		p.held[member] = d.opts.Held(member)
+		p.away[member] = d.opts.MemberAway(member)
+	}
+	p.unknown = d.unknownOwners(p.held)
+	for name := range p.verdicts {
+		p.verdicts[name] = d.opts.Verdicts(name)
+	}
+	return p
+}
+
+// followsHealth reports whether the health of what was written decides anything.
+func (s *policyState) followsHealth(now time.Time) bool {
+	r := s.rollout
+	return r != nil && len(s.spec.Waves) > 0 && (r.Phase != v1alpha1.WaveDone || now.Before(r.Done.Add(s.soaks())))
 }
 
 // heldPollInterval is how soon a held member is checked again.
 const heldPollInterval = time.Second
 
-// heldMembers returns which members that have intents may not be written to, and why. It
-// is read without the lock.
-func (d *Dispatcher) heldMembers() map[string]error {
-	held := map[string]error{}
-	d.mu.Lock()
-	for _, s := range d.policies {
-		for member := range s.members {
-			held[member] = nil
-		}
-	}
-	d.mu.Unlock()
-	for member := range held {
-		held[member] = d.opts.Held(member)
-	}
-	return held
-}
-
 // planLocked plans one policy.
-func (d *Dispatcher) planLocked(binding string, s *policyState, p *pass) {
-	for target := range s.obsolete {
-		s.dropOutcome(target, p.now)
+func (d *Dispatcher) planLocked(s *policyState, p *pass) {
+	if s.notLeading != "" || !d.recovered {
+		s.waiting, s.pending = cmp.Or(s.notLeading, resolving), s.queue.Len()
+		return
 	}
-	var targets []policy.Ref
-	var retry time.Time
-	why, until := d.blockedLocked(binding, s, p.now)
-	if s.halt == nil && why == "" {
-		targets, retry = s.openTargets(p.now, d.opts.RetryAfter)
-		s.pending = len(targets)
-		if !s.spec.DryRun && len(targets) > 0 {
-			if err := d.checkLimitsLocked(binding, s, s.unmanaged(targets), p.now); err != nil {
-				why = err.Error()
-			}
+	defer d.saveLocked(s, p)
+	p.again(s.advance(p.now))
+	if s.removed {
+		return
+	}
+	d.endHaltsLocked(s, p)
+	s.dropAllowances(p.now)
+	s.pending = s.queue.Len()
+	if s.ready && len(s.halts) == 0 {
+		d.beginRolloutLocked(s, p.now)
+		if p.swept && s.followsHealth(p.now) {
+			d.observeLocked(s, p.health, p.now)
 		}
-	} else {
-		s.pending, retry = s.countOpen(p.now, d.opts.RetryAfter)
+		d.stepLocked(s, p)
 	}
-	p.again(retry)
-	if why == "" && p.away != "" {
-		why, until = p.away, p.now.Add(heldPollInterval)
+	r := d.refusePolicyLocked(s, p.now)
+	if r.why == "" && !s.spec.DryRun && s.queue.Len() > 0 {
+		if why := d.haltOverLimitsLocked(s, p.now); why != "" {
+			r.why = why
+		} else if !s.isRecorded() {
+			r.why = recording
+		}
 	}
-	if s.waiting = why; why != "" {
-		p.again(until)
-		return
+	if r.why == "" && p.tooMany != "" {
+		r = refusal{p.tooMany, p.now.Add(heldPollInterval)}
 	}
-	remaining := d.startLocked(binding, s, targets, p)
-	if s.spec.DryRun {
-		return
+	p.again(r.until)
+	if s.waiting = r.why; r.why == "" {
+		d.startLocked(s, p)
 	}
-	halt, again := s.progress.advance(s.spec.Waves, remaining, func(r policy.Ref) Health { return p.health[r] }, p.now)
-	if halt != "" {
-		d.haltLocked(binding, s, v1alpha1.Unhealthy, halt, nil)
-		d.trigger()
-	}
-	p.again(again)
 }
 
-// startLocked starts the corrections of targets that may be written now, and returns how
-// many corrections of the current wave remain, running ones included.
-func (d *Dispatcher) startLocked(binding string, s *policyState, targets []policy.Ref, p *pass) (remaining int) {
-	waiting := 0
-	for _, target := range targets {
-		if !s.progress.reaches(s.spec.Waves, target.Member) {
+// haltOverLimitsLocked halts a policy that would exceed a limit, or fights. It returns why
+// nothing is written, "" if something may be.
+func (d *Dispatcher) haltOverLimitsLocked(s *policyState, now time.Time) string {
+	usage, exceeded := d.checkLimitsLocked(s, now)
+	s.usage = usage
+	if len(exceeded) > 0 {
+		d.haltLocked(s, Halt{Reason: v1alpha1.OverLimit, Message: fmt.Sprintf("policy %q: %s", s.name, exceeded[0].describe()), Exceeded: exceeded})
+	} else {
+		d.checkFightsLocked(s, now)
+	}
+	if len(s.halts) > 0 {
+		return halted
+	}
+	if s.longest < s.spec.Limits.Window {
+		s.longest = s.spec.Limits.Window
+		s.touch()
+	}
+	return ""
+}
+
+// startLocked starts the corrections that may be written now.
+func (d *Dispatcher) startLocked(s *policyState, p *pass) {
+	reached, members := s.reached(p.now), []string{}
+	s.queue.Members(func(name string, _, _ int) { members = append(members, name) })
+	slices.Sort(members)
+	waiting, writing := "", false
+	for _, member := range members {
+		if !s.reaches(member, reached) {
 			continue
 		}
-		remaining++
+		first, ok := s.queue.Next(member)
+		if !ok {
+			writing = true // the end of what runs triggers a plan
+			continue
+		}
+		if why := d.refuseMemberLocked(s.intents[first].Intent, p); why != "" {
+			waiting = cmp.Or(waiting, why)
+			continue
+		}
+		writing = true
+		d.startMemberLocked(s, member, p)
+	}
+	if !writing {
+		s.waiting = cmp.Or(waiting, s.held)
+	}
+}
+
+// startMemberLocked starts the corrections of a policy in one member.
+func (d *Dispatcher) startMemberLocked(s *policyState, member string, p *pass) {
+	var busy []policy.Ref // by others: their end triggers a plan
+	defer func() {
+		for _, target := range busy {
+			s.queue.Add(target)
+		}
+	}()
+	for d.inflight[member] < d.opts.MemberConcurrency {
+		target, ok := s.queue.Next(member)
+		if !ok {
+			return
+		}
+		if d.busy[target] {
+			s.queue.Remove(target)
+			busy = append(busy, target)
+			continue
+		}
 		i := s.intents[target]
-		if why := d.refuseMemberLocked(i.Intent, p); why != "" {
-			if waiting++; s.waiting == "" {
-				s.waiting = why
-			}
-			continue
-		}
-		if d.busy[target] || d.inflight[target.Member] >= d.opts.MemberConcurrency {
-			continue // the end of a correction triggers a plan
-		}
-		if at := d.ledger.NextStart(binding, target.Member, s.spec.Limits.PerMinute, p.now); at.After(p.now) {
+		if at := d.ledger.NextStart(s.name, member, s.spec.Limits.PerMinute, p.now); at.After(p.now) {
 			p.again(at)
-			continue
+			return
 		}
-		if d.inflight[target.Member] == 0 && !d.bounds.Admits(len(d.inflight)) {
-			continue // as above
+		if d.inflight[member] == 0 && !d.bounds.Admits(len(d.inflight)) {
+			return // as above
 		}
 		if at := d.bounds.NextStart(p.now); at.After(p.now) && !i.DryRun {
 			p.again(at)
-			continue
+			return
 		}
 		d.busy[target] = true
-		d.inflight[target.Member]++
+		d.inflight[member]++
+		s.queue.Begin(target)
 		if !i.DryRun {
-			d.ledger.RecordStart(binding, target.Member, p.now)
+			d.ledger.RecordStart(s.name, member, p.now)
 			d.bounds.Start(p.now)
 		}
-		p.start = append(p.start, s.withConsent(i.Intent, p.now))
+		p.start = append(p.start, s.attributed(i.Intent, p.now))
 	}
-	for target := range d.busy {
-		if s.intents[target] != nil && s.progress.reaches(s.spec.Waves, target.Member) {
-			remaining++
-		}
-	}
-	if waiting < remaining {
-		s.waiting = "" // other members are written to
-	}
-	return remaining
-}
-
-// blockedLocked returns why nothing is written for a policy now, and when that may change.
-func (d *Dispatcher) blockedLocked(binding string, s *policyState, now time.Time) (why string, until time.Time) {
-	switch {
-	case s.notLeading != "":
-		return s.notLeading, time.Time{}
-	case !d.recovered:
-		return resolving, time.Time{}
-	}
-	r := d.refusePolicyLocked(binding, s, now)
-	return r.why, r.until
-}
-
-// checkLimitsLocked halts a policy that would exceed a limit, or whose corrections are
-// reverted again and again.
-func (d *Dispatcher) checkLimitsLocked(binding string, s *policyState, targets []policy.Ref, now time.Time) error {
-	limits := limitCheck{policy: binding, limits: s.spec.Limits, fleet: d.opts.Fleet, totals: s.totals}
-	usage, err := limits.check(d.ledger, targets, now)
-	s.usage = usage
-	var over *overLimitError
-	if errors.As(err, &over) {
-		if s.allowance != nil && now.Before(s.allowance.until) && over.Targets <= s.allowance.targets {
-			return nil
-		}
-		d.haltLocked(binding, s, v1alpha1.OverLimit, over.Error(), &over.BudgetUsage)
-		return err
-	}
-	for _, target := range targets {
-		if o := s.outcomes[target]; o != nil {
-			if o.writes = within(o.writes, s.spec.Limits.Window, now); len(o.writes) >= d.opts.MaxReversions {
-				err := fmt.Errorf("%s has been corrected %d times and violates the policy again", target, len(o.writes))
-				d.haltLocked(binding, s, v1alpha1.Fighting, err.Error(), nil)
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // correct carries out one intent and records its outcome.
 func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
+	d.mu.Lock()
+	epoch := d.epoch
+	d.mu.Unlock()
 	a, err := d.executeSafely(ctx, i)
 	target := i.Remedy.Target
 	log := d.opts.Logger.With("policy", i.Binding, "member", target.Member, "kind", string(target.Kind), "namespace", target.Namespace, "name", target.Name)
 	d.mu.Lock()
+	now := d.opts.Clock()
 	delete(d.busy, target)
-	d.ledger.EndWrite(target)
+	d.ledger.EndWrite(i.Binding, target, now)
 	if d.inflight[target.Member]--; d.inflight[target.Member] == 0 {
 		delete(d.inflight, target.Member)
 	}
-	if s := d.policies[i.Binding]; s != nil {
-		s.recordOutcome(i, a, err, d.opts.Clock())
+	if !i.DryRun && mayHaveWritten(a, err) {
+		d.ledger.RecordWrite(i.Binding, target, i.Subject, now, now)
+	}
+	if s := d.policies[i.Binding]; s != nil && d.epoch == epoch {
+		s.recordOutcome(i, a, err, now, d.opts.RetryAfter)
 	}
 	if ctx.Err() == nil {
 		d.countEndedLocked(i, a, err)
-	}
-	if !i.DryRun && mayHaveWritten(a, err) {
-		d.ledger.RecordWrite(i.Binding, target, d.opts.Clock())
 	}
 	d.mu.Unlock()
 	if err == nil {
@@ -328,31 +367,33 @@ func (d *Dispatcher) executeSafely(ctx context.Context, i *Intent) (a *Action, e
 }
 
 // recordOutcome records the outcome of an intent. An unknown one is retried like a failure.
-func (s *policyState) recordOutcome(i *Intent, a *Action, err error, now time.Time) {
+func (s *policyState) recordOutcome(i *Intent, a *Action, err error, now time.Time, retryAfter time.Duration) {
 	target := i.Remedy.Target
-	o := s.outcomes[target]
-	if o == nil {
-		o = &targetOutcome{}
-		s.outcomes[target] = o
+	s.queue.End(target)
+	defer s.updateDue(target, now)
+	if errors.Is(err, ErrNotNow) {
+		return // as if it had not been tried
+	}
+	was := s.outcomes[target]
+	o := &targetOutcome{
+		Outcome: Outcome{Action: a.Name, Phase: a.Phase, Message: a.Message, At: now}, actionName: i.actionName(), retryAt: now.Add(retryAfter),
+	}
+	if err != nil {
+		o.Phase, o.Message = v1alpha1.PhaseFailed, clip.Line(err.Error(), maxMessage)
+	}
+	if s.outcomes[target] = o; o.Phase == v1alpha1.PhaseSuperseded {
+		if o.superseded = 1; was != nil && was.actionName == o.actionName {
+			o.superseded = was.superseded + 1
+		}
 	}
 	if s.intents[target] == nil {
-		s.obsolete[target] = true
+		o.actionName = ""
+		s.obsolete.Set(target, s.shownUntil(o, now))
 	}
-	defer s.updateDue(target)
-	switch {
-	case errors.Is(err, ErrNotNow):
-		o.actionName = "" // as if it had not been tried
-		return
-	case err != nil:
-		o.Outcome = Outcome{Action: a.Name, Phase: v1alpha1.PhaseFailed, Message: clip.Line(err.Error(), maxMessage), At: now}
-	default:
-		o.Outcome = Outcome{Action: a.Name, Phase: a.Phase, Message: a.Message, At: now}
-	}
-	o.actionName = i.actionName()
-	if err == nil && a.Phase == v1alpha1.PhaseSucceeded {
-		o.writes = append(o.writes, now)
-		if s.progress.written != nil {
-			s.progress.written[target] = a.written()
-		}
+	if o.Phase == v1alpha1.PhaseSucceeded && i.Wave > 0 && s.rollout != nil && s.rollout.Generation == i.Generation {
+		s.written[target] = &writtenTarget{Written: a.written(), wave: int(i.Wave) - 1, at: now}
+		s.unclean[target.Member]++
+		s.health.Unhealthy++ // until it is looked at
+		s.health.Unknown = cmp.Or(s.health.Unknown, target.String()+" is not known: it has just been written")
 	}
 }

@@ -1,31 +1,50 @@
 package remediate
 
 import (
-	"slices"
-	"strings"
+	"regexp"
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/ledger"
+	"federator.dev/federator/pkg/remediate/internal/pqueue"
+	"federator.dev/federator/pkg/remediate/internal/queue"
+	"federator.dev/federator/pkg/remediate/internal/rollout"
 )
 
-// policyState is what the dispatcher knows of one policy.
+// policyState is what the dispatcher knows of one policy. What is in record lasts; the rest
+// is what this process has learned since it began to lead, or is told by the corrector.
 type policyState struct {
-	spec       RolloutSpec
-	ready      bool // all verdicts have been counted
-	totals     Totals
-	intents    map[policy.Ref]*desiredIntent
-	members    map[string]int      // number of intents by member
-	due        map[policy.Ref]bool // targets of intents that are not done, or have failed
-	failed     map[policy.Ref]bool // of these: those that have failed
-	outcomes   map[policy.Ref]*targetOutcome
-	obsolete   map[policy.Ref]bool // targets of outcomes that have no intent any more
-	halt       *Halt
-	allowance  *allowance
-	consent    *consent
-	progress   waveProgress
+	name    string
+	ledger  *ledger.Ledger
+	removed bool // there is no such policy now, but a record of it
+
+	spec    RolloutSpec
+	ready   bool // all verdicts have been counted
+	totals  Totals
+	intents map[policy.Ref]*desiredIntent
+	members map[string]int // number of intents by member
+
+	queue    *queue.Queue
+	outcomes map[policy.Ref]*targetOutcome
+	obsolete *pqueue.Queue[policy.Ref, time.Time] // targets without an intent whose outcomes are shown, and how long
+	repeated map[policy.Ref]bool                  // targets that are due and were written before: fights are among them
+	failed   map[string]map[policy.Ref]bool       // targets that ended for good without being written, by member
+	// superseded are targets of which a newer version, and with it an intent, is on its way.
+	superseded map[policy.Ref]bool
+	excused    map[policy.Ref]bool           // failed ones that an acknowledgement has accepted
+	written    map[policy.Ref]*writtenTarget // by this generation
+	health     rollout.Health
+	unclean    map[string]int // by member: written targets that are not healthy, or not known to be
+
+	record
+	saving        bool      // the record is being written
+	needsBaseline bool      // a wave has begun, and its baseline is not taken yet
+	retryAt       time.Time // when it is written again after a failure
+
 	usage      []BudgetUsage
 	waiting    string
+	held       string // why the wave does not go on
 	notLeading string // why this process does not act; "" when it does
 	pending    int
 }
@@ -42,68 +61,157 @@ type desiredIntent struct {
 type targetOutcome struct {
 	Outcome
 	actionName string // of the intent
-	writes     []time.Time
+	retryAt    time.Time
+	superseded int // how often in a row that intent was
 }
 
-// allowance is how far an acknowledgement raises the limits.
-type allowance struct {
-	targets int
-	until   time.Time
+// writtenTarget is a target that the rollout has written.
+type writtenTarget struct {
+	Written
+
+	wave    int // from 0
+	at      time.Time
+	settled bool // it has been healthy since
+	// soaked reports that an earlier leader has seen it healthy: if it is not, the soak was
+	// interrupted.
+	soaked bool
 }
 
-// consent is the last acknowledgement, and until when Actions name it.
-type consent struct {
-	Acknowledgement
-	until time.Time
+func newPolicyState(name string, l *ledger.Ledger) *policyState {
+	s := &policyState{name: name}
+	s.clear()
+	s.reset(l)
+	return s
 }
 
-func newPolicyState() *policyState {
-	return &policyState{outcomes: map[policy.Ref]*targetOutcome{}, obsolete: map[policy.Ref]bool{}}
+// reset forgets what this process knows of corrections, and what the hub has of them.
+func (s *policyState) reset(l *ledger.Ledger) {
+	s.ledger = l
+	s.queue, s.outcomes = queue.New(), map[policy.Ref]*targetOutcome{}
+	s.obsolete = pqueue.New[policy.Ref](time.Time.Compare)
+	s.repeated, s.failed, s.excused = map[policy.Ref]bool{}, map[string]map[policy.Ref]bool{}, map[policy.Ref]bool{}
+	s.superseded = map[policy.Ref]bool{}
+	s.written, s.unclean, s.health = map[policy.Ref]*writtenTarget{}, map[string]int{}, rollout.Health{}
+	s.record, s.saving, s.retryAt = record{}, false, time.Time{}
+	s.usage, s.waiting, s.held, s.pending = nil, "", "", 0
 }
 
 // clear removes all intents.
 func (s *policyState) clear() {
 	s.intents, s.members = map[policy.Ref]*desiredIntent{}, map[string]int{}
-	s.due, s.failed = map[policy.Ref]bool{}, map[policy.Ref]bool{}
 }
 
 // set sets the intent for its target.
-func (s *policyState) set(i *desiredIntent) {
+func (s *policyState) set(i *desiredIntent, now time.Time) {
 	target := i.Remedy.Target
 	if s.intents[target] == nil {
 		s.members[target.Member]++
 	}
 	s.intents[target] = i
-	s.updateDue(target)
+	s.obsolete.Remove(target)
+	s.updateDue(target, now)
 }
 
-// unset removes the intent for a target.
-func (s *policyState) unset(target policy.Ref) {
-	if s.intents[target] == nil {
-		return
-	}
-	if s.members[target.Member]--; s.members[target.Member] == 0 {
-		delete(s.members, target.Member)
-	}
-	delete(s.intents, target)
-	s.updateDue(target)
-}
-
-// updateDue updates whether a target is due: its intent is not done, or has failed.
-func (s *policyState) updateDue(target policy.Ref) {
-	delete(s.due, target)
-	delete(s.failed, target)
-	i := s.intents[target]
-	if i == nil {
-		return
-	}
-	if o := s.outcomes[target]; o != nil && o.actionName == i.name {
-		if o.Phase != v1alpha1.PhaseFailed {
-			return
+// unset removes the intent for a target. The same one may come again later: where the target
+// did not exist, it is another correction then.
+func (s *policyState) unset(target policy.Ref, now time.Time) {
+	created := false
+	if i := s.intents[target]; i != nil {
+		created = i.UID == ""
+		if s.members[target.Member]--; s.members[target.Member] == 0 {
+			delete(s.members, target.Member)
 		}
-		s.failed[target] = true
+		delete(s.intents, target)
 	}
-	s.due[target] = true
+	if o := s.outcomes[target]; o != nil {
+		if created {
+			o.actionName, o.superseded = "", 0
+		}
+		s.obsolete.Set(target, s.shownUntil(o, now))
+	}
+	s.updateDue(target, now)
+}
+
+// unsetAll removes all intents.
+func (s *policyState) unsetAll(now time.Time) {
+	for target := range s.intents {
+		s.unset(target, now)
+	}
+	s.ready = false
+}
+
+// shownUntil is how long the outcome of a target without an intent is shown: what was
+// written, for a window.
+func (s *policyState) shownUntil(o *targetOutcome, now time.Time) time.Time {
+	if o.Phase != v1alpha1.PhaseSucceeded {
+		return now
+	}
+	return o.At.Add(s.spec.Limits.Window)
+}
+
+// updateDue updates whether a target is due: its intent is not done, or is tried again.
+func (s *policyState) updateDue(target policy.Ref, now time.Time) {
+	s.setFailed(target, false)
+	delete(s.repeated, target)
+	delete(s.superseded, target)
+	i, o := s.intents[target], s.outcomes[target]
+	switch {
+	case i == nil:
+		s.queue.Remove(target)
+		s.ledger.ClearPending(s.name, target, now)
+		return
+	case o == nil || o.actionName != i.name:
+		s.makeDue(i, now)
+		return
+	}
+	s.ledger.ClearPending(s.name, target, now)
+	switch o.Phase {
+	case v1alpha1.PhaseFailed:
+		s.setFailed(target, true)
+		s.queue.AddAt(target, o.retryAt)
+	case v1alpha1.PhaseContended:
+		s.setFailed(target, true)
+		s.queue.Remove(target)
+	case v1alpha1.PhaseSuperseded: // a newer version is on its way
+		if o.superseded > maxSuperseded {
+			s.setFailed(target, true)
+		} else {
+			s.superseded[target] = true
+		}
+		s.queue.AddAt(target, o.retryAt)
+	default:
+		s.queue.Remove(target)
+	}
+}
+
+// maxSuperseded is how often the same intent may find its target changed: after that, no
+// newer version of it is expected.
+const maxSuperseded = 2
+
+// makeDue makes the intent for a target due.
+func (s *policyState) makeDue(i *desiredIntent, now time.Time) {
+	target := i.Remedy.Target
+	delete(s.superseded, target)
+	s.queue.Add(target)
+	if !i.DryRun && !i.managed {
+		s.ledger.SetPending(s.name, target, i.Subject, now)
+		s.repeated[target] = true
+	}
+}
+
+// setFailed records whether a target has ended for good without being written.
+func (s *policyState) setFailed(target policy.Ref, failed bool) {
+	m := s.failed[target.Member]
+	switch {
+	case failed && m == nil:
+		s.failed[target.Member] = map[policy.Ref]bool{target: true}
+	case failed:
+		m[target] = true
+	case m != nil:
+		if delete(m, target); len(m) == 0 {
+			delete(s.failed, target.Member)
+		}
+	}
 }
 
 // isDesired reports whether an intent is the present one for its target.
@@ -112,61 +220,89 @@ func (s *policyState) isDesired(i *Intent) bool {
 	return now != nil && now.name == i.actionName()
 }
 
-// dropOutcome forgets the outcome of a target without an intent, once its writes are
-// outside the window.
-func (s *policyState) dropOutcome(target policy.Ref, now time.Time) {
-	o := s.outcomes[target]
-	switch {
-	case o == nil || s.intents[target] != nil:
-		delete(s.obsolete, target)
-	case len(within(o.writes, s.spec.Limits.Window, now)) > 0:
-		s.obsolete[target] = true
-	default:
-		delete(s.obsolete, target)
+// advance makes failed targets due whose time has come, and drops outcomes that are not shown
+// any more. It returns when there are more.
+func (s *policyState) advance(now time.Time) (next time.Time) {
+	for target, until, ok := s.obsolete.Min(); ok; target, until, ok = s.obsolete.Min() {
+		if until.After(now) {
+			next = until
+			break
+		}
+		s.obsolete.Remove(target)
 		delete(s.outcomes, target)
 	}
+	due, retry := s.queue.Retries(now)
+	for _, target := range due {
+		if i := s.intents[target]; i != nil {
+			s.makeDue(i, now)
+		} else {
+			s.queue.Remove(target)
+		}
+	}
+	if !retry.IsZero() {
+		next = earliest(next, retry)
+	}
+	return next
 }
 
-// within returns the times that are within a window before a time.
-func within(times []time.Time, window time.Duration, now time.Time) []time.Time {
-	return slices.DeleteFunc(slices.Clone(times), func(at time.Time) bool { return now.Sub(at) >= window })
-}
+// repeat is how the name of a repeated Action ends.
+var repeat = regexp.MustCompile(`^(.*-[0-9a-f]{20})-[0-9]+$`)
 
-// openTargets returns the targets to correct, in order, and when the next failed one is
-// retried.
-func (s *policyState) openTargets(now time.Time, retryAfter time.Duration) (targets []policy.Ref, next time.Time) {
-	targets = make([]policy.Ref, 0, len(s.due))
-	for target := range s.due {
-		if s.failed[target] {
-			if at := s.outcomes[target].At.Add(retryAfter); at.After(now) {
-				next = earliest(next, at)
-				continue
+// restoreWrite restores the outcome of an Action that was written, as the hub has it.
+func (s *policyState) restoreWrite(a *Action) {
+	target := a.Remedy.Target
+	if o := s.outcomes[target]; o == nil || a.Ended.After(o.At) {
+		o = &targetOutcome{Outcome: Outcome{Action: a.Name, Phase: a.Phase, Message: a.Message, At: a.Ended}}
+		if a.UID != "" && a.Phase == v1alpha1.PhaseSucceeded { // what was created may have been deleted since
+			if o.actionName = a.Name; repeat.MatchString(a.Name) {
+				o.actionName = repeat.FindStringSubmatch(a.Name)[1]
 			}
 		}
-		targets = append(targets, target)
+		s.outcomes[target] = o
 	}
-	slices.SortFunc(targets, func(a, b policy.Ref) int { return strings.Compare(a.String(), b.String()) })
-	return targets, next
+	if a.Phase != v1alpha1.PhaseSucceeded || a.RollbackOf != "" || s.rollout == nil || a.Generation != s.rollout.Generation || a.Wave == 0 {
+		return
+	}
+	if w := s.written[target]; w == nil || a.Ended.After(w.at) {
+		soaked := s.rollout.Phase != v1alpha1.WaveWriting && !s.rollout.Healthy.IsZero() && !a.Ended.After(s.rollout.Healthy)
+		s.written[target] = &writtenTarget{Written: a.written(), wave: int(a.Wave) - 1, at: a.Ended, soaked: soaked}
+	}
 }
 
-// countOpen counts the openTargets, at the cost of the failed ones.
-func (s *policyState) countOpen(now time.Time, retryAfter time.Duration) (n int, next time.Time) {
-	n = len(s.due)
-	for target := range s.failed {
-		if at := s.outcomes[target].At.Add(retryAfter); at.After(now) {
-			next = earliest(next, at)
-			n--
+// restored makes the intents due that are not done, once everything is restored.
+func (s *policyState) restored(now time.Time) {
+	for target := range s.intents {
+		s.updateDue(target, now)
+	}
+	for target, o := range s.outcomes {
+		if s.intents[target] == nil {
+			s.obsolete.Set(target, s.shownUntil(o, now))
 		}
 	}
-	return n, next
 }
 
-// withConsent returns an intent that names the acknowledgement it follows.
-func (s *policyState) withConsent(i *Intent, now time.Time) *Intent {
-	if s.consent == nil || !now.Before(s.consent.until) {
-		return i
+// attributed returns an intent that names the acknowledgement that it follows, and what it is
+// rolled out with.
+func (s *policyState) attributed(i *Intent, now time.Time) *Intent {
+	out := *i
+	out.Generation = s.spec.Generation
+	if n, ok := s.waveOf(i.Remedy.Target.Member); ok {
+		out.Wave = int32(n + 1) // There are few waves.
 	}
-	out, by := *i, s.consent.Acknowledgement
-	out.Acknowledged = &by
+	for n := range s.allowances {
+		if a := &s.allowances[n]; a.effective(s.spec.Generation, now) {
+			out.Acknowledged = &Acknowledgement{Halt: a.Halt, By: a.By, At: a.At}
+		}
+	}
 	return &out
+}
+
+// waveOf returns the wave of a member, from 0.
+func (s *policyState) waveOf(member string) (n int, ok bool) {
+	for n := range s.spec.Waves {
+		if s.spec.Waves[n].Members[member] {
+			return n, true
+		}
+	}
+	return 0, false
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -163,37 +162,25 @@ func (d *Dispatcher) OwnersChanged() {
 		managed[n] = owner != "" || err != nil
 	}
 	d.mu.Lock()
+	now := d.opts.Clock()
 	for n, i := range all {
 		s := d.policies[i.Binding]
 		if s == nil || s.intents[i.Remedy.Target] != i {
 			continue // it is another by now
 		}
+		if i.managed == managed[n] {
+			continue
+		}
 		i.managed = managed[n]
 		if o := s.outcomes[i.Remedy.Target]; !i.managed && o != nil && o.Phase == v1alpha1.PhaseManaged {
 			o.actionName = "" // as if it had not been tried
-			s.updateDue(i.Remedy.Target)
 		}
+		s.queue.Remove(i.Remedy.Target)
+		s.ledger.ClearPending(s.name, i.Remedy.Target, now)
+		s.updateDue(i.Remedy.Target, now)
 	}
 	d.mu.Unlock()
 	d.trigger()
-}
-
-// unmanaged returns the targets that are to be written, as far as is known: others are only
-// recorded.
-func (s *policyState) unmanaged(targets []policy.Ref) []policy.Ref {
-	for n, target := range targets {
-		if !s.intents[target].managed {
-			continue
-		}
-		out := slices.Clone(targets[:n])
-		for _, target := range targets[n:] {
-			if !s.intents[target].managed {
-				out = append(out, target)
-			}
-		}
-		return out
-	}
-	return targets
 }
 
 // Marks of GitOps controllers and Helm on what they apply. Whoever may write an object may put

@@ -57,7 +57,8 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reas
 		}
 		if mayHaveWritten(a, err) {
 			d.mu.Lock()
-			d.ledger.RecordWrite(i.Binding, i.Remedy.Target, d.opts.Clock())
+			now := d.opts.Clock()
+			d.ledger.RecordWrite(i.Binding, i.Remedy.Target, i.Subject, now, now)
 			d.mu.Unlock()
 		}
 		if err != nil {
@@ -94,7 +95,7 @@ func (d *Dispatcher) acquireTarget(a *Action) error {
 func (d *Dispatcher) releaseTarget(a *Action) {
 	d.mu.Lock()
 	delete(d.busy, a.Remedy.Target)
-	d.ledger.EndWrite(a.Remedy.Target)
+	d.ledger.EndWrite(a.Binding, a.Remedy.Target, d.opts.Clock())
 	d.mu.Unlock()
 	d.trigger()
 }

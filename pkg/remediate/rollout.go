@@ -3,6 +3,7 @@ package remediate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -29,7 +30,31 @@ type Wave struct {
 	Soak    time.Duration   // how long written objects must stay healthy
 	Require v1alpha1.HealthRequirement
 	Timeout time.Duration // how long written objects may take to get healthy
+	// MaxFailed is how many percent of the wave's targets may end Failed, Contended or
+	// Superseded for good.
+	MaxFailed int
+	Effect    *EffectGate // nil: none
 }
+
+// EffectGate is what must not get worse in the members of a wave from its begin on.
+type EffectGate struct {
+	Policies []string // whose violations must not become more
+	Unknown  bool     // Unknown verdicts must not either, of these policies and the wave's own
+}
+
+// policies returns those whose verdicts count, for a wave of a policy.
+func (g *EffectGate) policies(own string) []string {
+	out := slices.Clone(g.Policies)
+	if g.Unknown && !slices.Contains(out, own) {
+		out = append(out, own)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Verdicts are how many subjects of a member violate a policy, and of how many that is not
+// known.
+type Verdicts struct{ Violations, Unknown int }
 
 // Written is a target as a correction has left it.
 type Written struct {
@@ -63,27 +88,11 @@ const (
 func (s *RolloutSpec) validate() error {
 	errs := []error{s.Limits.validate()}
 	for _, w := range s.Waves {
-		if w.Soak < 0 || w.Timeout < 0 {
-			errs = append(errs, fmt.Errorf("wave %q: negative soak %v or timeout %v", w.Name, w.Soak, w.Timeout))
+		if w.Soak < 0 || w.Timeout < 0 || w.MaxFailed < 0 || w.MaxFailed > 100 {
+			errs = append(errs, fmt.Errorf("wave %q: soak %v, timeout %v, %d%% failed", w.Name, w.Soak, w.Timeout, w.MaxFailed))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Halt says why nothing more is written for a policy until it is acknowledged.
-type Halt struct {
-	ID      string // to be named by the acknowledgement
-	Reason  v1alpha1.HaltReason
-	Message string
-	Since   time.Time
-	Over    *BudgetUsage // the limit that was exceeded
-}
-
-// Acknowledgement says who acknowledged a halt, so that writing resumes.
-type Acknowledgement struct {
-	Halt string // its ID
-	By   string // "" when not known
-	At   time.Time
 }
 
 // WaveStatus is the wave that is written to, or soaks.
@@ -101,13 +110,19 @@ const WaitingForWindow = "the window is closed"
 
 // Status is the status of a policy's corrections.
 type Status struct {
-	Halted  *Halt
+	Halted  *Halt // the oldest halt
+	Halts   []*Halt
 	Waiting string // why nothing is written now, apart from a halt; "" when writing
 	Budget  []BudgetUsage
 	Wave    *WaveStatus // nil without waves
 	Pending int         // corrections that are pending
 	Phases  map[v1alpha1.ActionPhase]int
 	Targets map[policy.Ref]Outcome // of the policy's intents
+
+	// Restored reports that halts and waves are as the hub has them: this process leads, and
+	// has read them.
+	Restored     bool
+	Acknowledged *Acknowledgement // the last one
 }
 
 // Outcome is the result of the last attempt to correct a target.

@@ -1,99 +1,297 @@
 package remediate
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/rollout"
 )
 
-// waveProgress is the progress of a policy's waves.
-type waveProgress struct {
-	generation string
-	wave       int
-	phase      v1alpha1.WavePhase
-	started    time.Time
-	written    map[policy.Ref]Written // by the current wave
-	unhealthy  int
+// healthInterval is how often the health of what waves have written is looked at.
+const healthInterval = time.Second
+
+// rules returns what the waves of a policy must pass.
+func (s *RolloutSpec) rules() []rollout.Wave {
+	out := make([]rollout.Wave, 0, len(s.Waves))
+	for _, w := range s.Waves {
+		out = append(out, rollout.Wave{Name: w.Name, Soak: w.Soak, Timeout: w.Timeout, Require: w.Require, MaxFailed: w.MaxFailed})
+	}
+	return out
 }
 
-func (p *waveProgress) restart(generation string, now time.Time) {
-	*p = waveProgress{generation: generation, phase: v1alpha1.WaveWriting, started: now, written: map[policy.Ref]Written{}}
+// beginRolloutLocked begins the rollout of another generation. The waves of one that is known
+// go on where they were.
+func (d *Dispatcher) beginRolloutLocked(s *policyState, now time.Time) {
+	if len(s.spec.Waves) == 0 || s.spec.DryRun || s.removed {
+		return
+	}
+	if r := s.rollout; r != nil && r.Generation == s.spec.Generation && r.Wave < len(s.spec.Waves) {
+		return
+	}
+	state := rollout.Begin(s.spec.Generation, now)
+	s.rollout = &state
+	s.written, s.unclean, s.health = map[policy.Ref]*writtenTarget{}, map[string]int{}, rollout.Health{}
+	clear(s.excused)
+	s.baseline, s.needsBaseline = nil, true
+	s.touch()
 }
 
-// reaches reports whether a member may be written to: it is in the current wave or an
-// earlier one.
-func (p *waveProgress) reaches(waves []Wave, member string) bool {
-	if len(waves) == 0 {
+// stepLocked takes the next step of a rollout, which may halt the policy.
+func (d *Dispatcher) stepLocked(s *policyState, p *pass) {
+	s.held = ""
+	if len(s.spec.Waves) == 0 || s.spec.DryRun || s.rollout == nil {
+		return
+	}
+	if s.rollout.Phase == v1alpha1.WaveDone {
+		if p.now.Before(s.rollout.Done.Add(s.soaks())) && len(s.written) > 0 {
+			p.again(p.now.Add(healthInterval))
+		}
+		return
+	}
+	s.takeBaseline(p)
+	facts := d.factsLocked(s, p)
+	before := *s.rollout
+	step := before.Next(s.spec.rules(), &facts, p.now)
+	s.held = step.Held
+	*s.rollout = step.State
+	if step.State.Wave != before.Wave {
+		s.needsBaseline = true
+		s.takeBaseline(p)
+		d.trigger() // for the next step
+	}
+	recorded := func(r rollout.State) rollout.State {
+		r.Progressing = time.Time{}
+		return r
+	}
+	if recorded(before) != recorded(step.State) {
+		s.touch()
+	}
+	if step.Halt != "" {
+		d.haltLocked(s, Halt{Reason: v1alpha1.Unhealthy, Message: step.Halt, Targets: s.unhealthyTargets(p)})
+	}
+	p.again(p.now.Add(healthInterval))
+}
+
+func (s *policyState) soaks() (sum time.Duration) {
+	for n := range s.spec.Waves {
+		sum += s.spec.Waves[n].Soak
+	}
+	return sum
+}
+
+// factsLocked returns what is known of a policy's present wave.
+func (d *Dispatcher) factsLocked(s *policyState, p *pass) rollout.Facts {
+	w := &s.spec.Waves[s.rollout.Wave]
+	f := rollout.Facts{Health: s.health, Any: len(s.written) > 0 || len(s.failed) > 0, Open: s.openIn(s.rollout.Wave)}
+	for n := 0; n < len(s.spec.Waves) && !f.Any; n++ {
+		f.Any = s.openIn(n) > 0
+	}
+	f.Targets = f.Open
+	for member, targets := range s.failed {
+		if !w.Members[member] {
+			continue
+		}
+		f.Targets += len(targets)
+		for target := range targets {
+			if !s.excused[target] {
+				f.Failed++
+			}
+		}
+	}
+	for _, t := range s.written {
+		if t.wave == s.rollout.Wave {
+			f.Targets++
+		}
+	}
+	for _, member := range slices.Sorted(maps.Keys(w.Members)) {
+		why := ""
+		switch n := s.totals.Unknown[member]; {
+		case p.held[member] != nil:
+			why = p.held[member].Error()
+		case p.away[member] != nil:
+			why = p.away[member].Error()
+		case d.stops.member(member) != "":
+			why = d.stops.member(member)
+		case n > 0:
+			why = fmt.Sprintf("member %s has %d verdicts that are not known", member, n)
+		}
+		if f.Held = cmp.Or(f.Held, why); f.Held != "" {
+			break
+		}
+	}
+	f.Effect = s.effect(p)
+	return f
+}
+
+// openIn returns how many targets of a wave are neither written nor accounted for.
+func (s *policyState) openIn(wave int) (n int) {
+	members := s.spec.Waves[wave].Members
+	s.queue.Members(func(name string, due, running int) {
+		if members[name] {
+			n += due + running
+		}
+	})
+	return n + s.supersededIn(members)
+}
+
+// supersededIn counts the targets of which a newer version is on its way.
+func (s *policyState) supersededIn(members map[string]bool) (n int) {
+	for target := range s.superseded {
+		if members[target.Member] {
+			n++
+		}
+	}
+	return n
+}
+
+// reached returns the last wave that may be written to, from 0.
+func (s *policyState) reached(now time.Time) int {
+	if s.rollout == nil || s.rollout.Generation != s.spec.Generation {
+		return -1
+	}
+	return s.rollout.Reached(s.spec.rules(), func(wave int) bool {
+		if s.openIn(wave) > 0 {
+			return false
+		}
+		for member := range s.spec.Waves[wave].Members {
+			if s.unclean[member] > 0 {
+				return false
+			}
+		}
+		return true
+	}, now)
+}
+
+// reaches reports whether a member may be written to: its wave has begun.
+func (s *policyState) reaches(member string, reached int) bool {
+	if len(s.spec.Waves) == 0 || s.spec.DryRun {
 		return true
 	}
-	for i := 0; i <= p.wave && i < len(waves); i++ {
-		if waves[i].Members[member] {
-			return true
-		}
-	}
-	return false
+	n, ok := s.waveOf(member)
+	return ok && n <= reached
 }
 
-// advance continues from a wave whose corrections are done. It returns why the policy must
-// be halted, or when to advance again.
-func (p *waveProgress) advance(waves []Wave, remaining int, health func(policy.Ref) Health, now time.Time) (halt string, again time.Time) {
-	if len(waves) == 0 || p.phase == v1alpha1.WaveDone {
-		return "", time.Time{}
-	}
-	if remaining > 0 {
-		if p.phase != v1alpha1.WaveWriting {
-			p.phase, p.started = v1alpha1.WaveWriting, now
+// observeLocked takes the health of what was written into account.
+func (d *Dispatcher) observeLocked(s *policyState, health map[policy.Ref]Health, now time.Time) {
+	h := rollout.Health{}
+	accepted := s.acceptedAt(v1alpha1.AllowHealth, now)
+	clear(s.unclean)
+	for _, target := range slices.SortedFunc(maps.Keys(s.written), func(a, b policy.Ref) int { return cmp.Compare(a.String(), b.String()) }) {
+		w := s.written[target]
+		if !w.at.After(accepted) || w.wave >= len(s.spec.Waves) {
+			continue
 		}
-		return "", time.Time{}
-	}
-	if p.phase == v1alpha1.WaveWriting {
-		p.phase, p.started = v1alpha1.WaveSoaking, now
-	}
-	w := &waves[p.wave]
-	degraded := p.checkHealth(w.Require, health)
-	soaked, timeout := p.started.Add(w.Soak), p.started.Add(max(w.Timeout, w.Soak))
-	switch {
-	case degraded.Name != "":
-		return fmt.Sprintf("wave %q: %s is Degraded", w.Name, degraded), time.Time{}
-	case p.unhealthy > 0 && !now.Before(timeout):
-		return fmt.Sprintf("wave %q: %d objects are not healthy after %v", w.Name, p.unhealthy, timeout.Sub(p.started)), time.Time{}
-	case p.unhealthy > 0:
-		return "", now.Add(time.Second)
-	case now.Before(soaked):
-		return "", soaked
-	case p.wave == len(waves)-1:
-		p.phase, p.started = v1alpha1.WaveDone, now
-		return "", time.Time{}
-	}
-	p.wave++
-	p.phase, p.started, p.written, p.unhealthy = v1alpha1.WaveWriting, now, map[policy.Ref]Written{}, 0
-	return "", now
-}
-
-// checkHealth counts the written objects that do not have the required health, and returns
-// one that is Degraded, if any.
-func (p *waveProgress) checkHealth(require v1alpha1.HealthRequirement, health func(policy.Ref) Health) (degraded policy.Ref) {
-	p.unhealthy = 0
-	for target := range p.written {
-		switch h := health(target).Status; {
-		case require == v1alpha1.RequireNothing:
-		case h == Degraded:
-			degraded = target
-			p.unhealthy++
-		case h == Unknown, h == Progressing && require != v1alpha1.RequireNotDegraded:
-			p.unhealthy++
+		of := health[target]
+		require := s.spec.Waves[w.wave].Require
+		switch {
+		case of.Status == Healthy, of.Status != Unknown && require == v1alpha1.RequireNothing, of.Status == Progressing && require == v1alpha1.RequireNotDegraded:
+			w.settled = true
+			continue
+		case of.Status == Degraded && h.Degraded == "":
+			h.Degraded = fmt.Sprintf("%s is Degraded", target)
+			if of.Why != "" {
+				h.Degraded += ": " + of.Why
+			}
+		case of.Status == Unknown && h.Unknown == "":
+			h.Unknown = fmt.Sprintf("%s is not known", target)
+			if of.Why != "" {
+				h.Unknown += ": " + of.Why
+			}
+		}
+		s.unclean[target.Member]++
+		if w.settled || w.soaked && of.Status != Unknown {
+			w.settled, w.soaked, h.Interrupted = false, false, true
+		}
+		if w.wave > s.rollout.Wave { // cannot be
+			continue
+		}
+		h.Unhealthy++
+		if of.Status == Progressing {
+			h.Progressing++
 		}
 	}
-	return degraded
+	s.health = h
 }
 
-func (p *waveProgress) status(waves []Wave) *WaveStatus {
-	if len(waves) == 0 {
+// unhealthyTargets returns some of the targets that are not healthy, or have failed.
+func (s *policyState) unhealthyTargets(p *pass) (out []string) {
+	for target := range s.written {
+		if h, ok := p.health[target]; ok && h.Status != Healthy {
+			out = append(out, target.String())
+		}
+	}
+	for _, targets := range s.failed {
+		for target := range targets {
+			out = append(out, target.String())
+		}
+	}
+	slices.Sort(out)
+	return out[:min(len(out), maxHaltTargets)]
+}
+
+// waveStatus returns the status of the waves, nil without any.
+func (s *policyState) waveStatus() *WaveStatus {
+	if len(s.spec.Waves) == 0 || s.rollout == nil || s.rollout.Wave >= len(s.spec.Waves) {
 		return nil
 	}
 	return &WaveStatus{
-		Name: waves[p.wave].Name, Number: p.wave + 1, Of: len(waves), Phase: p.phase, Since: p.started, Unhealthy: p.unhealthy,
+		Name: s.spec.Waves[s.rollout.Wave].Name, Number: s.rollout.Wave + 1, Of: len(s.spec.Waves), Phase: s.rollout.Phase, Since: s.rollout.Since,
+		Unhealthy: s.health.Unhealthy,
 	}
+}
+
+// takeBaseline remembers the verdicts in the members of the present wave as they are when it
+// begins, for its gate on the effect.
+func (s *policyState) takeBaseline(p *pass) {
+	w := &s.spec.Waves[s.rollout.Wave]
+	if !s.needsBaseline {
+		return
+	}
+	s.baseline, s.needsBaseline = nil, false
+	if w.Effect == nil {
+		return
+	}
+	s.touch()
+	for _, name := range w.Effect.policies(s.name) {
+		for _, member := range slices.Sorted(maps.Keys(w.Members)) {
+			v := p.verdicts[name][member]
+			s.baseline = append(s.baseline, v1alpha1.BaselineCount{Policy: name, Member: member, Violations: int64(v.Violations), Unknown: int64(v.Unknown)})
+		}
+	}
+}
+
+// effect returns what has got worse in the members of the present wave since it began.
+func (s *policyState) effect(p *pass) string {
+	w := &s.spec.Waves[s.rollout.Wave]
+	if w.Effect == nil {
+		return ""
+	}
+	for _, b := range s.baseline {
+		v := p.verdicts[b.Policy][b.Member]
+		switch {
+		case slices.Contains(w.Effect.Policies, b.Policy) && int64(v.Violations) > b.Violations:
+			return fmt.Sprintf("policy %q has %d violations in member %s, %d when the wave began", b.Policy, v.Violations, b.Member, b.Violations)
+		case w.Effect.Unknown && int64(v.Unknown) > b.Unknown:
+			return fmt.Sprintf("policy %q has %d unknown verdicts in member %s, %d when the wave began", b.Policy, v.Unknown, b.Member, b.Unknown)
+		}
+	}
+	return ""
+}
+
+// verdicts returns the verdicts of a policy that corrects, by member.
+func (d *Dispatcher) verdicts(name string) map[string]Verdicts {
+	out := map[string]Verdicts{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.policies[name]; s != nil {
+		for member := range s.totals.Members {
+			out[member] = Verdicts{s.totals.Violations[member], s.totals.Unknown[member]}
+		}
+	}
+	return out
 }

@@ -1,0 +1,282 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PolicyState is what federator remembers of a FleetPolicy of the same name
+// across restarts and failovers: its halts, the progress of its waves, and what
+// acknowledgements allow. It is written by federator alone, before the
+// corrections that rest on it, and outlives the FleetPolicy: deleting a
+// FleetPolicy and creating it again ends no halt.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,categories=federator
+// +kubebuilder:printcolumn:name="Halt",type=string,JSONPath=`.status.halts[0].id`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.halts[0].reason`
+// +kubebuilder:printcolumn:name="Wave",type=string,JSONPath=`.status.rollout.waveName`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.rollout.phase`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.halts[0].message`
+type PolicyState struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// status is what federator remembers. It is read-only for users.
+	// +optional
+	Status PolicyStateStatus `json:"status,omitzero"`
+}
+
+// PolicyStateList is a list of PolicyStates.
+//
+// +kubebuilder:object:root=true
+type PolicyStateList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitzero"`
+
+	Items []PolicyState `json:"items"`
+}
+
+// RolloutGeneration names what is rolled out: it changes with the package of a
+// policy, its parameters and its spec.
+// +kubebuilder:validation:MaxLength=128
+type RolloutGeneration string
+
+// PolicyStateStatus is what federator remembers of a FleetPolicy.
+type PolicyStateStatus struct {
+	// halts are why nothing more is written for the policy, the oldest first. Each
+	// ends when it is acknowledged, or by a change of the policy after which its
+	// cause is gone.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=16
+	Halts []RecordedHalt `json:"halts,omitempty"`
+
+	// rollout is the progress of the waves.
+	// +optional
+	Rollout *Rollout `json:"rollout,omitempty"`
+
+	// allowances are what acknowledgements of halts allow.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2000
+	Allowances []Allowance `json:"allowances,omitempty"`
+
+	// acknowledged is the halt that was acknowledged last.
+	// +optional
+	Acknowledged *Acknowledgement `json:"acknowledged,omitempty"`
+
+	// longestWindow is the longest window of limits under which the policy has
+	// written. Actions within it are not deleted.
+	// +optional
+	LongestWindow *metav1.Duration `json:"longestWindow,omitempty"`
+}
+
+// RecordedHalt is a halt as it was when it began.
+type RecordedHalt struct {
+	// id identifies this halt. To acknowledge the halt, set the annotation
+	// federator.dev/acknowledge of the FleetPolicy to this value.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id"`
+
+	// reason is why the policy is halted, in CamelCase.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Reason HaltReason `json:"reason"`
+
+	// message is a human-readable explanation of the halt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+
+	// since is the time at which the policy was halted.
+	// +required
+	Since metav1.MicroTime `json:"since"`
+
+	// generation is what was rolled out then.
+	// +optional
+	Generation RolloutGeneration `json:"generation,omitempty"`
+
+	// over are the limits that were exceeded then. An acknowledgement allows these
+	// many targets, for these limits.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=500
+	Over []ExceededLimit `json:"over,omitempty"`
+
+	// targets are the objects that were fought over or unhealthy, or some of them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MaxLength=1024
+	Targets []string `json:"targets,omitempty"`
+
+	// with is the other policy of a fight.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	With string `json:"with,omitempty"`
+}
+
+// ExceededLimit is a limit that was exceeded: a number of targets, or a
+// percentage of subjects.
+type ExceededLimit struct {
+	// scope is what the limit applies to: Policy, Member or Fleet.
+	// +required
+	Scope LimitScope `json:"scope"`
+
+	// member is the name of the member that the limit applies to. It is set only
+	// if the scope is Member.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	Member string `json:"member,omitempty"`
+
+	// targets is the number of objects that counted against a number of targets.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Targets int64 `json:"targets,omitempty"`
+
+	// subjects is the number of subjects that counted against a percentage.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Subjects int64 `json:"subjects,omitempty"`
+
+	// allowed is how many the limit allows.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Allowed int64 `json:"allowed"`
+
+	// denominator is the number of all subjects then.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Denominator int64 `json:"denominator"`
+}
+
+// Rollout is the progress of the waves of a policy.
+type Rollout struct {
+	// generation is what is rolled out.
+	// +optional
+	Generation RolloutGeneration `json:"generation,omitempty"`
+
+	// wave is the position of the wave in spec.waves, starting at 1.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Wave int32 `json:"wave"`
+
+	// waveName is the name of the wave.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	WaveName string `json:"waveName,omitempty"`
+
+	// phase is the phase of the wave: Writing, Soaking or Done.
+	// +required
+	Phase WavePhase `json:"phase"`
+
+	// since is the time at which the phase began.
+	// +required
+	Since metav1.MicroTime `json:"since"`
+
+	// healthySince is the time since which everything that the wave has written
+	// has been healthy. It is not set while something is not.
+	// +optional
+	HealthySince *metav1.MicroTime `json:"healthySince,omitempty"`
+
+	// began is the time at which the rollout began.
+	// +required
+	Began metav1.MicroTime `json:"began"`
+
+	// done is the time at which the last wave completed.
+	// +optional
+	Done *metav1.MicroTime `json:"done,omitempty"`
+
+	// baseline are the verdicts in the members of the wave when it began, if it
+	// has a gate on its effect.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10000
+	Baseline []BaselineCount `json:"baseline,omitempty"`
+}
+
+// BaselineCount is how many subjects of a policy violated it in a member.
+type BaselineCount struct {
+	// policy is the name of the FleetPolicy.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Policy string `json:"policy"`
+
+	// member is the name of the member.
+	// +required
+	// +kubebuilder:validation:MaxLength=317
+	Member string `json:"member"`
+
+	// violations is the number of violations.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Violations int64 `json:"violations"`
+
+	// unknown is the number of subjects without a known verdict.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Unknown int64 `json:"unknown"`
+}
+
+// AllowanceScope is what an acknowledgement allows to exceed: a limit of the
+// policy, of one member or of the fleet, or the health of what was written, or
+// writes of objects that others revert.
+// +kubebuilder:validation:Enum=Policy;Member;Fleet;Health;Fights
+type AllowanceScope string
+
+// The scopes of allowances that are not limits.
+const (
+	AllowHealth AllowanceScope = "Health" // what was written before is not checked any more
+	AllowFights AllowanceScope = "Fights" // writes before are not counted any more
+)
+
+// Allowance is what an acknowledgement of a halt allows.
+type Allowance struct {
+	// halt is the id of the halt that was acknowledged.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Halt string `json:"halt"`
+
+	// scope is what may be exceeded.
+	// +required
+	Scope AllowanceScope `json:"scope"`
+
+	// member is the name of the member whose limit may be exceeded. It is set only
+	// if the scope is Member.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	Member string `json:"member,omitempty"`
+
+	// generation is what may be rolled out beyond the limit.
+	// +optional
+	Generation RolloutGeneration `json:"generation,omitempty"`
+
+	// targets is how many targets the limit allows instead, if it is a number of
+	// targets.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Targets int64 `json:"targets,omitempty"`
+
+	// subjects is how many subjects the limit allows instead, if it is a
+	// percentage.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Subjects int64 `json:"subjects,omitempty"`
+
+	// by is who acknowledged the halt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	By string `json:"by,omitempty"`
+
+	// at is the time of the acknowledgement.
+	// +required
+	At metav1.MicroTime `json:"at"`
+
+	// expires is the time from which nothing is allowed any more.
+	// +required
+	Expires metav1.MicroTime `json:"expires"`
+}

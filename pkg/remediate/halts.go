@@ -1,0 +1,265 @@
+package remediate
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/ledger"
+)
+
+// Halt says why nothing more is written for a policy. It ends when it is acknowledged, or by
+// a change of the policy after which its cause is gone; nothing else ends it.
+type Halt struct {
+	ID         string // to be named by the acknowledgement
+	Reason     v1alpha1.HaltReason
+	Message    string
+	Since      time.Time
+	Generation string        // of the policy then
+	Exceeded   []BudgetUsage // all limits that were exceeded then
+	Over       *BudgetUsage  // the first of them
+	Targets    []string      // that were fought over, or unhealthy: some of them
+	With       string        // the other policy of a fight
+}
+
+// Acknowledgement says who acknowledged a halt, so that writing resumes.
+type Acknowledgement struct {
+	Halt string // its ID
+	By   string // "" when not known
+	At   time.Time
+}
+
+// allowance is what an acknowledgement allows: to exceed one limit, so far, with one
+// generation; or not to look at what was written before.
+type allowance struct {
+	Acknowledgement
+
+	scope             v1alpha1.AllowanceScope
+	member            string
+	generation        string
+	targets, subjects int
+	expires           time.Time
+}
+
+// maxAllowance is how long an acknowledgement allows something, at most.
+const maxAllowance = 24 * time.Hour
+
+func (a *allowance) effective(generation string, now time.Time) bool {
+	return a.generation == generation && now.Before(a.expires)
+}
+
+// haltLocked halts a policy: in memory at once, and for good once that is recorded.
+func (d *Dispatcher) haltLocked(s *policyState, h Halt) {
+	h.Since, h.Generation = d.opts.Clock(), s.spec.Generation
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d", s.name, h.Reason, h.Message, h.Since.UnixNano()))
+	h.ID = hex.EncodeToString(sum[:])[:12]
+	h.Exceeded = h.Exceeded[:min(len(h.Exceeded), maxOver)]
+	h.Targets = h.Targets[:min(len(h.Targets), maxHaltTargets)]
+	if len(h.Exceeded) > 0 {
+		h.Over = &h.Exceeded[0]
+	}
+	if len(s.halts) < maxHalts {
+		s.halts = append(s.halts, &h)
+		s.touch()
+	}
+	d.opts.Logger.Warn("policy halted", "policy", s.name, "reason", string(h.Reason), "message", h.Message, "halt", h.ID)
+	d.trigger()
+}
+
+// Acknowledge ends a halt on behalf of a user, once that is recorded. Of a halt over limits,
+// as many targets as were counted then are allowed, for the limits that were exceeded and
+// for this generation of the policy, until the limits' window has passed, at most a day;
+// Actions name the acknowledgement.
+func (d *Dispatcher) Acknowledge(binding, id, by string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[binding]
+	if s == nil || !d.recovered {
+		return fmt.Errorf("policy %q: halt %q: %w", binding, id, ErrNoHalt)
+	}
+	n := slices.IndexFunc(s.halts, func(h *Halt) bool { return h.ID == id })
+	if n < 0 {
+		return fmt.Errorf("policy %q: halt %q: %w", binding, id, ErrNoHalt)
+	}
+	now := d.opts.Clock()
+	ack := Acknowledgement{Halt: id, By: by, At: now}
+	s.allow(s.halts[n], ack, now)
+	s.halts = slices.Delete(s.halts, n, n+1)
+	s.acknowledged = &ack
+	s.touch()
+	d.trigger()
+	return nil
+}
+
+// allow adds what the acknowledgement of a halt allows.
+func (s *policyState) allow(h *Halt, ack Acknowledgement, now time.Time) {
+	s.dropAllowances(now)
+	until := now.Add(min(cmp.Or(s.spec.Limits.Window, time.Hour), maxAllowance))
+	of := func(scope v1alpha1.AllowanceScope) allowance {
+		return allowance{Acknowledgement: ack, scope: scope, generation: h.Generation, expires: until}
+	}
+	switch h.Reason {
+	case v1alpha1.OverLimit:
+		for _, u := range h.Exceeded {
+			a := of(v1alpha1.AllowanceScope(v1alpha1.MemberScope))
+			switch a.member = u.Scope; u.Scope {
+			case scopePolicy:
+				a.scope, a.member = v1alpha1.AllowanceScope(v1alpha1.PolicyScope), ""
+			case scopeFleet:
+				a.scope, a.member = v1alpha1.AllowanceScope(v1alpha1.FleetScope), ""
+			}
+			if u.Percent {
+				a.subjects = u.Targets
+			} else {
+				a.targets = u.Targets
+			}
+			s.allowances = append(s.allowances, a)
+		}
+	case v1alpha1.Unhealthy:
+		a := of(v1alpha1.AllowHealth)
+		a.expires = now.Add(maxAllowance)
+		s.allowances = append(s.allowances, a)
+		for _, m := range s.failed {
+			for target := range m {
+				s.excused[target] = true
+			}
+		}
+	case v1alpha1.Fighting:
+		a := of(v1alpha1.AllowFights)
+		a.expires = now.Add(maxAllowance)
+		s.allowances = append(s.allowances, a)
+	default:
+		s.allowances = append(s.allowances, of(v1alpha1.AllowFights)) // so that Actions name it
+	}
+	if len(s.allowances) > maxAllowances {
+		s.allowances = s.allowances[len(s.allowances)-maxAllowances:]
+	}
+}
+
+// dropAllowances drops those that allow nothing any more.
+func (s *policyState) dropAllowances(now time.Time) {
+	n := len(s.allowances)
+	s.allowances = slices.DeleteFunc(s.allowances, func(a allowance) bool {
+		return !now.Before(a.expires) || s.ready && a.generation != s.spec.Generation
+	})
+	if len(s.allowances) != n {
+		s.touch()
+	}
+}
+
+// allowed returns how many targets and subjects a limit allows by acknowledgements.
+func (s *policyState) allowed(scope v1alpha1.LimitScope, member string, now time.Time) (targets, subjects int) {
+	for n := range s.allowances {
+		a := &s.allowances[n]
+		if a.scope == v1alpha1.AllowanceScope(scope) && a.member == member && a.effective(s.spec.Generation, now) {
+			targets, subjects = max(targets, a.targets), max(subjects, a.subjects)
+		}
+	}
+	return targets, subjects
+}
+
+// acceptedAt returns before when what was written is accepted as it is; zero is never.
+func (s *policyState) acceptedAt(scope v1alpha1.AllowanceScope, now time.Time) (at time.Time) {
+	for n := range s.allowances {
+		if a := &s.allowances[n]; a.scope == scope && a.effective(s.spec.Generation, now) && a.At.After(at) {
+			at = a.At
+		}
+	}
+	return at
+}
+
+// endHaltsLocked ends the halts whose cause is gone after a change of the policy.
+func (d *Dispatcher) endHaltsLocked(s *policyState, p *pass) {
+	if !s.ready || s.removed {
+		return
+	}
+	n := len(s.halts)
+	s.halts = slices.DeleteFunc(s.halts, func(h *Halt) bool {
+		if h.Generation == "" || h.Generation == s.spec.Generation || !d.causeGoneLocked(s, h, p) {
+			return false
+		}
+		d.opts.Logger.Info("halt ended: the policy has been changed and its cause is gone", "policy", s.name, "halt", h.ID)
+		return true
+	})
+	if len(s.halts) != n {
+		s.touch()
+	}
+}
+
+// causeGoneLocked reports whether a halt's cause is gone under the present spec.
+func (d *Dispatcher) causeGoneLocked(s *policyState, h *Halt, p *pass) bool {
+	switch h.Reason {
+	case v1alpha1.OverLimit:
+		_, exceeded := d.checkLimitsLocked(s, p.now)
+		return len(exceeded) == 0
+	case v1alpha1.Fighting:
+		for target := range s.intents {
+			if slices.Contains(h.Targets, target.String()) {
+				return false
+			}
+		}
+		return len(h.Targets) > 0
+	case v1alpha1.Unhealthy:
+		return len(h.Targets) > 0 && !slices.ContainsFunc(h.Targets, func(t string) bool { return p.haltHealth[t].Status != Healthy })
+	}
+	return false
+}
+
+// checkFightsLocked halts a policy that writes a target again and again, and another one that
+// does the same with it.
+func (d *Dispatcher) checkFightsLocked(s *policyState, now time.Time) {
+	if len(s.repeated) == 0 {
+		return
+	}
+	since := s.acceptedAt(v1alpha1.AllowFights, now)
+	type fight struct {
+		ledger.Fight
+
+		target policy.Ref
+	}
+	var fights []fight
+	for target := range s.repeated {
+		if f, ok := d.ledger.Fight(s.name, target, s.spec.Limits.Window, cmp.Or(s.spec.Limits.MaxReversions, d.opts.MaxReversions), since, now); ok {
+			fights = append(fights, fight{f, target})
+		}
+	}
+	clear(s.repeated) // until they are due again
+	if len(fights) == 0 {
+		return
+	}
+	slices.SortFunc(fights, func(a, b fight) int {
+		return cmp.Or(-cmp.Compare(boolGauge(a.With != ""), boolGauge(b.With != "")), cmp.Compare(a.target.String(), b.target.String()))
+	})
+	first := fights[0]
+	var targets []string
+	for _, f := range fights {
+		if f.With == first.With {
+			targets = append(targets, f.target.String())
+			s.repeated[f.target] = true
+		}
+	}
+	h := Halt{Reason: v1alpha1.Fighting, Targets: targets, With: first.With}
+	switch {
+	case first.With != "":
+		h.Message = fmt.Sprintf("%s has been written in turns with policy %q, %d times by each", first.target, first.With, first.Turns)
+	case first.Days > 0:
+		h.Message = fmt.Sprintf("%s has been corrected on %d days and violates the policy again", first.target, first.Days)
+	default:
+		h.Message = fmt.Sprintf("%s has been corrected %d times and violates the policy again", first.target, first.Writes)
+	}
+	d.haltLocked(s, h)
+	if first.With == "" {
+		return
+	}
+	if other := d.policies[first.With]; other != nil && !slices.ContainsFunc(other.halts, func(h *Halt) bool { return h.With == s.name }) {
+		d.haltLocked(other, Halt{
+			Reason: v1alpha1.Fighting, Targets: targets, With: s.name,
+			Message: fmt.Sprintf("%s has been written in turns with policy %q, %d times by each", first.target, s.name, first.Turns),
+		})
+	}
+}
