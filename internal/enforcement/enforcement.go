@@ -55,6 +55,9 @@ type Options struct {
 	// reach, and how many there are, and is required for Bounds.MaxAway.
 	Bounds remediate.Bounds
 	Away   func() (away, members int)
+	// MemberAway returns why it is not known what is in a member now, as in
+	// remediate.Options; nil: it always is.
+	MemberAway func(member string) error
 	// GitOps are the objects of GitOps controllers that are trusted; ServerOf returns the URL
 	// of a member's API server, "" unless it is known and no other member's.
 	GitOps   []hub.GitOpsTrust
@@ -146,7 +149,7 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	e.dispatcher, err = remediate.New(remediate.Options{
 		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, Health: hub.Health(hub.HealthOptions{Index: opts.Index, Applied: opts.Applied, Dropped: opts.Dropped}),
 		Retention: opts.Retention, Keep: opts.Keep, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
-		Owner: e.gitops.Owner, Bounds: opts.Bounds, Away: opts.Away, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
+		Owner: e.gitops.Owner, Bounds: opts.Bounds, Away: opts.Away, MemberAway: opts.MemberAway, Verdicts: e.verdicts, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
 		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: opts.Metrics,
 	})
 	if err != nil {
@@ -162,6 +165,17 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 		return nil, err
 	}
 	return enforce.NewCorrector(e.dispatcher, log), nil
+}
+
+// verdicts returns how many violations and Unknown verdicts a policy has, by member.
+func (e *Enforcement) verdicts(name string) map[string]remediate.Verdicts {
+	out := map[string]remediate.Verdicts{}
+	if state := e.Loop.State(); state != nil {
+		for member, n := range state.Counts(name) {
+			out[member] = remediate.Verdicts{Violations: n.Violations, Unknown: n.Unknown + n.Errors}
+		}
+	}
+	return out
 }
 
 // wirePolicies wires the evaluation of policies, and what says which there are.

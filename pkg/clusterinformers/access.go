@@ -151,6 +151,18 @@ func (m *Manager) ServerOf(member string) string {
 	return url
 }
 
+// CheckContact returns why it is not known what is in a member now, nil when it answers.
+func (m *Manager) CheckContact(member string) error {
+	mb, err := m.lookup(member)
+	if err != nil {
+		return err
+	}
+	if contact, _, _, _ := mb.conn.state(); contact != connection.Connected {
+		return fmt.Errorf("member %q is away: its connection is %s", member, contact)
+	}
+	return nil
+}
+
 // WritesWith names the credentials that a member is written with, "" where nobody knows.
 func (m *Manager) WritesWith(member string) string {
 	mb, err := m.lookup(member)
