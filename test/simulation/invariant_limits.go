@@ -39,17 +39,9 @@ func (m *limitModel) acknowledged(_ *world, p *process, policy string, h *remedi
 	if x == nil {
 		return
 	}
-	for _, over := range exceeded(h) {
+	for _, over := range h.Exceeded {
 		m.allowed = append(m.allowed, allowance{policy, over.Scope, x.generation, over.Targets, time.Now().Add(x.window)})
 	}
-}
-
-// exceeded returns the limits that a halt is about.
-func exceeded(h *remediate.Halt) []remediate.BudgetUsage {
-	if h.Over == nil {
-		return nil
-	}
-	return []remediate.BudgetUsage{*h.Over}
 }
 
 func (m *limitModel) written(x write) {
@@ -89,9 +81,6 @@ func (m *limitModel) compare(w *world, x write, limits *wish, scope string, targ
 		return
 	}
 	for _, a := range m.allowed {
-		if a.policy == x.policy && !lasting {
-			return
-		}
 		if a.policy == x.policy && a.scope == scope && a.generation == limits.generation && time.Now().Before(a.until.Add(skew)) {
 			limit = max(limit, a.targets)
 		}

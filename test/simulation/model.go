@@ -23,10 +23,6 @@ type model struct {
 	waves  waveModel
 }
 
-// lasting says that halts, waves and acknowledgements outlive processes: invariants 3 and 4,
-// and of 1 that an acknowledgement lifts one limit, are checked since then.
-const lasting = false
-
 func newModel(*world) model {
 	return model{seen: map[*parked]bool{}, record: newRecordModel(), halts: newHaltModel(), waves: newWaveModel()}
 }
@@ -40,10 +36,8 @@ func (m *model) sent(w *world, p *process, r *parked) {
 	m.gate.sent(w, p, r, x)
 	m.record.sent(w, p, x)
 	m.limits.sent(w, p, x)
-	if lasting {
-		m.halts.sent(w, p, x)
-		m.waves.sent(w, p, x)
-	}
+	m.halts.sent(w, p, x)
+	m.waves.sent(w, p, x)
 }
 
 // written is told of each write that has changed a member; p is nil for a client that has
@@ -66,9 +60,7 @@ func (m *model) acknowledged(w *world, p *process, policy string, h *remediate.H
 // check is called after each step.
 func (m *model) check(w *world) {
 	m.gate.check(w)
-	if lasting {
-		m.halts.check(w)
-	}
+	m.halts.check(w)
 }
 
 // write is a request to write, as far as it says what it is for.

@@ -36,6 +36,7 @@ type process struct {
 
 	index      *aggregate.Index
 	scopes     map[string]*aggregate.Scope // by member
+	away       map[string]bool             // members whose scope is Stale; guarded by the world's lock
 	read       map[string]uint64           // revision of each member that the index has; absent: not listed yet
 	corrector  *enforce.Corrector
 	dispatcher *remediate.Dispatcher
@@ -56,7 +57,7 @@ type told struct {
 
 // startProcess starts a replica.
 func (w *world) startProcess(name string, offset time.Duration) *process {
-	p := &process{world: w, name: name, offset: offset, scopes: map[string]*aggregate.Scope{}, read: map[string]uint64{}}
+	p := &process{world: w, name: name, offset: offset, scopes: map[string]*aggregate.Scope{}, read: map[string]uint64{}, away: map[string]bool{}}
 	p.link = &link{process: name, arrived: w.arrived}
 	must := func(err error) {
 		if err != nil {
@@ -69,7 +70,7 @@ func (w *world) startProcess(name string, offset time.Duration) *process {
 	p.elector, err = election.New(&rest.Config{Host: "http://hub", Transport: route{p.link, "hub"}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, "federator", name, slog.New(slog.DiscardHandler))
 	must(err)
 	p.dispatcher, err = remediate.New(remediate.Options{
-		Clients: p, Hub: p.client("hub", schema.GroupVersion{Version: "v1"}), Lease: p.elector.Lease, Held: p.held, Health: hub.Health(hub.HealthOptions{Index: p.index}),
+		Clients: p, Hub: p.client("hub", schema.GroupVersion{Version: "v1"}), Lease: p.elector.Lease, Held: p.held, MemberAway: p.unreachable, Health: hub.Health(hub.HealthOptions{Index: p.index}),
 		MemberConcurrency: w.perMember, Retention: 7 * 24 * time.Hour, Keep: 1000, Clock: func() time.Time { return time.Now().Add(p.offset) },
 	})
 	must(err)
@@ -121,6 +122,16 @@ func (p *process) held(member string) error {
 	defer p.world.mu.Unlock()
 	if why := p.told.held[member]; why != "" {
 		return fmt.Errorf("member %q: %s", member, why)
+	}
+	return nil
+}
+
+// unreachable says why it is not known what is in a member now.
+func (p *process) unreachable(member string) error {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	if p.away[member] {
+		return fmt.Errorf("member %q is away", member)
 	}
 	return nil
 }
@@ -197,6 +208,9 @@ func (p *process) behind(m *member) int {
 // setState sets the state of the process's scope of a member.
 func (p *process) setState(m *member, state aggregate.State) {
 	scope := p.scopes[m.name]
+	p.world.mu.Lock()
+	p.away[m.name] = state == aggregate.Stale
+	p.world.mu.Unlock()
 	scope.SetStatus(aggregate.Status{State: state})
 	if _, err := scope.Commit(); err != nil {
 		panic(err)
