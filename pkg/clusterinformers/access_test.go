@@ -108,6 +108,9 @@ func TestWriter_SaysWhyNot(t *testing.T) {
 			t.Errorf("%s of %s at %q: %v, want %v", tt.kind, tt.member, tt.apiVersion, err, tt.want)
 		}
 	}
+	if err := r.manager.CheckContact(nameOf(m)); err != nil {
+		t.Error(err)
+	}
 	if away, members := r.manager.Away(); away != 0 || members != 1 {
 		t.Errorf("%d of %d members are away, want those that are written to", away, members)
 	}
@@ -120,6 +123,9 @@ func TestWriter_SaysWhyNot(t *testing.T) {
 	for _, cut := range r.fleet.Members() {
 		cut.Cut()
 		r.until("it is out of reach", func() bool { return r.status(cut).State == connection.Disconnected })
+	}
+	if err := r.manager.CheckContact(nameOf(m)); err == nil {
+		t.Error("a member out of reach is in contact")
 	}
 	if away, members := r.manager.Away(); away != 1 || members != 1 {
 		t.Errorf("%d of %d members are away", away, members)

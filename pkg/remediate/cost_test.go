@@ -1,0 +1,54 @@
+package remediate
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/policy"
+)
+
+// BenchmarkDispatcher_Completion is a plan after the end of one correction, of as many as are
+// pending: it costs what has changed, and reports how much more 20,000 cost than 100.
+func BenchmarkDispatcher_Completion(b *testing.B) {
+	cost := map[int]float64{}
+	for _, pending := range []int{100, 20_000} {
+		b.Run(fmt.Sprint(pending), func(b *testing.B) {
+			d, err := newDispatcher(Options{Clients: memberClients{}, Clock: time.Now, MemberConcurrency: 1}, nil, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			d.recovered = true
+			var intents []Intent
+			for n := range pending {
+				intents = append(intents, Intent{Binding: "b", UID: "u", ResourceVersion: "1", Remedy: policy.Remedy{
+					Action: "patch", Target: policy.Ref{Member: fmt.Sprintf("fleet/m%d", n%100), Kind: "ConfigMap", Namespace: "shop", Name: fmt.Sprint(n)},
+				}})
+			}
+			spec := RolloutSpec{Limits: Limits{Policy: Limit{Count: 1_000_000}, Member: Limit{Count: 1_000_000}}}
+			if err := d.SetIntents("b", spec, Totals{Fleet: pending}, intents, true); err != nil {
+				b.Fatal(err)
+			}
+			s := d.policies["b"]
+			d.plan(time.Now())
+			s.saved = s.changed // as if it were recorded
+			running := d.plan(time.Now()).start
+			for b.Loop() {
+				i := running[0]
+				target := i.Remedy.Target
+				now := time.Now()
+				delete(d.busy, target)
+				delete(d.inflight, target.Member)
+				// It is superseded, and due again with a newer version.
+				s.recordOutcome(i, &Action{Phase: v1alpha1.PhaseSuperseded}, nil, now, time.Minute)
+				s.set(&desiredIntent{Intent: i, name: fmt.Sprint(b.N, now.UnixNano())}, now)
+				running = append(running[1:], d.plan(now).start...)
+			}
+			cost[pending] = float64(b.Elapsed().Nanoseconds()) / float64(b.N)
+			if cost[100] > 0 {
+				b.ReportMetric(cost[pending]/cost[100], "times-100-pending")
+			}
+		})
+	}
+}
