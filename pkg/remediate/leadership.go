@@ -156,7 +156,7 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 	defer d.mu.Unlock()
 	now := d.opts.Clock()
 	for _, x := range d.exec.listInDoubt() { // each may have been written
-		d.ledger.RecordWrite(x.action.Binding, x.action.Remedy.Target, x.action.Subject, now, now)
+		d.recordWriteLocked(&x.action.Intent, now, now)
 	}
 	d.recovered = true
 	return ctx.Err()
@@ -194,10 +194,20 @@ func isWritten(phase v1alpha1.ActionPhase) bool {
 	return phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhaseRolledBack
 }
 
+// recordWriteLocked counts a write towards limits and, unless a person has requested it, as a
+// turn of a fight.
+func (d *Dispatcher) recordWriteLocked(i *Intent, at, now time.Time) {
+	record := d.ledger.RecordWrite
+	if i.RollbackOf != "" {
+		record = d.ledger.RecordRollback
+	}
+	record(i.Binding, i.Remedy.Target, i.Subject, at, now)
+}
+
 // countLocked counts an action towards limits and rates.
 func (d *Dispatcher) countLocked(a *Action, now time.Time) {
 	if isWritten(a.Phase) {
-		d.ledger.RecordWrite(a.Binding, a.Remedy.Target, a.Subject, a.Ended, now)
+		d.recordWriteLocked(&a.Intent, a.Ended, now)
 	}
 	if !a.DryRun && now.Sub(a.Started) < time.Minute {
 		d.ledger.RecordStart(a.Binding, a.Remedy.Target.Member, a.Started)
@@ -209,7 +219,7 @@ func (d *Dispatcher) resolved(a *Action) {
 	d.mu.Lock()
 	now := d.opts.Clock()
 	if isWritten(a.Phase) {
-		d.ledger.RecordWrite(a.Binding, a.Remedy.Target, a.Subject, a.Ended, now)
+		d.recordWriteLocked(&a.Intent, a.Ended, now)
 		if s := d.policies[a.Binding]; s != nil {
 			s.restoreWrite(a)
 			s.updateDue(a.Remedy.Target, now)

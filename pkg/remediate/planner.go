@@ -325,7 +325,7 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 		delete(d.inflight, target.Member)
 	}
 	if !i.DryRun && mayHaveWritten(a, err) {
-		d.ledger.RecordWrite(i.Binding, target, i.Subject, now, now)
+		d.recordWriteLocked(i, now, now)
 	}
 	if s := d.policies[i.Binding]; s != nil && d.epoch == epoch {
 		s.recordOutcome(i, a, err, now, d.opts.RetryAfter)

@@ -58,7 +58,7 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reas
 		if mayHaveWritten(a, err) {
 			d.mu.Lock()
 			now := d.opts.Clock()
-			d.ledger.RecordWrite(i.Binding, i.Remedy.Target, i.Subject, now, now)
+			d.recordWriteLocked(i, now, now)
 			d.mu.Unlock()
 		}
 		if err != nil {

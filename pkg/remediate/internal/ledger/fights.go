@@ -62,7 +62,7 @@ func (l *Ledger) Fight(name string, ref policy.Ref, window time.Duration, most i
 func (t *target) turns(name string, counts func(write) bool) (with string, turns int) {
 	var others []string
 	for _, w := range t.history {
-		if w.policy != name && counts(w) && !slices.Contains(others, w.policy) {
+		if w.policy != name && w.policy != nobody && counts(w) && !slices.Contains(others, w.policy) {
 			others = append(others, w.policy)
 		}
 	}

@@ -303,6 +303,19 @@ func (l *Ledger) EndWrite(name string, ref policy.Ref, now time.Time) {
 
 // RecordWrite counts a write that was done. It may be older than others.
 func (l *Ledger) RecordWrite(name string, ref policy.Ref, subject policy.Subject, at, now time.Time) {
+	l.record(name, name, ref, subject, at, now)
+}
+
+// RecordRollback counts the rollback of a policy's write: towards limits, but not as a turn of
+// a fight, since a person has requested it.
+func (l *Ledger) RecordRollback(name string, ref policy.Ref, subject policy.Subject, at, now time.Time) {
+	l.record(name, nobody, ref, subject, at, now)
+}
+
+// nobody is the policy of writes that are turns of no fight.
+const nobody = ""
+
+func (l *Ledger) record(name, by string, ref policy.Ref, subject policy.Subject, at, now time.Time) {
 	l.change(name, ref, now, func(t *target, e *entry) {
 		if at.After(e.last) {
 			e.last = at
@@ -311,7 +324,7 @@ func (l *Ledger) RecordWrite(name string, ref policy.Ref, subject policy.Subject
 			}
 		}
 		n, _ := slices.BinarySearchFunc(t.history, at, func(w write, at time.Time) int { return w.at.Compare(at) })
-		t.history = slices.Insert(t.history, n, write{name, at})
+		t.history = slices.Insert(t.history, n, write{by, at})
 		if n == len(t.history)-1 {
 			t.subject = subject
 		}

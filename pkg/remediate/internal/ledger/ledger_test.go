@@ -211,11 +211,17 @@ func TestLedger_FindsFights(t *testing.T) {
 		"two policies, apart":             {time.Hour, "ababab", Fight{}},
 		"with the third of three":         {time.Minute, "acbacbac", Fight{Writes: 3, With: "c", Turns: 3}},
 		"of two others":                   {time.Minute, "bcbcbcbc", Fight{}},
+		"rollbacks are no turns":          {time.Minute, "ararararb", Fight{}},
+		"rolled back again and again":     {time.Minute, "ararararar", Fight{Writes: 5}},
 		"two policies, in pairs of three": {time.Minute, "aabbaabbaabb", Fight{Writes: 6, With: "b", Turns: 3}},
 	} {
 		l, now := New(time.Hour), start
 		for _, p := range c.writes {
-			l.RecordWrite(string(p), one, policy.Subject{}, now, now)
+			if p == 'r' {
+				l.RecordRollback("a", one, policy.Subject{}, now, now)
+			} else {
+				l.RecordWrite(string(p), one, policy.Subject{}, now, now)
+			}
 			now = now.Add(c.every)
 		}
 		now = now.Add(-c.every + time.Second)
