@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -67,6 +68,7 @@ type FleetPolicies struct {
 	problems     map[string]policyProblem // of FleetPolicies that are not in effect, by name
 	acknowledged map[string]string        // ids of acknowledged halts, by name
 	recorder     statusRecorder
+	written      map[types.UID]time.Time // when statuses were last written, by the FleetPolicy's UID
 }
 
 // policyProblem is why a FleetPolicy is not in effect.
@@ -86,7 +88,7 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 	}
 	f := &FleetPolicies{
 		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{}, acknowledged: map[string]string{},
-		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}},
+		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}}, written: map[types.UID]time.Time{},
 	}
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
 	trigger := func(any) { f.Trigger() }
@@ -259,9 +261,12 @@ func (f *FleetPolicies) writeStatuses(ctx context.Context, policies []*v1alpha1.
 	if state == nil {
 		return
 	}
+	maps.DeleteFunc(f.written, func(uid types.UID, _ time.Time) bool {
+		return !slices.ContainsFunc(policies, func(fp *v1alpha1.FleetPolicy) bool { return fp.UID == uid })
+	})
 	for _, fp := range policies {
 		next := f.statusOf(fp, state)
-		if sameStatus(&fp.Status, next) {
+		if !statusDue(&fp.Status, next, f.written[fp.UID], time.Now()) {
 			continue
 		}
 		update := fp.DeepCopy()
@@ -273,6 +278,7 @@ func (f *FleetPolicies) writeStatuses(ctx context.Context, policies []*v1alpha1.
 		cancel()
 		switch {
 		case err == nil:
+			f.written[fp.UID] = time.Now()
 			f.recorder.record(fp, next)
 		case ctx.Err() == nil:
 			f.opts.Logger.Debug("writing a status failed", "policy", fp.Name, "error", err) // retried at the next tick

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,27 @@ const (
 // sameStatus reports whether two statuses are equal except for times of conditions.
 func sameStatus(a, b *v1alpha1.FleetPolicyStatus) bool {
 	return reflect.DeepEqual(withoutTimes(a), withoutTimes(b))
+}
+
+// countersInterval is how often a status is written of which only counters have changed.
+const countersInterval = 10 * time.Second
+
+// statusDue reports whether a status is to be written: at once if more than counters has
+// changed, such as a condition, a halt or a wave.
+func statusDue(old, next *v1alpha1.FleetPolicyStatus, written, now time.Time) bool {
+	if sameStatus(old, next) {
+		return false
+	}
+	return now.Sub(written) >= countersInterval || !sameStatus(withoutCounters(old), withoutCounters(next))
+}
+
+func withoutCounters(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
+	out := s.DeepCopy()
+	out.Totals, out.Members, out.MembersOmitted, out.Actions, out.Budget = nil, nil, 0, nil, nil
+	if out.Wave != nil {
+		out.Wave.Unhealthy = 0
+	}
+	return out
 }
 
 func withoutTimes(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {

@@ -172,8 +172,10 @@ func (s *sender) sendSome(ctx context.Context) error {
 	return failed
 }
 
-// save stores a box. After an error the box is loaded again: it is not known what is stored.
+// save stores a box, even while the process ends: what was sent would be sent again. After an
+// error the box is loaded again: it is not known what is stored.
 func (s *sender) save(ctx context.Context, next *box) error {
+	ctx = context.WithoutCancel(ctx) // the store bounds it
 	if err := s.store.save(ctx, next); err != nil {
 		s.box = nil
 		return err

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,12 +47,14 @@ func (s *fixture) dieAt(step int) (died func() bool) {
 // successor has a verdict as old as its predecessor's, or one that includes the write. The
 // object is written once, and the Action says so.
 func TestExecutor_SuccessorResolvesEveryStep(t *testing.T) {
+	var failed atomic.Bool // one failure is enough: each takes as long as a wait
 	for n, v := range verbs {
 		for _, verdict := range []string{"old", "new"} {
 			t.Run(v.name+"-"+verdict, func(t *testing.T) {
 				t.Parallel()
+				t.Cleanup(func() { failed.CompareAndSwap(false, t.Failed()) })
 				s := newFixture(t)
-				for step := 1; ; step++ {
+				for step := 1; !failed.Load(); step++ {
 					i, writes := s.intentForVerb(n, fmt.Sprintf("target-%d", step))
 					died := s.dieAt(step)
 					ended := make(chan struct{})
