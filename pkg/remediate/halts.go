@@ -11,6 +11,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/ledger"
+	"federator.dev/federator/pkg/remediate/internal/rollout"
 )
 
 // Halt says why nothing more is written for a policy. It ends when it is acknowledged, or by
@@ -89,6 +90,9 @@ func (d *Dispatcher) Acknowledge(binding, id, by string) error {
 	now := d.opts.Clock()
 	ack := Acknowledgement{Halt: id, By: by, At: now}
 	s.allow(s.halts[n], ack, now)
+	if s.halts[n].Reason == v1alpha1.Unhealthy { // what was seen before is not why it halts again
+		s.health, d.nextSweep = rollout.Health{Unknown: "what was written is looked at again"}, time.Time{}
+	}
 	s.halts = slices.Delete(s.halts, n, n+1)
 	s.acknowledged = &ack
 	s.touch()

@@ -183,6 +183,9 @@ func (d *Dispatcher) observeLocked(s *policyState, health map[policy.Ref]Health,
 	clear(s.unclean)
 	for _, target := range slices.SortedFunc(maps.Keys(s.written), func(a, b policy.Ref) int { return cmp.Compare(a.String(), b.String()) }) {
 		w := s.written[target]
+		if since := s.rollout.Healthy; w.wave == s.rollout.Wave && !since.IsZero() && w.at.After(since) {
+			h.Interrupted = true // it has not soaked yet
+		}
 		if !w.at.After(accepted) || w.wave >= len(s.spec.Waves) {
 			continue
 		}

@@ -169,6 +169,9 @@ func (w *world) end() {
 // has failed.
 const patience = 40 * time.Minute
 
+// mostAtOnce is how many requests a process may have answered without time passing.
+const mostAtOnce = 2000
+
 // rest ends all faults: requests are answered in their order, people acknowledge, and
 // what is wanted must come to pass.
 func (w *world) rest() {
@@ -202,14 +205,19 @@ func (w *world) rest() {
 		}
 	}
 	w.mu.Unlock()
+	atOnce := 0 // answers since time last passed
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline) && w.failure == nil; w.step++ {
 		w.settle()
 		if o := w.calmOptions(); len(o) > 0 {
 			o[0].do()
+			if atOnce++; atOnce == mostAtOnce {
+				w.fail("7 liveness", "%d requests without a pause in between: it writes without end", atOnce)
+			}
 		} else if w.model.quiet(w) {
 			return
 		} else {
 			w.pass(time.Minute)
+			atOnce = 0
 		}
 	}
 	w.model.unfinished(w)

@@ -62,7 +62,8 @@ type Health struct {
 	Unknown     string // one of which it is not known, and why
 	Progressing int
 	Unhealthy   int // how many are not healthy, or not known to be
-	// Interrupted reports that something is not healthy any more that has been.
+	// Interrupted reports that something is not healthy any more that has been, or was
+	// written since all was.
 	Interrupted bool
 }
 
@@ -112,8 +113,8 @@ func (s State) Next(waves []Wave, f *Facts, now time.Time) Step {
 	return Step{State: s}
 }
 
-// observe updates since when things are as they are. What is written while a wave soaks does
-// not reset the soak, but must be healthy in the end.
+// observe updates since when things are as they are. What is written while a wave soaks is to
+// soak, too; a retry that fails changes nothing.
 func (s State) observe(f *Facts, now time.Time) State {
 	if f.Health.Interrupted {
 		s.Healthy = time.Time{}
@@ -151,23 +152,25 @@ func (s State) held(f *Facts) string {
 	return ""
 }
 
-// Reached returns the last wave that may be written to. After the last wave has completed,
-// all are; while the rollout is younger than its soaks, a wave waits until the ones before
-// it are clean: nothing is open, and all that was written is healthy.
+// Reached returns the last wave that may be written to: none after one that is not clean
+// any more, in which something is open or was written and is not healthy. Once the rollout
+// is older than its soaks, the order of waves ends.
 func (s State) Reached(waves []Wave, clean func(wave int) bool, now time.Time) int {
-	if s.Phase != v1alpha1.WaveDone {
-		return s.Wave
-	}
-	soaks := time.Duration(0)
-	for _, w := range waves {
-		soaks += w.Soak
-	}
-	if now.Before(s.Done.Add(soaks)) {
-		for n := range waves {
-			if !clean(n) {
-				return n
-			}
+	last := s.Wave
+	if s.Phase == v1alpha1.WaveDone {
+		last = len(waves) - 1
+		soaks := time.Duration(0)
+		for _, w := range waves {
+			soaks += w.Soak
+		}
+		if !now.Before(s.Done.Add(soaks)) {
+			return last
 		}
 	}
-	return len(waves) - 1
+	for n := range last {
+		if !clean(n) {
+			return n
+		}
+	}
+	return last
 }
