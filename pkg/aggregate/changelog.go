@@ -304,21 +304,21 @@ func (r *record) each(yield func(Change) bool) bool {
 }
 
 // scope is the scope of a bulk change.
-func (b scopeChange) scope() *scopeID {
-	if b.before != nil {
-		return b.before.scopeID
+func (c scopeChange) scope() *scopeID {
+	if c.before != nil {
+		return c.before.scopeID
 	}
-	return b.after.scopeID
+	return c.after.scopeID
 }
 
 type scopeIDs struct{ before, after *scopeID }
 
-func (b scopeChange) ids() (ids scopeIDs) {
-	if b.before != nil {
-		ids.before = b.before.scopeID
+func (c scopeChange) ids() (ids scopeIDs) {
+	if c.before != nil {
+		ids.before = c.before.scopeID
 	}
-	if b.after != nil {
-		ids.after = b.after.scopeID
+	if c.after != nil {
+		ids.after = c.after.scopeID
 	}
 	return ids
 }

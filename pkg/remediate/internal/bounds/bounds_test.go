@@ -34,7 +34,7 @@ func TestGate_EqualsModel(t *testing.T) {
 			if r.IntN(50) == 0 {
 				now = now.Add(time.Duration(r.IntN(120)) * time.Second)
 			}
-			if g.NextStart(now) == now {
+			if g.NextStart(now).Equal(now) {
 				g.Start(now)
 				started++
 			} else if b.WritesPerSecond == 0 {
