@@ -120,7 +120,8 @@ func mirrorHalts(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, action
 		return
 	}
 	s.Halted = toHalt(actions.Halted)
-	if a := actions.Acknowledged; a != nil && (s.Acknowledged == nil || s.Acknowledged.ID != a.Halt) {
+	// An older acknowledgement is of another FleetPolicy of this name.
+	if a := actions.Acknowledged; a != nil && !a.At.Before(fp.CreationTimestamp.Time) && (s.Acknowledged == nil || s.Acknowledged.ID != a.Halt) {
 		s.Acknowledged = &v1alpha1.Acknowledgement{ID: a.Halt, By: clip.Text(a.By, 253), At: metav1.NewTime(a.At)}
 	}
 }
