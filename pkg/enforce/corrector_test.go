@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
@@ -59,9 +60,12 @@ func (a *fakeActor) UpdateIntents(binding string, c remediate.RolloutSpec, of re
 	return nil
 }
 
-// Protected is of no kind in particular, but those that are protected everywhere.
+// Protected is what is in kube-system, and what is annotated.
 func (a *fakeActor) Protected(target policy.Ref, annotations map[string]string) string {
-	return remediate.Protected(target, annotations)
+	if _, marked := annotations[api.ProtectKey]; marked || target.Namespace == "kube-system" {
+		return "it is protected"
+	}
+	return ""
 }
 
 func (a *fakeActor) ClearIntents(binding string) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,6 +118,21 @@ func TestDispatcher_HoldsWhileTooManyMembersAreAway(t *testing.T) {
 	})
 }
 
+// TestDispatcher_CountsNoMembersWithoutABound: to count them takes time, and each write would.
+func TestDispatcher_CountsNoMembersWithoutABound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var counted atomic.Int64
+		d := run(t, newFleet(), remediate.Options{Away: func() (int, int) { counted.Add(1); return 10, 10 }})
+		d.set(t, remediate.RolloutSpec{}, 100, intents("1", "m1 a"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		d.expect(t, "all are away, and there is no bound", "m1 a@0s")
+		if n := counted.Load(); n != 0 {
+			t.Errorf("members were counted %d times", n)
+		}
+	})
+}
+
 // TestDispatcher_StopsEverythingBeyondABoundOfFailures: at once, and until a person resumes,
 // whether or not the stop can be recorded.
 func TestDispatcher_StopsEverythingBeyondABoundOfFailures(t *testing.T) {
@@ -162,7 +178,7 @@ func TestDispatcher_StopsEverythingBeyondABoundOfFailures(t *testing.T) {
 		if !strings.Contains(recorded, "4 corrections failed") || !strings.Contains(d.Stopped(), recorded) || requests != 4 {
 			t.Errorf("recorded %q, stopped %q, %d requests", recorded, d.Stopped(), requests)
 		}
-		// Whoever resumes begins anew.
+		// What is counted starts from nothing once a person has resumed.
 		f.onWrite = func(string) *metav1.Status { return nil }
 		d.SetStops(remediate.Stops{})
 		time.Sleep(time.Minute)

@@ -42,7 +42,7 @@ func TestLimit_CountsTargetsAndPercentagesSubjects(t *testing.T) {
 	}
 }
 
-func TestProtected(t *testing.T) {
+func TestProtectedEverywhere(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		ref         aggregate.Ref
@@ -63,7 +63,7 @@ func TestProtected(t *testing.T) {
 		{aggregate.Ref{Kind: "Namespace.example.com", Name: "x"}, nil, false},
 		{aggregate.Ref{Kind: "Deployment.apps", Namespace: "shop", Name: "web"}, nil, false},
 	} {
-		if got := Protected(c.ref, c.annotations); (got != "") != c.want {
+		if got := protectedEverywhere(c.ref, c.annotations); (got != "") != c.want {
 			t.Errorf("%s: %q, want protected: %v", c.ref, got, c.want)
 		}
 	}

@@ -36,7 +36,7 @@ var protectedGroups = map[string]string{
 	"federator.dev":                "federator's own objects",
 }
 
-// Protection is what is never written in addition to what Protected says.
+// Protection is what is never written in addition to what is protected everywhere.
 type Protection struct {
 	// Kinds are patterns of kinds as kubectl writes them ("Secret", "*.cert-manager.io"), and
 	// Namespaces of namespaces ("*-system"): * stands for any text.
@@ -57,7 +57,7 @@ func (p *Protection) Validate() error {
 
 // protected returns why a target is never written, or "".
 func (p *Protection) protected(target policy.Ref, annotations map[string]string) string {
-	if why := Protected(target, annotations); why != "" {
+	if why := protectedEverywhere(target, annotations); why != "" {
 		return why
 	}
 	for _, pattern := range p.Kinds {
@@ -84,8 +84,8 @@ func (d *Dispatcher) Protected(target policy.Ref, annotations map[string]string)
 	return d.opts.Protection.protected(target, annotations)
 }
 
-// Protected returns why a target is never written by any federator, or "".
-func Protected(target policy.Ref, annotations map[string]string) string {
+// protectedEverywhere returns why a target is never written by any federator, or "".
+func protectedEverywhere(target policy.Ref, annotations map[string]string) string {
 	kind, group := target.Kind.Split()
 	if what, ok := protectedGroups[group]; ok {
 		return what + " are protected"
@@ -183,8 +183,8 @@ func (d *Dispatcher) OwnersChanged() {
 	d.trigger()
 }
 
-// Marks of GitOps controllers and Helm on what they apply. Whoever may write an object may put
-// them there, so they keep nothing from being written.
+// Marks of GitOps controllers and Helm on what they apply. Anybody who may write an object may
+// put them there, so they keep nothing from being written.
 var (
 	claimingLabels = map[string]string{
 		"kustomize.toolkit.fluxcd.io/name": "Flux", "helm.toolkit.fluxcd.io/name": "Flux", "app.kubernetes.io/managed-by": "",

@@ -160,8 +160,6 @@ type stateStore interface {
 	// putState records a policy's state, and returns its new version. Its error is
 	// errStateChanged where the state is not in the given version; "" is for none.
 	putState(ctx context.Context, policy, version string, status *v1alpha1.PolicyStateStatus) (string, error)
-	// deleteState deletes a policy's state if it is in a version.
-	deleteState(ctx context.Context, policy, version string) error
 }
 
 // hubStates is the stateStore of PolicyStates on the hub. Requests that fail with a temporary
@@ -249,21 +247,6 @@ func sameState(a, b *v1alpha1.PolicyStateStatus) bool {
 		return out
 	}
 	return reflect.DeepEqual(plain(a), plain(b))
-}
-
-// deleteState implements stateStore.
-func (s hubStates) deleteState(ctx context.Context, policy, version string) error {
-	body, err := json.Marshal(metav1.DeleteOptions{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: &metav1.Preconditions{ResourceVersion: &version},
-	})
-	if err != nil {
-		return err
-	}
-	err = s.do(ctx, s.request(http.MethodDelete, v1alpha1.PolicyStates, policy).SetHeader("Content-Type", plainJSON).Body(body), nil)
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("policy state %q: %w", policy, err)
-	}
-	return nil
 }
 
 // saveRequest is a record to be written.

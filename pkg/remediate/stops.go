@@ -82,8 +82,8 @@ type Bounds = bounds.Bounds
 // checkAway returns why nothing is written to any member, "" if something may be. It is asked
 // without the lock.
 func (d *Dispatcher) checkAway() string {
-	if d.opts.Away == nil {
-		return ""
+	if d.opts.Away == nil || d.opts.Bounds.MaxAway == 0 {
+		return "" // counting members takes time
 	}
 	away, members := d.opts.Away()
 	d.mu.Lock()
