@@ -71,6 +71,59 @@ type PolicyStateStatus struct {
 	// written. Actions within it are not deleted.
 	// +optional
 	LongestWindow *metav1.Duration `json:"longestWindow,omitempty"`
+
+	// history are the last transitions of the policy, the oldest first: what has
+	// begun and ended. At most 50 are kept.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	History []PolicyTransition `json:"history,omitempty"`
+}
+
+// PolicyTransitionType is what has happened to a policy, in CamelCase.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=63
+type PolicyTransitionType string
+
+// The types of transitions.
+const (
+	HaltBegan PolicyTransitionType = "HaltBegan" // a halt was recorded
+	HaltEnded PolicyTransitionType = "HaltEnded" // it was acknowledged, or its cause is gone
+)
+
+// PolicyTransition is something that has happened to a policy.
+type PolicyTransition struct {
+	// type is what has happened, in CamelCase, such as HaltBegan or HaltEnded.
+	// Other types may be added.
+	// +required
+	Type PolicyTransitionType `json:"type"`
+
+	// id is what it has happened to: the id of a halt, for HaltBegan and HaltEnded.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ID string `json:"id"`
+
+	// at is the time at which it happened.
+	// +required
+	At metav1.MicroTime `json:"at"`
+
+	// reason is why it happened, in CamelCase: that of the halt, for HaltBegan and
+	// HaltEnded.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Reason string `json:"reason,omitempty"`
+
+	// by is the user who made it happen, such as who acknowledged a halt. It is
+	// not set if no user did, or the user is not known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	By string `json:"by,omitempty"`
+
+	// message is a human-readable explanation.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
 }
 
 // RecordedHalt is a halt as it was when it began.

@@ -66,10 +66,16 @@ func (d *Dispatcher) haltLocked(s *policyState, h Halt) {
 	}
 	if len(s.halts) < maxHalts {
 		s.halts = append(s.halts, &h)
+		s.remember(v1alpha1.HaltBegan, &h, "", h.Message, h.Since)
 		s.touch()
 	}
 	d.opts.Logger.Warn("policy halted", "policy", s.name, "reason", string(h.Reason), "message", h.Message, "halt", h.ID)
 	d.trigger()
+}
+
+// remember adds to the history what has happened to a halt; the caller touches the record.
+func (r *record) remember(what v1alpha1.PolicyTransitionType, h *Halt, by, message string, at time.Time) {
+	r.history = r.history.With(v1alpha1.PolicyTransition{Type: what, ID: h.ID, Reason: string(h.Reason), By: by, Message: message}, at)
 }
 
 // Acknowledge ends a halt on behalf of a user, once that is recorded. Of a halt over limits,
@@ -90,6 +96,7 @@ func (d *Dispatcher) Acknowledge(binding, id, by string) error {
 	now := d.opts.Clock()
 	ack := Acknowledgement{Halt: id, By: by, At: now}
 	s.allow(s.halts[n], ack, now)
+	s.remember(v1alpha1.HaltEnded, s.halts[n], by, "the halt was acknowledged", now)
 	if s.halts[n].Reason == v1alpha1.Unhealthy { // what was seen before is not why it halts again
 		s.health, d.nextSweep = rollout.Health{Unknown: "what was written is looked at again"}, time.Time{}
 	}
@@ -188,6 +195,7 @@ func (d *Dispatcher) endHaltsLocked(s *policyState, p *pass) {
 			return false
 		}
 		d.opts.Logger.Info("halt ended: the policy has been changed and its cause is gone", "policy", s.name, "halt", h.ID)
+		s.remember(v1alpha1.HaltEnded, h, "", "the policy has been changed and its cause is gone", p.now)
 		return true
 	})
 	if len(s.halts) != n {

@@ -16,6 +16,7 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/pkg/remediate/internal/history"
 	"federator.dev/federator/pkg/remediate/internal/rollout"
 )
 
@@ -28,6 +29,7 @@ type record struct {
 	allowances   []allowance
 	acknowledged *Acknowledgement
 	longest      time.Duration // of the windows under which it wrote
+	history      history.Log
 
 	changed, saved int    // how often this has changed, and when it was recorded last
 	version        string // resourceVersion of the PolicyState, "" for none
@@ -71,6 +73,7 @@ func (r *record) encode() *v1alpha1.PolicyStateStatus {
 	if r.longest > 0 {
 		out.LongestWindow = &metav1.Duration{Duration: r.longest}
 	}
+	out.History = r.history
 	return out
 }
 
@@ -100,7 +103,7 @@ func encodeHalt(h *Halt) v1alpha1.RecordedHalt {
 // decodeRecord returns the record that a PolicyState has.
 func decodeRecord(in *v1alpha1.PolicyState) record {
 	s := &in.Status
-	r := record{version: in.ResourceVersion}
+	r := record{version: in.ResourceVersion, history: s.History}
 	for n := range s.Halts {
 		r.halts = append(r.halts, decodeHalt(&s.Halts[n]))
 	}
