@@ -117,7 +117,7 @@ func (m *Manager) WritesHeld(member string) string {
 // Away returns how many members of the fleet are out of reach or refused, and how many there
 // are.
 func (m *Manager) Away() (away, members int) {
-	for _, mb := range m.sortedMembers() {
+	for _, mb := range m.currentMembers() {
 		spec := mb.currentSpec()
 		if !spec.inFleet() || spec.ReadOnly {
 			continue
@@ -133,22 +133,10 @@ func (m *Manager) Away() (away, members int) {
 // ServerOf returns the URL of a member's API server, as its kubeconfig has it, "" where it has
 // none or another member has the same.
 func (m *Manager) ServerOf(member string) string {
-	url, shared := "", false
-	members := m.sortedMembers()
-	for _, mb := range members {
-		if server := mb.server.Load(); mb.name == member && server != nil {
-			url = *server
-		}
-	}
-	for _, mb := range members {
-		if server := mb.server.Load(); mb.name != member && server != nil && *server == url {
-			shared = true
-		}
-	}
-	if shared {
-		return ""
-	}
-	return url
+	m.mu.Lock()
+	mb := m.members[member]
+	m.mu.Unlock()
+	return m.servers.Unique(mb)
 }
 
 // CheckContact returns why it is not known what is in a member now, nil when it answers.

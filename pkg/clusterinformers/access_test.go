@@ -155,14 +155,24 @@ func kubeconfigOf(t *testing.T, c *rest.Config) []byte {
 }
 
 func TestServerOf_IsOfOneMemberOnly(t *testing.T) {
-	r := follow(t, fewKinds(), func(*rig, *clusterinformers.Options) {})
-	m := r.fleet.Members()[0]
-	same := specOf(t, m)
-	same.Name, same.UID = "fleet/same", "same"
-	r.source.set(specOf(t, m), same)
-	r.until("two members have one server", func() bool { return r.manager.ServerOf(nameOf(m)) == "" })
+	opts := fewKinds()
+	opts.Members = 2
+	r := follow(t, opts, nil)
+	m, other := r.fleet.Members()[0], r.fleet.Members()[1]
+	second := specOf(t, m)
+	second.Name, second.UID = "fleet/second", "second"
+	shared := func() bool { return r.manager.ServerOf(nameOf(m)) == "" && r.manager.ServerOf("fleet/second") == "" }
+	unique := func() bool { return r.manager.ServerOf(nameOf(m)) == "https://"+m.Address() }
+	r.source.set(specOf(t, m), second)
+	r.until("two members have one server", shared)
+	second.Kubeconfig = specOf(t, other).Kubeconfig
+	r.source.set(specOf(t, m), second)
+	r.until("one has moved", func() bool { return unique() && r.manager.ServerOf("fleet/second") == "https://"+other.Address() })
+	second.Kubeconfig = specOf(t, m).Kubeconfig
+	r.source.set(specOf(t, m), second)
+	r.until("it is back", shared)
 	r.source.set(specOf(t, m))
-	r.until("one has it", func() bool { return r.manager.ServerOf(nameOf(m)) == "https://"+m.Address() })
+	r.until("it has left", unique)
 }
 
 func TestWriter_UsesCredentialsForWrites(t *testing.T) {

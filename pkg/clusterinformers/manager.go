@@ -3,6 +3,7 @@ package clusterinformers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/lateness"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 	"federator.dev/federator/pkg/clusterinformers/internal/runqueue"
+	"federator.dev/federator/pkg/clusterinformers/internal/serverurls"
 )
 
 // Manager keeps the index equal to what the members hold that its sources find.
@@ -27,6 +29,7 @@ type Manager struct {
 	fleetQuota *quota.Fleet
 	queue      *runqueue.Queue // scopes that have something to do
 	readers    readers
+	servers    serverurls.Set[*member]
 	lateness   lateness.Monitor
 	starts     *quota.Slots    // members that start
 	changed    trigger.Trigger // a source's view is another
@@ -143,6 +146,7 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 		}
 		mb.leaving.Store(true)
 		mb.leave()
+		m.servers.Remove(mb)
 		m.leaving[name] = mb
 		delete(m.members, name)
 	}
@@ -156,6 +160,7 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 		var mctx context.Context
 		mctx, mb.leave = context.WithCancel(ctx)
 		m.members[name] = mb
+		m.servers.Add(mb)
 		wg.Go(func() {
 			if before != nil {
 				<-before.done
@@ -178,14 +183,16 @@ func (mb *member) currentSpec() Spec {
 	return mb.spec
 }
 
-// sortedMembers returns the members by name.
-func (m *Manager) sortedMembers() []*member {
+// currentMembers returns the members in no order.
+func (m *Manager) currentMembers() []*member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make([]*member, 0, len(m.members))
-	for _, mb := range m.members {
-		out = append(out, mb)
-	}
+	return slices.AppendSeq(make([]*member, 0, len(m.members)), maps.Values(m.members))
+}
+
+// sortedMembers returns the members by name.
+func (m *Manager) sortedMembers() []*member {
+	out := m.currentMembers()
 	slices.SortFunc(out, func(a, b *member) int { return strings.Compare(a.name, b.name) })
 	return out
 }

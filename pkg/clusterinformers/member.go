@@ -43,7 +43,6 @@ type member struct {
 	startSlots         quota.MemberSlots
 	start              atomic.Pointer[quota.Slot]
 
-	server     atomic.Pointer[string] // URL of its API server, of the kubeconfig in use; nil: none is
 	writer     atomic.Pointer[writer] // with credentials of its own; nil: there are none
 	clusterUID atomic.Pointer[string] // identity, for others
 
@@ -257,7 +256,7 @@ func (mb *member) applySpec(context.Context) {
 		return
 	}
 	mb.stock.Store(nil)
-	mb.server.Store(&cfg.Host)
+	mb.manager.servers.Put(mb, cfg.Host)
 	client, err := memberclient.NewHTTPClient(cfg, memberclient.TransportOptions{
 		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
 		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout,
