@@ -184,8 +184,9 @@ type PlanDigests struct {
 	// +required
 	Spec Digest `json:"spec"`
 
-	// targets is the digest of all targets: the UID of the member, object, UID,
-	// verb and digest of the remedy of each, sorted.
+	// targets is the digest of all targets: the member with its UID, object, UID,
+	// API version, verb and digest of the remedy of each, and whether it could be
+	// rolled back, sorted.
 	// +required
 	Targets Digest `json:"targets"`
 }
