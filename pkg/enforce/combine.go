@@ -8,9 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
+
+// maxMessage bounds the message of an intent that several violations give theirs to, in bytes.
+const maxMessage = 4096
 
 // combine returns the intent for a target that several violations of a policy would correct,
 // and how many of their remedies are left for later. Applies are merged, and so are merge
@@ -41,7 +45,7 @@ func combine(intents []*remediate.Intent) (out remediate.Intent, deferred int) {
 			continue
 		}
 		merge(merged, one)
-		if i != distinct[0] && !strings.Contains(out.Message, i.Message) {
+		if len(out.Message) <= maxMessage && i != distinct[0] && !strings.Contains(out.Message, i.Message) {
 			out.Message += "; " + i.Message
 		}
 	}
@@ -53,11 +57,16 @@ func combine(intents []*remediate.Intent) (out remediate.Intent, deferred int) {
 	return describe(out, append(distinct[:1:1], later...)), len(later)
 }
 
-// describe adds to the message of an intent which others are left for later.
+// describe adds to the message of an intent which others are left for later, as long as it has
+// room.
 func describe(out remediate.Intent, list []*remediate.Intent) remediate.Intent {
 	for _, i := range list[1:] {
+		if len(out.Message) > maxMessage {
+			break
+		}
 		out.Message += fmt.Sprintf("; later, to %s the same object: %s", i.Remedy.Action, i.Message)
 	}
+	out.Message = clip.Text(out.Message, maxMessage)
 	return out
 }
 
@@ -98,125 +107,6 @@ func merge(into, from map[string]any) {
 		} else if !isMap || len(a) == 0 {
 			into[field] = value
 		}
-	}
-}
-
-// assignment is a field that a remedy sets.
-type assignment struct {
-	path     []string
-	value    string // JSON; "null" is removed
-	fixed    bool   // by an apply or a merge patch: fields below it contradict it, too
-	assigner *remediate.Intent
-}
-
-// findContradiction returns why remedies of one target cannot all be carried out, in any
-// order, "" if they can.
-func findContradiction(distinct []*remediate.Intent) string {
-	for _, i := range distinct[1:] {
-		first := distinct[0]
-		if (i.Remedy.Action == "delete") != (first.Remedy.Action == "delete") {
-			return contradiction("whether the object is to exist", first, i)
-		}
-		if i.Remedy.Action == "delete" { // one differs in the propagation only
-			return contradiction("the propagation policy", first, i)
-		}
-	}
-	var all []assignment
-	for _, i := range distinct {
-		for _, a := range assignments(i) {
-			for _, b := range all {
-				if b.assigner != i && contradicts(&a, &b) {
-					return contradiction(strings.Join(a.path[:min(len(a.path), len(b.path))], "."), b.assigner, i)
-				}
-			}
-			all = append(all, a)
-		}
-	}
-	return ""
-}
-
-func contradiction(in string, x, y *remediate.Intent) string {
-	if x.Subject == y.Subject {
-		return fmt.Sprintf("two remedies contradict each other in %s: of %s, %q and %q", in, x.Subject, x.Message, y.Message)
-	}
-	return fmt.Sprintf("two remedies contradict each other in %s: of %s (%q) and of %s (%q)", in, x.Subject, x.Message, y.Subject, y.Message)
-}
-
-func contradicts(a, b *assignment) bool {
-	if len(a.path) > len(b.path) {
-		a, b = b, a
-	}
-	switch {
-	case !slices.Equal(a.path, b.path[:len(a.path)]):
-		return false
-	case len(a.path) == len(b.path):
-		return a.value != b.value
-	}
-	return a.fixed || b.fixed
-}
-
-// assignments returns the fields that a remedy sets. Elements that a JSON patch adds to or
-// removes from a list are none: their places depend on what is there.
-func assignments(i *remediate.Intent) (out []assignment) {
-	body := bodyOf(&i.Remedy)
-	if body == nil {
-		return nil
-	}
-	if !isList(*body) {
-		var object map[string]any
-		if decode(*body, &object) == nil { // what cannot be decoded fails by itself
-			flatten(nil, object, func(path []string, value string) {
-				out = append(out, assignment{path: path, value: value, fixed: true, assigner: i})
-			})
-		}
-		return out
-	}
-	var ops []struct {
-		Op, Path, From string
-		Value          any
-	}
-	if decode(*body, &ops) != nil {
-		return nil
-	}
-	for _, op := range ops {
-		path := pointer(op.Path)
-		value := jsonText(op.Value)
-		switch last := path[len(path)-1]; {
-		case op.Op == "test", (op.Op == "add" || op.Op == "remove") && strings.Trim(last, "0123456789-") == "":
-			continue
-		case op.Op == "add" && (value == "{}" || value == "[]"): // so that fields can be added
-			continue
-		case op.Op == "remove":
-			value = "null"
-		case op.Op == "move" || op.Op == "copy":
-			value = fmt.Sprintf("%s %s", op.Op, op.From)
-			if op.Op == "move" {
-				out = append(out, assignment{path: pointer(op.From), value: "null", assigner: i})
-			}
-		}
-		out = append(out, assignment{path: path, value: value, assigner: i})
-	}
-	return out
-}
-
-// pointer returns the steps of a JSON pointer, RFC 6901.
-func pointer(text string) []string {
-	steps := strings.Split(strings.TrimPrefix(text, "/"), "/")
-	for i, s := range steps {
-		steps[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(s)
-	}
-	return steps
-}
-
-// flatten yields the fields of an object that are no objects. Lists are values.
-func flatten(path []string, value any, yield func(path []string, value string)) {
-	object, ok := value.(map[string]any)
-	if !ok {
-		yield(slices.Clone(path), jsonText(value))
-		return
-	}
-	for field, v := range object {
-		flatten(append(path, field), v, yield)
 	}
 }
 

@@ -47,6 +47,7 @@ func TestCorrector_CombinesRemediesOfOneTarget(t *testing.T) {
 		{"a removal of what another sets", []string{patch(`{"spec": {"a": {"x": 1}}}`), patch(`{"spec": {"a": null}}`)}, "in spec.a: ", 0, ""},
 		{"JSON patches of other fields", []string{patch(`[{"op": "add", "path": "/spec/a", "value": 1}]`), patch(`[{"op": "replace", "path": "/spec/b", "value": 1}]`)}, `patch [{"op":"add","path":"/spec/a","value":1}]`, 1, "m0; later, to patch the same object: m1"},
 		{"JSON patches of one field", []string{patch(`[{"op": "add", "path": "/spec/a", "value": 1}]`), patch(`[{"op": "replace", "path": "/spec/a", "value": 2}]`)}, "in spec.a: ", 0, ""},
+		{"a JSON patch that sets a field twice: the last counts", []string{patch(`[{"op": "add", "path": "/spec/a", "value": 1}, {"op": "replace", "path": "/spec/a", "value": 2}]`), patch(`[{"op": "replace", "path": "/spec/a", "value": 2}]`)}, `patch [{"op":"add","path":"/spec/a","value":1},{"op":"replace","path":"/spec/a","value":2}]`, 1, ""},
 		{"JSON patches of one list", []string{patch(`[{"op": "remove", "path": "/spec/a/0"}]`), patch(`[{"op": "add", "path": "/spec/a/-", "value": 1}]`)}, `patch [{"op":"remove","path":"/spec/a/0"}]`, 1, ""},
 		{"a JSON patch and a merge patch", []string{patch(`{"spec": {"a": 1}}`), patch(`[{"op": "add", "path": "/spec/b", "value": 1}]`)}, `patch {"spec":{"a":1}}`, 1, ""},
 		{"a JSON patch below what another sets", []string{patch(`{"spec": {"a": [1]}}`), patch(`[{"op": "replace", "path": "/spec/a/0", "value": 3}]`)}, "in spec.a: ", 0, ""},
