@@ -209,8 +209,8 @@ type ActionSpec struct {
 	// +optional
 	Generation RolloutGeneration `json:"generation,omitempty"`
 
-	// wave is the position of the wave in spec.waves of the policy, starting at 1.
-	// It is not set if the policy has no waves.
+	// wave is the position of the wave, starting at 1, as in the status of the
+	// FleetPolicy. It is not set if the policy has no waves.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Wave int32 `json:"wave,omitempty"`

@@ -199,12 +199,14 @@ const (
 
 // WaveStatus is the progress of the waves.
 type WaveStatus struct {
-	// name is the name of the wave in progress.
+	// name is the name of the wave in progress. If the source's ceiling has waves,
+	// it begins with the name of that wave.
 	// +required
-	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MaxLength=127
 	Name string `json:"name"`
 
-	// number is the position of the wave in spec.waves, starting at 1.
+	// number is the position of the wave, starting at 1: in spec.waves, or in the
+	// waves of the source's ceiling with those of the spec in each of them.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Number int32 `json:"number"`

@@ -14,7 +14,9 @@ const (
 )
 
 // Ceiling limits what the policies of a source are allowed to do. It is set on
-// the hub, never by the repository.
+// the hub, never by the repository. A policy whose spec exceeds it is not changed
+// but only observed, and its condition Enforcing names the field; single
+// corrections that exceed it are not written, and are counted there.
 // +kubebuilder:validation:XValidation:rule="!has(self.maxMode) || self.maxMode == 'Observe' || has(self.actions) && size(self.actions) > 0",message="actions must be set if maxMode is DryRun or Enforce"
 type Ceiling struct {
 	// maxMode is the highest mode that is allowed: Observe, DryRun or Enforce.
@@ -44,8 +46,10 @@ type Ceiling struct {
 	// +kubebuilder:validation:MaxItems=20
 	Actions []AllowedAction `json:"actions,omitempty"`
 
-	// limits restricts how many objects each policy may change, in addition to its
-	// own limits: both must hold. If unset, there are no additional limits.
+	// limits are the upper bounds of the limits of each policy: for each limit that
+	// is set here, a policy must set its own in the same unit, not larger, and with
+	// a window that is not shorter. The limits that a FleetPolicy has by default
+	// count as its own. If unset, the limits of policies are not bounded.
 	// +optional
 	Limits *CeilingLimits `json:"limits,omitempty"`
 
@@ -57,7 +61,9 @@ type Ceiling struct {
 
 	// waves are the waves that the corrections of every policy must pass. Members
 	// that none of them selects are not corrected. Within each of them, a policy's
-	// own waves apply. If empty, only the policy's own waves apply. At most 10
+	// own waves apply, all of them in order: such a wave is named <wave of the
+	// ceiling>/<wave of the policy>, the stricter of both health gates applies, and
+	// both effect gates. If empty, only the policy's own waves apply. At most 10
 	// waves are allowed.
 	// +optional
 	// +listType=map
@@ -96,13 +102,13 @@ type Ceiling struct {
 	OptOut OptOut `json:"optOut,omitempty"`
 }
 
-// CeilingLimits restricts how many distinct objects each policy of a source may
-// change within a sliding time window, and how fast.
+// CeilingLimits are upper bounds for the limits of the policies of a source: how
+// many distinct objects each may change within a sliding time window, and how
+// fast.
 // +kubebuilder:validation:XValidation:rule="has(self.policy) || has(self.member) || has(self.fleet) || has(self.actionsPerMinute)",message="limits must set policy, member, fleet or actionsPerMinute"
 type CeilingLimits struct {
-	// window is the length of the sliding time window: a written object counts
-	// against the limits for this long. It is a duration between 1m and 720h.
-	// Defaults to 1h.
+	// window is the shortest sliding time window that the limits of a policy may
+	// have. It is a duration between 1m and 720h. Defaults to 1h.
 	// +optional
 	// +kubebuilder:default="1h"
 	// +kubebuilder:validation:Type=string
@@ -111,22 +117,22 @@ type CeilingLimits struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="window must be between 1m and 720h"
 	Window *metav1.Duration `json:"window,omitempty"`
 
-	// policy limits the number of objects that each policy changes on all members
+	// policy bounds the number of objects that each policy changes on all members
 	// together.
 	// +optional
 	Policy *Limit `json:"policy,omitempty"`
 
-	// member limits the number of objects that each policy changes on each member.
+	// member bounds the number of objects that each policy changes on each member.
 	// +optional
 	Member *Limit `json:"member,omitempty"`
 
-	// fleet limits the number of objects that all policies together, also those of
+	// fleet bounds the number of objects that all policies together, also those of
 	// other sources, change on all members.
 	// +optional
 	Fleet *Limit `json:"fleet,omitempty"`
 
-	// actionsPerMinute is the maximum number of corrections of each policy that are
-	// written to one member per minute. If unset, the rate is not limited.
+	// actionsPerMinute bounds the number of corrections of each policy that are
+	// written to one member per minute. If unset, the rate is not bounded.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=60000

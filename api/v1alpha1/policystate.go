@@ -213,14 +213,15 @@ type Rollout struct {
 	// +optional
 	Generation RolloutGeneration `json:"generation,omitempty"`
 
-	// wave is the position of the wave in spec.waves, starting at 1.
+	// wave is the position of the wave, starting at 1, as in the status of the
+	// FleetPolicy.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Wave int32 `json:"wave"`
 
 	// waveName is the name of the wave.
 	// +optional
-	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MaxLength=127
 	WaveName string `json:"waveName,omitempty"`
 
 	// phase is the phase of the wave: Writing, Soaking or Done.

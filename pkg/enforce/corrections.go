@@ -126,7 +126,7 @@ func (c *Corrector) addVerdict(b *corrections, spec *compiledSpec, v *policy.Ver
 		}
 		intent := c.newIntent(spec, v, x)
 		b.subjects[v.Subject] = append(b.subjects[v.Subject], intent)
-		c.insertIntent(b, intent)
+		c.insertIntent(b, spec, intent)
 	}
 }
 
@@ -135,7 +135,7 @@ func (c *Corrector) newIntent(spec *compiledSpec, v *policy.Verdict, x *policy.V
 	i := &remediate.Intent{
 		Binding: v.Binding, Message: x.Msg, Source: spec.Source, Commit: spec.Commit, Path: spec.Path,
 		Revision: c.state.Snapshot.Revision(), Subject: v.Subject, Remedy: *x.Remedy,
-		DryRun: mode == policy.DryRun, Force: spec.Force, ActAs: spec.ActAs, OverrideGitOps: spec.OverrideGitOps,
+		DryRun: mode == policy.DryRun, Force: spec.Force, ActAs: spec.ActAs, OverrideGitOps: spec.OverrideGitOps, IgnoreOptOut: spec.IgnoreOptOut,
 	}
 	if pkg := c.state.Package(v.Binding); pkg != nil {
 		i.Package = pkg.Name
@@ -161,11 +161,11 @@ func (b *corrections) intentFor(ref aggregate.Ref, t *target) remediate.Intent {
 }
 
 // insertIntent inserts an intent among those for its target.
-func (c *Corrector) insertIntent(b *corrections, i *remediate.Intent) {
+func (c *Corrector) insertIntent(b *corrections, spec *compiledSpec, i *remediate.Intent) {
 	ref := i.Remedy.Target
 	t := b.targets[ref]
 	if t == nil {
-		t = &target{protected: c.isProtected(ref)}
+		t = &target{protected: c.isProtected(spec, ref)}
 		b.targets[ref] = t
 		c.targetCounts[ref]++
 	}
@@ -195,9 +195,9 @@ func (c *Corrector) removeIntent(b *corrections, i *remediate.Intent) {
 }
 
 // recheckTarget updates a target whose object has changed.
-func (c *Corrector) recheckTarget(b *corrections, ref aggregate.Ref, t *target) {
+func (c *Corrector) recheckTarget(b *corrections, spec *compiledSpec, ref aggregate.Ref, t *target) {
 	b.countProtected(ref, t, -len(t.intents))
-	t.protected = c.isProtected(ref)
+	t.protected = c.isProtected(spec, ref)
 	b.countProtected(ref, t, len(t.intents))
 	b.markChanged(ref)
 }
@@ -219,11 +219,14 @@ func (b *corrections) countProtected(ref aggregate.Ref, t *target, n int) {
 	}
 }
 
-// isProtected reports whether a target is never written, as far as the index knows. Before
-// each write the object is read from the member itself.
-func (c *Corrector) isProtected(target aggregate.Ref) bool {
+// isProtected reports whether a policy never writes a target, as far as the index knows.
+// Before each write the object is read from the member itself.
+func (c *Corrector) isProtected(spec *compiledSpec, target aggregate.Ref) bool {
 	if c.actor.Protected(target, nil) != "" {
 		return true
+	}
+	if spec.IgnoreOptOut {
+		return false
 	}
 	o, ok := c.state.Snapshot.Get(target)
 	if !ok {

@@ -204,9 +204,9 @@ func (c *Corrector) refreshTargetsLocked(changes *policy.Changes, batch *aggrega
 		if c.targetCounts[target] == 0 {
 			return
 		}
-		for _, b := range c.bindings {
+		for name, b := range c.bindings {
 			if t := b.targets[target]; t != nil {
-				c.recheckTarget(b, target, t)
+				c.recheckTarget(b, c.specs[name], target, t)
 			}
 		}
 	}

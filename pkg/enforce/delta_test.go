@@ -55,6 +55,7 @@ func TestCorrector_EqualsFreshCorrector(t *testing.T) {
 				setSpec(t, c, now)
 			case n == 1:
 				now.Ceiling = []*enforce.Ceiling{nil, {Mode: policy.Enforce, Actions: []enforce.AllowedAction{{Verbs: []string{"delete"}, Kinds: []string{"*"}}}}}[rng.IntN(2)]
+				now.IgnoreOptOut = rng.IntN(2) == 0
 				setSpec(t, c, now)
 			case n == 2:
 				exempt := []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{{Names: []string{name}, Reason: "agreed"}}}}

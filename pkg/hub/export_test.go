@@ -23,7 +23,9 @@ func (s *PolicySources) Current(source string) (current bool, why string) {
 func (s *PolicySources) Ceilings() map[string]enforce.Ceiling {
 	out := map[string]enforce.Ceiling{}
 	for _, ps := range s.list() {
-		out[ps.Name] = toCeiling(ps)
+		if c, err := toCeiling(ps); err == nil {
+			out[ps.Name] = c
+		}
 	}
 	return out
 }

@@ -70,16 +70,24 @@ func toStrings[T ~string](list []T) []string {
 // a digest. Errors name a field.
 func toEnforcementSpec(fp *v1alpha1.FleetPolicy, from Origin, digest string) (enforce.EnforcementSpec, error) {
 	spec := &fp.Spec
-	generation, err := rolloutGeneration(spec, digest)
+	generation, err := rolloutGeneration(spec, from.Ceiling, digest)
 	if err != nil {
 		return enforce.EnforcementSpec{}, err
 	}
 	t := enforce.EnforcementSpec{
 		Mode: policy.Mode(spec.Mode), Force: spec.Force, ActAs: spec.ActAs, Suspend: spec.Suspend,
 		Limits: toLimits(spec.Limits), Source: from.Source, Commit: from.Commit, Path: from.Path, Hold: from.Hold, Ceiling: from.Ceiling,
-		Generation: generation,
+		OverrideGitOps: spec.GitOps == v1alpha1.OverrideGitOps, IgnoreOptOut: spec.OptOut == v1alpha1.IgnoreOptOut, Generation: generation,
 	}
-	for _, w := range spec.Waves {
+	t.Waves = toWaves(spec.Waves)
+	if t.Window, err = toWindow(spec.Window); err != nil {
+		return t, fmt.Errorf("spec.window: %w", err)
+	}
+	return t, nil
+}
+
+func toWaves(waves []v1alpha1.Wave) (out []enforce.Wave) {
+	for _, w := range waves {
 		wave := enforce.Wave{
 			Name: w.Name, Members: toMemberSelector(w.Members), Soak: durationOr(w.Soak, 0),
 			Require: cmp.Or(w.Health.Require, v1alpha1.RequireHealthy), Timeout: durationOr(w.Health.Timeout, 10*time.Minute),
@@ -88,29 +96,26 @@ func toEnforcementSpec(fp *v1alpha1.FleetPolicy, from Origin, digest string) (en
 			wave.MaxFailed = int(*w.Health.MaxFailed)
 		}
 		if e := w.Effect; e != nil {
-			wave.Effect = &remediate.EffectGate{Unknown: e.Unknown}
-			for _, name := range e.Policies {
-				wave.Effect.Policies = append(wave.Effect.Policies, string(name))
-			}
+			wave.Effect = &remediate.EffectGate{Policies: toStrings(e.Policies), Unknown: e.Unknown}
 		}
-		t.Waves = append(t.Waves, wave)
+		out = append(out, wave)
 	}
-	if w := spec.Window; w != nil {
-		zone := w.TimeZone
-		if zone == "" {
-			zone = "UTC"
-		}
-		if t.Window, err = remediate.NewWindow(w.Schedule, w.Duration.Duration, zone); err != nil {
-			return t, fmt.Errorf("spec.window: %w", err)
-		}
+	return out
+}
+
+// toWindow returns nil for nil: always.
+func toWindow(w *v1alpha1.Window) (*remediate.Window, error) {
+	if w == nil {
+		return nil, nil
 	}
-	return t, nil
+	return remediate.NewWindow(w.Schedule, w.Duration.Duration, cmp.Or(w.TimeZone, "UTC"))
 }
 
 // rolloutGeneration returns what a rollout is named by: a digest of all that decides what
 // is written, of the package and the spec. Other commits of the source, a FleetPolicy that
-// was deleted and made again, and suspending it do not begin another rollout.
-func rolloutGeneration(spec *v1alpha1.FleetPolicySpec, digest string) (string, error) {
+// was deleted and made again, and suspending it do not begin another rollout; other waves of
+// the source's ceiling do.
+func rolloutGeneration(spec *v1alpha1.FleetPolicySpec, ceiling *enforce.Ceiling, digest string) (string, error) {
 	of := spec.DeepCopy()
 	of.Suspend, of.Parameters = false, nil
 	var parameters any
@@ -121,7 +126,11 @@ func rolloutGeneration(spec *v1alpha1.FleetPolicySpec, digest string) (string, e
 			return "", fmt.Errorf("spec.parameters: %w", err)
 		}
 	}
-	text, err := json.Marshal([]any{digest, parameters, of}) // keys are sorted
+	all := []any{digest, parameters, of}          // keys are sorted
+	if ceiling != nil && len(ceiling.Waves) > 0 { // which are numbered with the policy's
+		all = append(all, ceiling.Waves)
+	}
+	text, err := json.Marshal(all)
 	if err != nil {
 		return "", err
 	}

@@ -42,6 +42,8 @@ spec:
   window: {schedule: "0 2 * * MON", duration: 1h, timeZone: Europe/Berlin}
   suspend: true
   actAs: system:serviceaccount:platform:fixer
+  gitops: Override
+  optOut: None
 `
 
 func full(t *testing.T) *v1alpha1.FleetPolicy {
@@ -101,7 +103,7 @@ func TestToEnforcementSpec_MapsEveryField(t *testing.T) {
 	}
 	got.Window, got.Generation = nil, ""
 	want := enforce.EnforcementSpec{
-		Mode: policy.Enforce, Force: true, ActAs: "system:serviceaccount:platform:fixer", Suspend: true,
+		Mode: policy.Enforce, Force: true, ActAs: "system:serviceaccount:platform:fixer", Suspend: true, OverrideGitOps: true, IgnoreOptOut: true,
 		Limits: remediate.Limits{
 			Window: 2 * time.Hour, Policy: remediate.Limit{Count: 5, Percent: 10}, Member: remediate.Limit{Count: 2}, Fleet: remediate.Limit{Count: 50}, PerMinute: 7,
 		},
@@ -139,6 +141,9 @@ func TestToEnforcementSpec_GenerationIsWhatIsWritten(t *testing.T) {
 		"another commit": func(_ *v1alpha1.FleetPolicy, from *Origin) {
 			from.Commit, from.Path, from.Hold = "def", "q.rego", "broken"
 		},
+		"another ceiling": func(_ *v1alpha1.FleetPolicy, from *Origin) {
+			from.Ceiling = &enforce.Ceiling{Force: true, Version: "2"}
+		},
 		"made again": func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.UID, fp.Generation = "u2", 1 },
 		"resumed":    func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.Spec.Suspend = false },
 		"written otherwise": func(fp *v1alpha1.FleetPolicy, _ *Origin) {
@@ -154,6 +159,11 @@ func TestToEnforcementSpec_GenerationIsWhatIsWritten(t *testing.T) {
 	if generation("e", func(*v1alpha1.FleetPolicy, *Origin) {}) == first {
 		t.Error("another package: the same generation")
 	}
+	if generation("d", func(_ *v1alpha1.FleetPolicy, from *Origin) {
+		from.Ceiling = &enforce.Ceiling{Waves: []enforce.Wave{{Name: "test"}}}
+	}) == first {
+		t.Error("other waves of the ceiling, with which its own are numbered: the same generation")
+	}
 	for name, change := range map[string]func(fp *v1alpha1.FleetPolicy){
 		"parameters": func(fp *v1alpha1.FleetPolicy) { fp.Spec.Parameters.Raw = []byte(`{"max":4,"of":["a","b"]}`) },
 		"mode":       func(fp *v1alpha1.FleetPolicy) { fp.Spec.Mode = v1alpha1.DryRun },
@@ -161,6 +171,7 @@ func TestToEnforcementSpec_GenerationIsWhatIsWritten(t *testing.T) {
 		"limits":     func(fp *v1alpha1.FleetPolicy) { fp.Spec.Limits.Window = nil },
 		"waves":      func(fp *v1alpha1.FleetPolicy) { fp.Spec.Waves = fp.Spec.Waves[:1] },
 		"exemptions": func(fp *v1alpha1.FleetPolicy) { fp.Spec.Exemptions = nil },
+		"opt-out":    func(fp *v1alpha1.FleetPolicy) { fp.Spec.OptOut = v1alpha1.HonorOptOut },
 	} {
 		if generation("d", func(fp *v1alpha1.FleetPolicy, _ *Origin) { change(fp) }) == first {
 			t.Errorf("other %s: the same generation", name)
@@ -231,7 +242,7 @@ violation contains {"msg": "old"} if input.member.labels.old
 	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "Invalid" || !strings.Contains(why.message, "match.namespaces: package acme.old evaluates members") {
 		t.Errorf("%+v", why)
 	}
-	fp.Spec.Match.Namespaces, fp.Spec.OptOut = nil, v1alpha1.IgnoreOptOut
+	fp.Spec.Match.Namespaces, fp.Spec.Approval = nil, &v1alpha1.ApprovalRequirement{}
 	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "NotSupported" {
 		t.Errorf("%+v", why)
 	}

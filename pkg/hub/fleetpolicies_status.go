@@ -176,7 +176,7 @@ func enforcingCondition(fp *v1alpha1.FleetPolicy, enforcement enforce.Enforcemen
 		return no("Suspended", "spec.suspend is true")
 	case !enforcement.Complete:
 		return no("Counting", "verdicts are still being counted")
-	case acting && actions.Waiting == remediate.WaitingForWindow:
+	case acting && (actions.Waiting == remediate.WaitingForWindow || actions.Waiting == remediate.WaitingForCeilingWindow):
 		return no("WindowClosed", actions.Waiting)
 	case acting && actions.Waiting != "":
 		return no("Waiting", actions.Waiting)

@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"slices"
 	"strings"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -18,8 +17,6 @@ func notSupported(fp *v1alpha1.FleetPolicy) policyProblem {
 		}
 	}
 	add(spec.Approval != nil, "spec.approval")
-	add(spec.OptOut != "" && spec.OptOut != v1alpha1.HonorOptOut, "spec.optOut")
-	add(spec.GitOps != "" && spec.GitOps != v1alpha1.RespectGitOps, "spec.gitops")
 	if fields == nil {
 		return policyProblem{}
 	}
@@ -30,18 +27,12 @@ func notSupported(fp *v1alpha1.FleetPolicy) policyProblem {
 func notSupportedCeiling(ps *v1alpha1.PolicySource) problem {
 	c := &ps.Spec.Ceiling
 	var fields []string
-	for field, set := range map[string]bool{
-		"limits": c.Limits != nil, "window": c.Window != nil, "waves": len(c.Waves) > 0, "approval": c.Approval != nil, "force": c.Force, "actAs": len(c.ActAs) > 0,
-		"gitops": c.GitOps != "" && c.GitOps != v1alpha1.RespectGitOps, "optOut": c.OptOut != "" && c.OptOut != v1alpha1.HonorOptOut,
-	} {
-		if set {
-			fields = append(fields, "spec.ceiling."+field)
-		}
+	if c.Approval != nil {
+		fields = append(fields, "spec.ceiling.approval")
 	}
 	if fields == nil {
 		return problem{}
 	}
-	slices.Sort(fields)
 	return problem{reasonNotSupported, notSupportedMessage(fields)}
 }
 

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,9 +100,18 @@ func NewPolicySources(opts PolicySourcesOptions) (*PolicySources, error) {
 	s.secrets = newSecretWatcher(core, opts.SecretNamespaces, s.trigger)
 	s.sources = c.informer(v1alpha1.PolicySources, &v1alpha1.PolicySourceList{}, &v1alpha1.PolicySource{})
 	s.policies = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
-	trigger := func(any) { s.trigger() }
+	changed := func(any) {
+		s.trigger()
+		s.opts.OnChange() // the ceiling may be another
+	}
 	if _, err = s.sources.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: trigger, UpdateFunc: func(_, now any) { trigger(now) }, DeleteFunc: trigger,
+		AddFunc: changed, UpdateFunc: func(was, now any) {
+			a, _ := was.(*v1alpha1.PolicySource)
+			b, _ := now.(*v1alpha1.PolicySource)
+			if s.trigger(); a == nil || b == nil || a.UID != b.UID || a.Generation != b.Generation {
+				s.opts.OnChange()
+			}
+		}, DeleteFunc: changed,
 	}); err != nil {
 		return nil, err
 	}
@@ -276,7 +286,21 @@ func (s *PolicySources) Origin(pkg string) Origin {
 		out.Hold = fmt.Sprintf("PolicySource %q does not exist", p.Source)
 		return out
 	}
-	ceiling := toCeiling(ps)
+	ceiling, err := toCeiling(ps)
+	if err != nil {
+		out.Hold = cmp.Or(out.Hold, err.Error())
+	}
 	out.Ceiling = &ceiling
 	return out
+}
+
+// CeilingVersion names the ceiling that a source has now, "" if there is no such
+// PolicySource. Another ceiling has another name.
+func (s *PolicySources) CeilingVersion(source string) string {
+	o, exists, err := s.sources.GetStore().GetByKey(source)
+	ps, _ := o.(*v1alpha1.PolicySource)
+	if err != nil || !exists || ps == nil {
+		return ""
+	}
+	return ceilingVersion(ps)
 }

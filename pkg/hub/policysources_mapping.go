@@ -2,6 +2,9 @@ package hub
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -50,6 +53,9 @@ func toSource(ps *v1alpha1.PolicySource, secret func(secretName) (map[string][]b
 	}
 	if bad := notSupportedCeiling(ps); bad.reason != "" {
 		return out, bad
+	}
+	if _, err := toCeiling(ps); err != nil {
+		return out, problem{"Invalid", err.Error()}
 	}
 	if spec.SecretRef != nil {
 		data, bad := secret(secretNameOf(*spec.SecretRef))
@@ -125,15 +131,44 @@ func toKeys(v *v1alpha1.Verification, data map[string][]byte) (policysource.Keys
 	return out, problem{}
 }
 
-// toCeiling returns what a PolicySource allows. What is not specified is not allowed.
-func toCeiling(ps *v1alpha1.PolicySource) enforce.Ceiling {
+// toCeiling returns what a PolicySource allows. What is not specified is not allowed, and
+// after an error nothing is.
+func toCeiling(ps *v1alpha1.PolicySource) (enforce.Ceiling, error) {
 	c := &ps.Spec.Ceiling
-	out := enforce.Ceiling{Mode: policy.Mode(c.MaxMode), Members: toMemberSelector(c.Members), Namespaces: toStrings(c.Namespaces)}
+	out := enforce.Ceiling{
+		Mode: policy.Mode(c.MaxMode), Members: toMemberSelector(c.Members), Namespaces: toStrings(c.Namespaces),
+		Force: c.Force, ActAs: toStrings(c.ActAs), OverrideGitOps: c.GitOps == v1alpha1.OverrideGitOps, IgnoreOptOut: c.OptOut == v1alpha1.IgnoreOptOut,
+		Version: ceilingVersion(ps),
+	}
 	if out.Mode == "" {
 		out.Mode = policy.Observe
 	}
 	for _, a := range c.Actions {
 		out.Actions = append(out.Actions, enforce.AllowedAction{Verbs: toStrings(a.Verbs), Kinds: toStrings(a.Kinds)})
 	}
-	return out
+	if l := c.Limits; l != nil {
+		out.Limits = toLimits(v1alpha1.Limits{
+			Window: l.Window, MaxAffected: v1alpha1.MaxAffected{Policy: l.Policy, Member: l.Member, Fleet: l.Fleet}, ActionsPerMinute: l.ActionsPerMinute,
+		})
+	}
+	out.Waves = toWaves(c.Waves)
+	var err error
+	if out.Window, err = toWindow(c.Window); err == nil {
+		err = out.Validate()
+	}
+	if err != nil {
+		return enforce.Ceiling{Mode: policy.Observe, Version: out.Version}, fmt.Errorf("spec.ceiling: %w", err)
+	}
+	return out, nil
+}
+
+// ceilingVersion returns what a ceiling is named by: another one, or that of a PolicySource
+// that was made again, has another name.
+func ceilingVersion(ps *v1alpha1.PolicySource) string {
+	text, err := json.Marshal([]any{ps.UID, &ps.Spec.Ceiling})
+	if err != nil {
+		panic(err) // strings and numbers only
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
 }

@@ -255,6 +255,9 @@ func TestPolicySources_BadCommitIsNotInEffect(t *testing.T) {
 	if from := r.sources.Origin("shipped"); from != (hub.Origin{}) {
 		t.Errorf("what comes with federator has the origin %+v", from)
 	}
+	if v := r.sources.CeilingVersion("team"); v == "" || v != from.Ceiling.Version || r.sources.CeilingVersion("nobody") != "" {
+		t.Errorf("ceiling %q is planned under, and %q asked for", from.Ceiling.Version, v)
+	}
 	c := r.sources.Ceilings()["team"]
 	if len(c.Actions) != 1 || c.Actions[0].Verbs[0] != "patch" || c.Actions[0].Kinds[0] != "Pod" || c.Namespaces[0] != "shop-*" || c.Members.Names[0] != "fleet/*" {
 		t.Errorf("ceiling: %+v", c)

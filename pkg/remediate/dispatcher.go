@@ -61,6 +61,10 @@ type Options struct {
 	// something else. Of a Ref of a member alone it says whether that is known there. nil:
 	// none manages any.
 	Owner func(policy.Ref) Ownership
+	// Ceiling returns which ceiling a source has now: a text that another ceiling does not
+	// have, "" for none. It is called right before each write: nothing is written for a policy
+	// whose RolloutSpec has another one. nil: sources have none.
+	Ceiling func(source string) string
 	// Bounds bound the writes to all members together. StopAll records that everything is to
 	// stop until a person resumes, because too many corrections failed, and returns once
 	// SetStops has been called with that. Away returns how many members of the fleet are out

@@ -152,7 +152,8 @@ func (x *executor) startWrite(ctx context.Context, a *Action, before *observed) 
 			}
 			continue
 		}
-		known.Remedy = a.Remedy // which is not recorded for Secrets
+		known.Remedy = a.Remedy                                                     // which is not recorded for Secrets
+		known.OverrideGitOps, known.IgnoreOptOut = a.OverrideGitOps, a.IgnoreOptOut // which are not, either
 		known.copyAcknowledgement(a)
 		if known.Started.IsZero() {
 			known.Started = a.Started
@@ -283,7 +284,7 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 		x.finish(a, v1alpha1.PhaseSuperseded, "the target has changed since it was evaluated")
 		return now, nil
 	}
-	if why := x.protection.protected(a.Remedy.Target, objects.Annotations(before)); why != "" {
+	if why := x.protection.protected(a.Remedy.Target, a.optOuts(before)); why != "" {
 		x.finish(a, v1alpha1.PhaseProtected, why)
 		return now, nil
 	}

@@ -40,10 +40,11 @@ func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
 	} else if owner != "" {
 		return until, fmt.Errorf("%w: it is managed by %s", ErrNotNow, owner)
 	}
+	ceiling := d.ceilingOf(i.Source)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.opts.Clock()
-	if why := d.refuseWriteLocked(i, now); why != "" {
+	if why := d.refuseWriteLocked(i, ceiling, now); why != "" {
 		return until, fmt.Errorf("%w: %s", ErrNotNow, why)
 	}
 	if !d.bounds.Write(now) {
@@ -62,9 +63,26 @@ func (d *Dispatcher) checkMember(member string) error {
 	return nil
 }
 
-// refuseWriteLocked returns why an intent must not be written, "" if it may be. Lease and
-// held members are asked without the lock, before.
-func (d *Dispatcher) refuseWriteLocked(i *Intent, now time.Time) string {
+// ceilingOf returns which ceiling a source has now. It is asked without the lock.
+func (d *Dispatcher) ceilingOf(source string) string {
+	if d.opts.Ceiling == nil || source == "" {
+		return ""
+	}
+	return d.opts.Ceiling(source)
+}
+
+// refuseCeiling returns why nothing is written under the ceiling that a source has now, "" if
+// the policy's intents keep to it.
+func (s *RolloutSpec) refuseCeiling(now string) string {
+	if s.Source == "" || s.Ceiling == now {
+		return ""
+	}
+	return fmt.Sprintf("the ceiling of source %q has changed", s.Source)
+}
+
+// refuseWriteLocked returns why an intent must not be written, "" if it may be. Lease, held
+// members and the ceiling of its source are asked without the lock, before.
+func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time) string {
 	if !d.recovered {
 		return resolving
 	}
@@ -83,6 +101,9 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, now time.Time) string {
 	s := d.policies[i.Binding]
 	if s == nil || s.removed {
 		return "the policy is gone"
+	}
+	if why := s.spec.refuseCeiling(ceiling); why != "" {
+		return why
 	}
 	if r := d.refusePolicyLocked(s, now); r.why != "" {
 		return r.why
@@ -116,7 +137,11 @@ func (d *Dispatcher) refusePolicyLocked(s *policyState, now time.Time) refusal {
 	if !open {
 		return refusal{WaitingForWindow, until}
 	}
-	return refusal{until: until}
+	open, ceiling := s.spec.CeilingWindow.isOpen(now)
+	if !open {
+		return refusal{WaitingForCeilingWindow, ceiling}
+	}
+	return refusal{until: earliest(until, ceiling)}
 }
 
 // refuseMemberLocked returns why an intent is not carried out now in its member, "" if it may

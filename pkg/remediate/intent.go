@@ -39,6 +39,7 @@ type Intent struct {
 	Refused string
 
 	OverrideGitOps bool // written although a GitOps controller manages the target
+	IgnoreOptOut   bool // written although the target is annotated federator.dev/protect
 
 	Reason     string // of a person's request; "" for a policy's correction
 	RollbackOf string // name of the Action that this one rolls back
@@ -67,6 +68,9 @@ func (i *Intent) nameForVersion(version string) string {
 	}
 	if i.Refused != "" { // what is written once it is not refused any more is another action
 		fmt.Fprintf(h, "%d:%s", len(i.Refused), i.Refused)
+	}
+	if i.OverrideGitOps || i.IgnoreOptOut { // so is what is written although it was not before
+		fmt.Fprint(h, i.OverrideGitOps, i.IgnoreOptOut)
 	}
 	sum := hex.EncodeToString(h.Sum(nil))[:20]
 	return dnsLabel(i.Binding) + "-" + sum

@@ -87,6 +87,7 @@ type pass struct {
 	unknown    map[string]string              // of which members it is not known what GitOps controllers manage, and why
 	tooMany    string                         // why nothing is written to any member: too many are away
 	verdicts   map[string]map[string]Verdicts // by policy and member, for gates on effects
+	ceilings   map[string]string              // by source, as Options.Ceiling says
 
 	start   []*Intent
 	saves   []saveRequest
@@ -120,13 +121,14 @@ func (s *policyState) fingerprint() string {
 func (d *Dispatcher) prepare(now time.Time) *pass {
 	p := &pass{
 		now: now, tooMany: d.checkAway(), health: map[policy.Ref]Health{}, haltHealth: map[string]Health{}, held: map[string]error{}, away: map[string]error{},
-		verdicts: map[string]map[string]Verdicts{},
+		verdicts: map[string]map[string]Verdicts{}, ceilings: map[string]string{},
 	}
 	written := map[policy.Ref]Written{}
 	halted := map[string]policy.Ref{}
 	d.mu.Lock()
 	p.swept = !now.Before(d.nextSweep)
 	for _, s := range d.policies {
+		p.ceilings[s.spec.Source] = ""
 		for member := range s.members {
 			p.held[member] = nil
 		}
@@ -134,7 +136,7 @@ func (d *Dispatcher) prepare(now time.Time) *pass {
 			for member := range s.spec.Waves[n].Members {
 				p.held[member] = nil
 			}
-			if g := s.spec.Waves[n].Effect; g != nil {
+			for _, g := range s.spec.Waves[n].gates() {
 				for _, name := range g.policies(s.name) {
 					p.verdicts[name] = nil
 				}
@@ -168,6 +170,9 @@ func (d *Dispatcher) prepare(now time.Time) *pass {
 		p.away[member] = d.opts.MemberAway(member)
 	}
 	p.unknown = d.unknownOwners(p.held)
+	for source := range p.ceilings {
+		p.ceilings[source] = d.ceilingOf(source)
+	}
 	for name := range p.verdicts {
 		p.verdicts[name] = d.opts.Verdicts(name)
 	}
@@ -205,6 +210,11 @@ func (d *Dispatcher) planLocked(s *policyState, p *pass) {
 		d.stepLocked(s, p)
 	}
 	r := d.refusePolicyLocked(s, p.now)
+	if r.why == "" {
+		if why := s.spec.refuseCeiling(p.ceilings[s.spec.Source]); why != "" {
+			r = refusal{why, p.now.Add(heldPollInterval)}
+		}
+	}
 	if r.why == "" && !s.spec.DryRun && s.queue.Len() > 0 {
 		if why := d.haltOverLimitsLocked(s, p.now); why != "" {
 			r.why = why

@@ -11,6 +11,7 @@ import (
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/objects"
 )
 
 // Annotations that federator reads and writes on members' objects.
@@ -102,6 +103,14 @@ func protectedEverywhere(target policy.Ref, annotations map[string]string) strin
 		return "it is annotated " + protectAnnotation
 	}
 	return ""
+}
+
+// optOuts returns the annotations by which a target may be protected from an intent.
+func (i *Intent) optOuts(target map[string]any) map[string]string {
+	if i.IgnoreOptOut {
+		return nil
+	}
+	return objects.Annotations(target)
 }
 
 // Ownership says whether a GitOps controller manages a target. The zero value is of one that

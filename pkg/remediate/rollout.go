@@ -12,15 +12,18 @@ import (
 
 // RolloutSpec is how the corrections of a policy are rolled out.
 type RolloutSpec struct {
-	DryRun  bool // corrections are tried, never written
-	Limits  Limits
-	Waves   []Wave  // nil: all members at once
-	Window  *Window // nil: always
-	Suspend bool    // nothing is written
+	DryRun bool // corrections are tried, never written
+	Limits Limits
+	Waves  []Wave  // nil: all members at once
+	Window *Window // nil: always
+	// CeilingWindow is that of the source's ceiling: both must be open. nil: always.
+	CeilingWindow *Window
+	Suspend       bool // nothing is written
 	// Generation is a digest of the package, its parameters and the policy's spec: where it
 	// changes, the waves restart.
 	Generation string
 	Source     string // the PolicySource of the package, "" for none
+	Ceiling    string // which of the source's ceilings the intents keep to, as in Options.Ceiling
 }
 
 // Wave is a group of members that is written to after the groups before it.
@@ -33,13 +36,31 @@ type Wave struct {
 	// MaxFailed is how many percent of the wave's targets may end Failed, Contended or
 	// Superseded for good.
 	MaxFailed int
-	Effect    *EffectGate // nil: none
+	// Effect is the wave's own gate on its effect, Ceiling that of the wave of the source's
+	// ceiling that it is part of. nil: none.
+	Effect, Ceiling *EffectGate
+}
+
+// gates returns the gates on the effect.
+func (w *Wave) gates() (out []EffectGate) {
+	for _, g := range []*EffectGate{w.Effect, w.Ceiling} {
+		if g == nil {
+			continue
+		}
+		of := *g
+		if of.Members == nil {
+			of.Members = w.Members
+		}
+		out = append(out, of)
+	}
+	return out
 }
 
 // EffectGate is what must not get worse in the members of a wave from its begin on.
 type EffectGate struct {
-	Policies []string // whose violations must not become more
-	Unknown  bool     // Unknown verdicts must not either, of these policies and the wave's own
+	Policies []string        // whose violations must not become more
+	Unknown  bool            // Unknown verdicts must not either, of these policies and the wave's own
+	Members  map[string]bool // nil: those of the wave
 }
 
 // policies returns those whose verdicts count, for a wave of a policy.
@@ -105,8 +126,11 @@ type WaveStatus struct {
 	Unhealthy int
 }
 
-// WaitingForWindow is Status.Waiting outside the window in which a policy may write.
-const WaitingForWindow = "the window is closed"
+// Status.Waiting outside the window in which a policy, or its source, may write.
+const (
+	WaitingForWindow        = "the window is closed"
+	WaitingForCeilingWindow = "the window of the source's ceiling is closed"
+)
 
 // Status is the status of a policy's corrections.
 type Status struct {

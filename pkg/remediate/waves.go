@@ -256,32 +256,45 @@ func (s *policyState) takeBaseline(p *pass) {
 		return
 	}
 	s.baseline, s.needsBaseline = nil, false
-	if w.Effect == nil {
-		return
-	}
-	s.touch()
-	for _, name := range w.Effect.policies(s.name) {
-		for _, member := range slices.Sorted(maps.Keys(w.Members)) {
-			v := p.verdicts[name][member]
-			s.baseline = append(s.baseline, v1alpha1.BaselineCount{Policy: name, Member: member, Violations: int64(v.Violations), Unknown: int64(v.Unknown)})
+	known := map[v1alpha1.BaselineCount]bool{}
+	for _, g := range w.gates() {
+		s.touch()
+		for _, name := range g.policies(s.name) {
+			for _, member := range slices.Sorted(maps.Keys(g.Members)) {
+				v := p.verdicts[name][member]
+				b := v1alpha1.BaselineCount{Policy: name, Member: member, Violations: int64(v.Violations), Unknown: int64(v.Unknown)}
+				if !known[b] {
+					known[b] = true
+					s.baseline = append(s.baseline, b)
+				}
+			}
 		}
 	}
 }
 
 // effect returns what has got worse in the members of the present wave since it began.
 func (s *policyState) effect(p *pass) string {
-	w := &s.spec.Waves[s.rollout.Wave]
-	if w.Effect == nil {
+	gates := s.spec.Waves[s.rollout.Wave].gates()
+	for _, b := range s.baseline {
+		for n := range gates {
+			if why := gates[n].worse(s.name, b, p.verdicts[b.Policy][b.Member]); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// worse returns in what verdicts are worse than when a wave of a policy began, "" in nothing.
+func (g *EffectGate) worse(own string, b v1alpha1.BaselineCount, v Verdicts) string {
+	if !g.Members[b.Member] || !slices.Contains(g.policies(own), b.Policy) {
 		return ""
 	}
-	for _, b := range s.baseline {
-		v := p.verdicts[b.Policy][b.Member]
-		switch {
-		case slices.Contains(w.Effect.Policies, b.Policy) && int64(v.Violations) > b.Violations:
-			return fmt.Sprintf("policy %q has %d violations in member %s, %d when the wave began", b.Policy, v.Violations, b.Member, b.Violations)
-		case w.Effect.Unknown && int64(v.Unknown) > b.Unknown:
-			return fmt.Sprintf("policy %q has %d unknown verdicts in member %s, %d when the wave began", b.Policy, v.Unknown, b.Member, b.Unknown)
-		}
+	switch {
+	case slices.Contains(g.Policies, b.Policy) && int64(v.Violations) > b.Violations:
+		return fmt.Sprintf("policy %q has %d violations in member %s, %d when the wave began", b.Policy, v.Violations, b.Member, b.Violations)
+	case g.Unknown && int64(v.Unknown) > b.Unknown:
+		return fmt.Sprintf("policy %q has %d unknown verdicts in member %s, %d when the wave began", b.Policy, v.Unknown, b.Member, b.Unknown)
 	}
 	return ""
 }
