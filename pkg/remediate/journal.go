@@ -16,13 +16,11 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
-	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/pkg/remediate/internal/hubclient"
 )
 
 // Requests to the hub.
 const (
-	hubTimeout   = 10 * time.Second // of one request
-	hubAttempts  = 6
 	hubPageSize  = 100  // Actions of up to half a megabyte each
 	hubTableSize = 2000 // rows of Actions
 )
@@ -173,53 +171,17 @@ func statusPatch(a *Action, version string) ([]byte, error) {
 }
 
 func (j hubClient) request(verb string, path ...string) *rest.Request {
-	gv := v1alpha1.SchemeGroupVersion()
-	return j.hub.Verb(verb).AbsPath(append([]string{"apis", gv.Group, gv.Version}, path...)...).
-		SetHeader("Accept", plainJSON).MaxRetries(0)
+	return hubclient.Client{REST: j.hub}.Request(verb, path...)
 }
 
 func (j hubClient) do(ctx context.Context, r *rest.Request, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
-	defer cancel()
-	result := r.Do(ctx)
-	if err := result.Error(); err != nil || into == nil {
-		return err
-	}
-	body, err := result.Raw() // whose own error does not have the hub's message
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("hub response: %w", err)
-	}
-	return nil
+	return hubclient.Client{REST: j.hub}.Do(ctx, r, into)
 }
 
-// retry calls f until it succeeds, or fails for good.
+// retry calls f until it succeeds, or fails for good. After a conflict the changed record is
+// read again.
 func (j hubClient) retry(ctx context.Context, f func(context.Context) error) error {
-	for try, wait := 1, initialBackoff; ; try++ {
-		err := f(ctx)
-		if err == nil || try == hubAttempts || ctx.Err() != nil || !retryable(err) {
-			return err
-		}
-		if sleep.For(ctx, wait) != nil {
-			return err
-		}
-		wait *= 2
-	}
-}
-
-// retryable reports whether an error of the hub is temporary. A conflict is: the changed
-// record is read again.
-func retryable(err error) bool {
-	if errors.Is(err, errEnded) || errors.Is(err, errExists) || errors.Is(err, errStateChanged) {
-		return false
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return true // the network, or a time-out
-	}
-	return apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || status.Status().Code >= 500
+	return hubclient.Client{REST: j.hub}.Retry(ctx, f, errEnded, errExists, errStateChanged)
 }
 
 // recoverySelector selects the actions that a new leader needs.
