@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,8 @@ func (w *boxWorld) pass(complete bool) {
 			w.ended[id] = w.ended[id] || !w.isOpen(id)
 		}
 	}
-	for _, e := range next.clone().Pending {
+	for _, p := range next.clone().Pending {
+		e := p.Event
 		if w.random.IntN(6) == 0 {
 			return // it ends, or the receiver does not answer
 		}
@@ -167,36 +169,74 @@ func TestBox_IsBounded(t *testing.T) {
 	if did.overflow == 0 || did.overflow+len(b.Pending) != len(facts) {
 		t.Errorf("%d of %d facts are pending, %d overflow", len(b.Pending), len(facts), did.overflow)
 	}
-	first := b.Pending[0].ID
+	first := b.Pending[0].Event.ID
 	for range len(b.Pending) {
-		b.sent(b.Pending[0].ID)
+		b.sent(b.Pending[0].Event.ID)
 	}
 	b.collect("/test", facts, true, start.Add(time.Minute))
-	if len(b.Pending) == 0 || b.Pending[0].ID == first {
+	if len(b.Pending) == 0 || b.Pending[0].Event.ID == first {
 		t.Error("what had no room does not follow")
 	}
 }
 
-func TestBox_FirstReceiverIsNotToldThePast(t *testing.T) {
-	b, now := &box{}, start.Add(48*time.Hour)
-	past, open, recent := fact(1, ""), fact(2, StopEnded), fact(3, "")
-	recent.At = now.Add(-time.Minute)
-	b.collect("/test", []Fact{past, open, recent}, true, now)
-	if len(b.Pending) != 2 || b.Pending[0].ID != open.id() || b.Pending[1].ID != recent.id() {
-		t.Errorf("pending are %+v, want what goes on and what is recent", b.Pending)
+// TestBox_BulkLeavesRoom: of very many rollbacks, those that have no room yet delay no halt;
+// and tens of thousands that were told leave room for more.
+func TestBox_BulkLeavesRoom(t *testing.T) {
+	b := &box{}
+	var facts []Fact
+	for n := range 15_000 {
+		f := fact(n, "")
+		f.Type, f.At = RolledBack, start.Add(-time.Duration(n)*time.Millisecond)
+		facts = append(facts, f)
 	}
-	later := fact(4, "")
-	later.At = start // a fact that a source has found late is told: the receiver was told others
-	if b.collect("/test", []Fact{past, open, recent, later}, true, now); len(b.Pending) != 3 {
-		t.Errorf("pending are %+v, want the late one, too", b.Pending)
+	halted := fact(-1, "")
+	halted.Type, halted.Ongoing = HaltBegan, true
+	did := b.collect("/test", append(slices.Clone(facts), halted), true, start)
+	if last := b.Pending[len(b.Pending)-1]; did.overflow == 0 || last.Event.Type != HaltBegan {
+		t.Errorf("%d facts overflow, the last event is %s", did.overflow, last.Event.ID)
+	}
+	told := 0
+	for len(b.Pending) > 0 {
+		told += len(b.Pending)
+		b.Pending = nil // they are sent
+		if b.collect("/test", facts, true, start); b.size() > maxBytes {
+			t.Fatalf("the box has %d bytes", b.size())
+		}
+	}
+	if told != len(facts)+1 {
+		t.Errorf("%d facts are told, want %d", told, len(facts)+1)
+	}
+}
+
+func TestBox_NewReceiverIsNotToldThePast(t *testing.T) {
+	b, now := &box{}, start.Add(48*time.Hour)
+	if did := b.collect("/test", nil, false, now); !did.changed {
+		t.Error("it is not stored since when the receiver is known")
+	}
+	past, open, lasting, recent := fact(1, ""), fact(2, StopEnded), fact(3, ""), fact(4, "")
+	lasting.Ongoing = true
+	recent.At = now.Add(-time.Minute)
+	b.collect("/test", []Fact{past, open, lasting, recent}, true, now.Add(24*time.Hour))
+	var got []string
+	for _, p := range b.Pending {
+		got = append(got, p.Event.ID)
+	}
+	if want := []string{open.id(), lasting.id(), recent.id()}; !slices.Equal(got, want) {
+		t.Errorf("pending are %q, want what goes on and what is recent: %q", got, want)
 	}
 }
 
 func TestBox_DropsWhatIsTooOld(t *testing.T) {
 	b := &box{}
 	b.collect("/test", []Fact{fact(1, StopEnded)}, true, start)
+	old := fact(2, "")
+	old.Ongoing, old.At = true, start.Add(-2*maxAge)
+	b.collect("/test", []Fact{fact(1, StopEnded), old}, true, start.Add(maxAge))
+	if len(b.Pending) != 2 {
+		t.Fatalf("pending are %+v, want a fact that is old and was told now, too", b.Pending)
+	}
 	did := b.collect("/test", nil, false, start.Add(maxAge+time.Second))
-	if did.dropped != 1 || len(b.Pending) != 0 || !did.changed {
+	if b.sent(old.id()); did.dropped != 1 || len(b.Pending) != 0 || !did.changed {
 		t.Errorf("dropped %d, %d pending, want one dropped", did.dropped, len(b.Pending))
 	}
 }
@@ -209,7 +249,7 @@ func TestBox_ForgetsWhatIsLongGone(t *testing.T) {
 		after    time.Duration
 		complete bool
 		known    int
-	}{{time.Hour, true, 1}, {keepTold + 2*time.Hour, false, 1}, {keepTold + 2*time.Hour, true, 0}} {
+	}{{time.Hour, true, 1}, {keepTold + time.Hour, false, 1}, {keepTold + time.Hour, true, 0}} {
 		if b.collect("/test", nil, c.complete, start.Add(c.after)); len(b.Told) != c.known {
 			t.Errorf("after %v, complete %v: %d facts are known to be told, want %d", c.after, c.complete, len(b.Told), c.known)
 		}

@@ -1,5 +1,5 @@
 // Package notify tells other systems what has happened to federator's corrections: halts,
-// plans that wait, approvals, stops and automatic rollbacks, as CloudEvents to a webhook.
+// plans that wait, approvals, stops and rollbacks, as CloudEvents to a webhook.
 //
 // # What is told
 //
@@ -8,7 +8,8 @@
 // is an [Event] in the structured mode of CloudEvents 1.0, signed as Standard Webhooks
 // (https://www.standardwebhooks.com) says: header webhook-signature is an HMAC-SHA256 over
 // id, time and body. The id is that of the event, made of the UID of the object concerned and
-// of what happened to it, so a receiver that has seen an id before may ignore the event.
+// of what happened to it, so a receiver that has seen an id before may ignore the event. Keys
+// are read for each event, so that they can be replaced; an event has a signature with each.
 //
 // # What a crash costs
 //
@@ -17,7 +18,7 @@
 // that ends in between leaves the event to its successor, which sends it again with the same
 // id: nothing is lost, and duplicates are recognised. Facts that come and go while no process
 // leads are told only if the source still lists them: objects that federator writes keep a
-// history for that.
+// history for that. While a receiver is away, what is new is stored all the same.
 //
 // # Concurrency
 //
@@ -27,8 +28,9 @@
 //
 // # Trade-offs
 //
-// A receiver that refuses an event delays the later ones, until the event is a week old:
-// order is kept rather than throughput. What waits is bounded; while it is full, new facts
-// stay with the source. There is no batching: a storm of violations makes no more events than
-// there are halts.
+// A receiver that refuses an event delays the later ones, until the event has waited for a
+// week: order is kept rather than throughput. What waits is bounded; while it is full, new
+// facts stay with the source, and of rollbacks, of which there may be very many, no more than
+// half of it. There is no batching: a storm of violations makes no more events than there are
+// halts.
 package notify

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
+	"regexp"
 	"sync"
 	"time"
 
@@ -36,9 +39,12 @@ type Fact struct {
 	Transition string // what happened to it, once for each UID: "halt/3f2a", "created"
 	Type       string // of the event, such as HaltBegan
 	Until      string // type of the event when the fact is no longer listed; "" for none
-	Subject    string // the object, for people: "FleetPolicy/tier"
-	At         time.Time
-	Data       map[string]string
+	// Ongoing facts are told to a receiver that was told nothing yet however old they are, as
+	// are those with an Until.
+	Ongoing bool
+	Subject string // the object, for people: "FleetPolicy/tier"
+	At      time.Time
+	Data    map[string]string
 }
 
 // id is that of the fact's event.
@@ -55,22 +61,82 @@ type Source interface {
 type Receiver struct {
 	Name string // of its ConfigMap: federator-notices-<name>
 	URL  string
-	// Key is the shared secret of signatures, 16 bytes or more.
-	Key []byte
+	// Keys returns the shared secrets that sign an event, of at least 16 bytes each: several
+	// while one takes the place of another.
+	Keys func() ([][]byte, error)
+	// RootCAs verify the receiver; nil: those of the system.
+	RootCAs *x509.CertPool
 }
 
-// Options configure a Notifier. All but RootCAs, Logger and Metrics are required.
+// FieldError is what is wrong with a field of a Receiver.
+type FieldError struct {
+	Field   string // name, url or key
+	Problem string
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+var receiverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// Validate returns what is wrong with name and URL: a FieldError.
+func (r *Receiver) Validate() error {
+	if !receiverName.MatchString(r.Name) {
+		return &FieldError{"name", fmt.Sprintf("%q is not a DNS label", r.Name)}
+	}
+	if problem := urlProblem(r.URL); problem != "" {
+		return &FieldError{"url", problem}
+	}
+	return nil
+}
+
+// urlProblem returns what is wrong with a URL, without a password or token that it may hold.
+func urlProblem(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return "it is not a URL"
+	case u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return "it is not an http or https URL"
+	case u.User != nil:
+		return "it has a user: events are authenticated by their signature"
+	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+		return "http is for addresses of this machine only"
+	}
+	return ""
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// keys returns the secrets, at least one, each long enough.
+func (r *Receiver) keys() ([][]byte, error) {
+	keys, err := r.Keys()
+	if err != nil {
+		return nil, fmt.Errorf("key: %w", err)
+	}
+	if len(keys) == 0 {
+		return nil, &FieldError{"key", "there is none"}
+	}
+	for _, key := range keys {
+		if len(key) < minKey {
+			return nil, &FieldError{"key", fmt.Sprintf("it has %d bytes, at least %d are required", len(key), minKey)}
+		}
+	}
+	return keys, nil
+}
+
+// Options configure a Notifier. All but Logger and Metrics are required.
 type Options struct {
 	Hub       *rest.Config
 	Namespace string // of the ConfigMaps
-	Origin    string // of events: a URI that names this hub, such as /federator/hub-1
+	Origin    string // of events: a URI reference that names this hub, such as /federator/hub-1
 	Receivers []Receiver
 	Source    Source
-	IsLeader  func() bool // whether this process sends
-	// RootCAs verify receivers; nil: those of the system.
-	RootCAs *x509.CertPool
-	Logger  *slog.Logger          // nil: none
-	Metrics prometheus.Registerer // nil: none
+	IsLeader  func() bool           // whether this process sends
+	Logger    *slog.Logger          // nil: none
+	Metrics   prometheus.Registerer // nil: none
 }
 
 // minKey is how many bytes the key of signatures has at least.
@@ -82,7 +148,14 @@ func (o *Options) validate() error {
 	}
 	names := map[string]bool{}
 	for _, r := range o.Receivers {
-		if err := r.validate(); err != nil {
+		if r.Keys == nil {
+			return fmt.Errorf("notify: receiver %q: Keys is required", r.Name)
+		}
+		err := r.Validate()
+		if err == nil {
+			_, err = r.keys()
+		}
+		if err != nil {
 			return fmt.Errorf("notify: receiver %q: %w", r.Name, err)
 		}
 		if names[r.Name] {
@@ -97,7 +170,6 @@ func (o *Options) validate() error {
 type Notifier struct {
 	opts    Options
 	senders []*sender
-	client  *http.Client
 	metrics *metrics
 }
 
@@ -113,16 +185,10 @@ func New(opts Options) (*Notifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("notify: hub: %w", err)
 	}
-	n := &Notifier{opts: opts, metrics: newMetrics(), client: &http.Client{
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
-			TLSClientConfig: &tls.Config{RootCAs: opts.RootCAs, MinVersion: tls.VersionTLS12},
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	n := &Notifier{opts: opts, metrics: newMetrics()}
 	for _, r := range opts.Receivers {
 		n.senders = append(n.senders, &sender{
-			opts: &n.opts, receiver: r, client: n.client, metrics: n.metrics, triggered: trigger.New(), log: opts.Logger.With("receiver", r.Name),
+			opts: &n.opts, receiver: r, client: newClient(r.RootCAs), metrics: n.metrics, triggered: trigger.New(), log: opts.Logger.With("receiver", r.Name),
 			store: &store{maps: hub.CoreV1().ConfigMaps(opts.Namespace), name: configMapPrefix + r.Name},
 		})
 	}
@@ -132,6 +198,17 @@ func New(opts Options) (*Notifier, error) {
 		}
 	}
 	return n, nil
+}
+
+// newClient returns a client that follows no redirect.
+func newClient(roots *x509.CertPool) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // Trigger has the source asked soon: it may list something new.
@@ -144,10 +221,12 @@ func (n *Notifier) Trigger() {
 // Run sends events until the context ends.
 func (n *Notifier) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	defer n.client.CloseIdleConnections()
 	defer wg.Wait()
 	for _, s := range n.senders {
-		wg.Go(func() { s.run(ctx) })
+		wg.Go(func() {
+			defer s.client.CloseIdleConnections()
+			s.run(ctx)
+		})
 	}
 	<-ctx.Done()
 	return context.Cause(ctx)

@@ -113,8 +113,12 @@ func namespaceOf(t *testing.T, hub *kube.Hub) string {
 func options(hub *rest.Config, namespace string, source notify.Source, url string) notify.Options {
 	return notify.Options{
 		Hub: hub, Namespace: namespace, Origin: "/federator/test", Source: source, IsLeader: func() bool { return true },
-		Receivers: []notify.Receiver{{Name: "chat", URL: url, Key: key}},
+		Receivers: []notify.Receiver{{Name: "chat", URL: url, Keys: keys(key)}},
 	}
+}
+
+func keys(all ...[]byte) func() ([][]byte, error) {
+	return func() ([][]byte, error) { return all, nil }
 }
 
 // run runs a Notifier until the test ends, or stop is called.
@@ -190,7 +194,7 @@ func TestNotifier_RetriesAndOnlyTheLeaderSends(t *testing.T) {
 		t.Errorf("told %+v, want them in order", e)
 	}
 	m, err := hub.Client().CoreV1().ConfigMaps(namespace).Get(t.Context(), "federator-notices-chat", metav1.GetOptions{})
-	if err != nil || !strings.Contains(m.Data["notices.json"], "3c7b/halt/2") || strings.Contains(m.Data["notices.json"], string(key)) {
+	if err != nil || !strings.Contains(m.Data["notices.json"], `"told"`) || strings.Contains(m.Data["notices.json"], string(key)) {
 		t.Errorf("the ConfigMap is %v, %v", m.Data, err)
 	}
 }
@@ -215,18 +219,57 @@ func TestNotifier_FollowsNoRedirect(t *testing.T) {
 	}
 }
 
+// TestNotifier_CollectsWhileAReceiverIsAway: what comes and goes until it is back is told.
+func TestNotifier_CollectsWhileAReceiverIsAway(t *testing.T) {
+	hub := shared.Start(t).Hub
+	namespace, in, source := namespaceOf(t, hub), newInbox(t), &facts{}
+	setRefuse := func(n int) { in.mu.Lock(); in.refuse = n; in.mu.Unlock() }
+	setRefuse(1 << 30)
+	source.set(true, halt("1", ""))
+	n, _ := run(t, options(hub.RESTConfig(), namespace, source, in.URL))
+	stored := func(id string) func() bool {
+		return func() bool {
+			m, err := hub.Client().CoreV1().ConfigMaps(namespace).Get(t.Context(), "federator-notices-chat", metav1.GetOptions{})
+			return err == nil && strings.Contains(m.Data["notices.json"], id)
+		}
+	}
+	eventually(t, "it is refused", func() bool { in.mu.Lock(); defer in.mu.Unlock(); return in.refuse < 1<<30 })
+	for _, id := range []string{"2", "3"} {
+		source.set(true, halt(id, ""))
+		n.Trigger()
+		eventually(t, "it is stored", stored("3c7b/halt/"+id))
+	}
+	source.set(true)
+	setRefuse(0)
+	eventually(t, "all are told", func() bool { return len(in.got(t)) == 3 })
+}
+
+// TestNotifier_SignsWithEachKey: while one takes the place of another, a receiver may have
+// either.
+func TestNotifier_SignsWithEachKey(t *testing.T) {
+	hub := shared.Start(t).Hub
+	namespace, in, source := namespaceOf(t, hub), newInbox(t), &facts{}
+	source.set(true, halt("1", ""))
+	opts := options(hub.RESTConfig(), namespace, source, in.URL)
+	opts.Receivers[0].Keys = keys([]byte("another key of 16 bytes"), key)
+	run(t, opts)
+	eventually(t, "it is told", func() bool { return len(in.got(t)) == 1 })
+}
+
 func TestNew_RefusesReceivers(t *testing.T) {
 	for _, c := range []struct {
 		receiver notify.Receiver
 		want     string
 	}{
-		{notify.Receiver{Name: "A", URL: "https://h/", Key: key}, "DNS label"},
-		{notify.Receiver{Name: "a", URL: "ftp://h/", Key: key}, "not an http or https URL"},
-		{notify.Receiver{Name: "a", URL: "https:///x", Key: key}, "not an http or https URL"},
-		{notify.Receiver{Name: "a", URL: "http://example.com/", Key: key}, "for addresses of this machine only"},
-		{notify.Receiver{Name: "a", URL: "https://u:p@h/", Key: key}, "has a user"},
-		{notify.Receiver{Name: "a", URL: "https://h/", Key: key[:8]}, "at least 16"},
-		{notify.Receiver{Name: "a", URL: "https://h/\x7f", Key: key}, "url"},
+		{notify.Receiver{Name: "A", URL: "https://h/", Keys: keys(key)}, "name: \"A\" is not a DNS label"},
+		{notify.Receiver{Name: "a", URL: "ftp://h/", Keys: keys(key)}, "url: it is not an http or https URL"},
+		{notify.Receiver{Name: "a", URL: "https:///x", Keys: keys(key)}, "not an http or https URL"},
+		{notify.Receiver{Name: "a", URL: "http://example.com/", Keys: keys(key)}, "for addresses of this machine only"},
+		{notify.Receiver{Name: "a", URL: "https://u:p@h/", Keys: keys(key)}, "has a user"},
+		{notify.Receiver{Name: "a", URL: "https://h/", Keys: keys(key, key[:8])}, "key: it has 8 bytes, at least 16"},
+		{notify.Receiver{Name: "a", URL: "https://h/", Keys: keys()}, "key: there is none"},
+		{notify.Receiver{Name: "a", URL: "https://h/"}, "Keys is required"},
+		{notify.Receiver{Name: "a", URL: "https://h/\x7f?token=u:p", Keys: keys(key)}, "url: it is not a URL"},
 	} {
 		opts := options(&rest.Config{}, "n", &facts{}, "")
 		opts.Receivers = []notify.Receiver{c.receiver}

@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -31,32 +30,6 @@ const (
 	saveAfter = 16
 )
 
-var receiverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-
-func (r *Receiver) validate() error {
-	u, err := url.Parse(r.URL)
-	switch {
-	case !receiverName.MatchString(r.Name):
-		return fmt.Errorf("name: %q is not a DNS label", r.Name)
-	case err != nil:
-		return fmt.Errorf("url: %w", err)
-	case u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Errorf("url: %q is not an http or https URL", u.Redacted())
-	case u.User != nil:
-		return errors.New("url: it has a user: events are authenticated by their signature")
-	case u.Scheme == "http" && !isLoopback(u.Hostname()):
-		return fmt.Errorf("url: %q: http is for addresses of this machine only", u.Redacted())
-	case len(r.Key) < minKey:
-		return fmt.Errorf("key: it has %d bytes, at least %d are required", len(r.Key), minKey)
-	}
-	return nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 // sender sends events to one receiver. Its run alone uses what follows triggered.
 type sender struct {
 	opts      *Options
@@ -66,9 +39,10 @@ type sender struct {
 	log       *slog.Logger
 	triggered trigger.Trigger
 
-	store    *store
-	box      *box // as it was stored last; nil: to be loaded
-	failures int  // consecutive
+	store   *store
+	box     *box    // as it was stored last; nil: to be loaded
+	hub     backoff // of the store
+	sending backoff // of the receiver
 }
 
 func (s *sender) run(ctx context.Context) {
@@ -79,48 +53,65 @@ func (s *sender) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.triggered:
-			if s.failures > 0 {
-				continue // the backoff is not cut short
-			}
 		case <-timer.C:
 		}
-		wait := lookInterval
-		if !s.opts.IsLeader() {
-			s.box, s.failures = nil, 0 // another process may write it
-			s.metrics.waiting(s.receiver.Name, 0)
-		} else if err := s.pass(ctx); err != nil {
-			if ctx.Err() != nil {
-				return
-			}
-			s.failures++
-			wait = s.backoff(err)
-			s.log.Error("sending events failed", "failures", s.failures, "error", err)
+		if s.opts.IsLeader() {
+			s.pass(ctx)
 		} else {
-			s.failures = 0
+			s.box, s.hub, s.sending = nil, backoff{}, backoff{} // another process may write it
+			s.metrics.waiting(s.receiver.Name, 0)
 		}
-		timer.Reset(wait)
+		now := time.Now()
+		timer.Reset(min(s.hub.next(now), s.sending.next(now)))
 	}
 }
 
-// backoff doubles with each failure; a receiver may ask for more.
-func (s *sender) backoff(err error) time.Duration {
-	wait := firstBackoff
-	for range s.failures - 1 {
-		wait = min(2*wait, maxBackoff)
+// pass collects what is new, also while the receiver is away: what comes and goes would be
+// lost. Then it sends what waits.
+func (s *sender) pass(ctx context.Context) {
+	now := time.Now()
+	if s.hub.waits(now) {
+		return
 	}
-	var refused *refusedError
-	if errors.As(err, &refused) {
-		wait = min(max(wait, refused.retryAfter), maxBackoff)
+	overflow, err := s.collect(ctx)
+	if err != nil {
+		s.failed(ctx, &s.hub, err)
+		return
 	}
-	return wait
+	for len(s.box.Pending) > 0 && !s.sending.waits(now) {
+		failed, stored := s.sendSome(ctx)
+		if stored != nil {
+			s.failed(ctx, &s.hub, stored)
+		}
+		if failed != nil {
+			s.failed(ctx, &s.sending, failed)
+		}
+		if failed != nil || stored != nil {
+			return
+		}
+		s.sending = backoff{}
+		s.metrics.waiting(s.receiver.Name, len(s.box.Pending)+overflow)
+	}
+	if s.hub = (backoff{}); overflow > 0 && len(s.box.Pending) == 0 {
+		s.triggered.Fire() // there is room now
+	}
 }
 
-// pass collects what is new and sends what waits.
-func (s *sender) pass(ctx context.Context) error {
+func (s *sender) failed(ctx context.Context, b *backoff, err error) {
+	if ctx.Err() != nil {
+		return // the process ends
+	}
+	b.fail(time.Now(), err)
+	s.log.Error("sending events failed", "failures", b.failures, "error", err)
+}
+
+// collect stores the events of what is new, before any of them is sent. It returns how many
+// facts have no room.
+func (s *sender) collect(ctx context.Context) (overflow int, err error) {
 	if s.box == nil {
 		b, err := s.store.load(ctx)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		s.box = b
 	}
@@ -131,45 +122,63 @@ func (s *sender) pass(ctx context.Context) error {
 		s.metrics.dropped.WithLabelValues(s.receiver.Name).Add(float64(did.dropped))
 		s.log.Error("events were dropped: their receiver has not taken them for a week", "events", did.dropped)
 	}
-	if did.changed { // before anything of it is sent
+	if did.changed {
 		if err := s.save(ctx, next); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	s.metrics.waiting(s.receiver.Name, len(s.box.Pending)+did.overflow)
-	for len(s.box.Pending) > 0 {
-		if err := s.sendSome(ctx); err != nil {
-			return err
-		}
-		s.metrics.waiting(s.receiver.Name, len(s.box.Pending)+did.overflow)
-	}
-	if did.overflow > 0 {
-		s.triggered.Fire() // there is room now
-	}
-	return nil
+	return did.overflow, nil
 }
 
-// sendSome sends the next events and saves that they were sent, also after a failure.
-func (s *sender) sendSome(ctx context.Context) error {
+// backoff says until when nothing is tried after failures.
+type backoff struct {
+	failures int // consecutive
+	until    time.Time
+}
+
+func (b *backoff) waits(now time.Time) bool { return now.Before(b.until) }
+
+// next returns when to look again.
+func (b *backoff) next(now time.Time) time.Duration {
+	if !b.waits(now) {
+		return lookInterval
+	}
+	return min(lookInterval, b.until.Sub(now))
+}
+
+// fail doubles the wait with each failure; a receiver may ask for more.
+func (b *backoff) fail(now time.Time, err error) {
+	wait := firstBackoff
+	for range b.failures {
+		wait = min(2*wait, maxBackoff)
+	}
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		wait = min(max(wait, refused.retryAfter), maxBackoff)
+	}
+	b.failures++
+	b.until = now.Add(wait)
+}
+
+// sendSome sends the next events and stores that they were sent, also after a failure.
+func (s *sender) sendSome(ctx context.Context) (failed, stored error) {
 	next := s.box.clone()
 	sent := 0
-	var failed error
-	for _, e := range s.box.Pending[:min(len(s.box.Pending), saveAfter)] {
-		if failed = s.send(ctx, &e); failed != nil {
+	for _, p := range s.box.Pending[:min(len(s.box.Pending), saveAfter)] {
+		if failed = s.send(ctx, &p.Event); failed != nil {
 			s.metrics.failed.WithLabelValues(s.receiver.Name).Inc()
-			failed = fmt.Errorf("event %s: %w", e.ID, failed)
+			failed = fmt.Errorf("event %s: %w", p.Event.ID, failed)
 			break
 		}
 		s.metrics.sent.WithLabelValues(s.receiver.Name).Inc()
-		next.sent(e.ID)
+		next.sent(p.Event.ID)
 		sent++
 	}
 	if sent > 0 {
-		if err := s.save(ctx, next); err != nil {
-			return errors.Join(failed, err)
-		}
+		stored = s.save(ctx, next)
 	}
-	return failed
+	return failed, stored
 }
 
 // save stores a box, even while the process ends: what was sent would be sent again. After an
@@ -200,12 +209,8 @@ func (s *sender) send(ctx context.Context, e *Event) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	body := e.body()
-	signer, err := standardwebhooks.NewWebhookRaw(s.receiver.Key)
-	if err != nil {
-		return err
-	}
 	now := time.Now()
-	signature, err := signer.Sign(e.ID, now, body)
+	signature, err := s.sign(e.ID, now, body)
 	if err != nil {
 		return err
 	}
@@ -233,6 +238,27 @@ func (s *sender) send(ctx context.Context, e *Event) error {
 		return nil
 	}
 	return &refusedError{resp.StatusCode, clip.Line(string(text), maxAnswer), retryAfter(resp.Header.Get("Retry-After"))}
+}
+
+// sign returns a signature with each key of the receiver, which accepts any of them.
+func (s *sender) sign(id string, at time.Time, body []byte) (string, error) {
+	keys, err := s.receiver.keys()
+	if err != nil {
+		return "", err
+	}
+	signatures := make([]string, 0, len(keys))
+	for _, key := range keys {
+		signer, err := standardwebhooks.NewWebhookRaw(key)
+		if err != nil {
+			return "", err
+		}
+		signature, err := signer.Sign(id, at, body)
+		if err != nil {
+			return "", err
+		}
+		signatures = append(signatures, signature)
+	}
+	return strings.Join(signatures, " "), nil
 }
 
 const maxAnswer = 256 // bytes of a refusal that are shown
