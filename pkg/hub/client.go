@@ -36,6 +36,15 @@ func newClient(config *rest.Config) (*client, error) {
 	return &client{rest: r, codec: runtime.NewParameterCodec(scheme)}, nil
 }
 
+// NewRESTClient returns a client of federator's kinds on the hub.
+func NewRESTClient(config *rest.Config) (rest.Interface, error) {
+	c, err := newClient(config)
+	if err != nil {
+		return nil, err
+	}
+	return c.rest, nil
+}
+
 // informer returns an informer of all objects of a resource.
 func (c *client) informer(resource string, list, example runtime.Object) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(&cache.ListWatch{

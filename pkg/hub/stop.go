@@ -56,11 +56,12 @@ type StopOptions struct {
 type Stop struct {
 	opts   StopOptions
 	client kubernetes.Interface
-	found  map[string]foundStop // by name of the ConfigMap; Run's goroutine only
+	found  map[string]ActiveStop // by name of the ConfigMap; Run's goroutine only
 
-	mu    sync.Mutex
-	known bool
-	stops remediate.Stops
+	mu     sync.Mutex
+	known  bool
+	stops  remediate.Stops
+	active []ActiveStop
 }
 
 // NewStop stops the Dispatcher and returns a Stop, which reads the hub when it runs.
@@ -88,6 +89,13 @@ func (s *Stop) state() (stops remediate.Stops, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stops, s.known
+}
+
+// Active returns the stops that there are, and whether that is known.
+func (s *Stop) Active() (stops []ActiveStop, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.active), s.known
 }
 
 // Run watches the hub until the context ends.
@@ -139,7 +147,7 @@ func (s *Stop) listAndWatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.found = map[string]foundStop{}
+	s.found = map[string]ActiveStop{}
 	for i := range list.Items {
 		s.read(&list.Items[i])
 	}
@@ -183,19 +191,24 @@ func (s *Stop) read(m *corev1.ConfigMap) {
 // publish applies what the ConfigMaps say.
 func (s *Stop) publish() {
 	stops := remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}, Sources: map[string]string{}}
+	active := make([]ActiveStop, 0, len(s.found))
 	for _, name := range slices.Sorted(maps.Keys(s.found)) {
 		f := s.found[name]
+		active = append(active, f)
 		switch f.Scope {
 		case StopPolicy:
-			stops.Policies[f.Name] = f.text
+			stops.Policies[f.Name] = f.Text
 		case StopMember:
-			stops.Members[f.Name] = f.text
+			stops.Members[f.Name] = f.Text
 		case StopSource:
-			stops.Sources[f.Name] = f.text
+			stops.Sources[f.Name] = f.Text
 		default:
-			stops.All = clip.Text(strings.TrimPrefix(stops.All+"; "+f.text, "; "), maxStopText)
+			stops.All = clip.Text(strings.TrimPrefix(stops.All+"; "+f.Text, "; "), maxStopText)
 		}
 	}
+	s.mu.Lock()
+	s.active = active
+	s.mu.Unlock()
 	s.set(stops, true)
 }
 

@@ -100,35 +100,45 @@ func (s StopScope) configMap() string {
 	return name[:maxConfigMapName-21] + "-" + hex.EncodeToString(sum[:10])
 }
 
-// foundStop is a stop as its ConfigMap says.
-type foundStop struct {
+// ActiveStop is a stop as its ConfigMap says.
+type ActiveStop struct {
 	StopScope
 
-	text string // by whom, since when and why
+	ConfigMap string // its name
+	UID       string
+	Since     time.Time
+	By        string // its field manager; "" if that is not known
+	Reason    string
+	Text      string // by whom, since when and why
 }
 
 // readStop reads a ConfigMap. is is false for one that is no stop. One that looks like a stop
 // and is not understood stops everything: somebody wanted something not to be written.
-func readStop(m *corev1.ConfigMap) (f foundStop, is bool) {
-	text := describeStop(m)
+func readStop(m *corev1.ConfigMap) (f ActiveStop, is bool) {
 	_, labelled := m.Labels[api.StopKey]
+	if m.Name != stopName && !labelled && !strings.HasPrefix(m.Name, stopName+"-") {
+		return ActiveStop{}, false
+	}
+	f = ActiveStop{
+		ConfigMap: m.Name, UID: string(m.UID), Since: m.CreationTimestamp.Time, Text: describeStop(m),
+		By: oneLine(fieldManagerOf(m.ManagedFields, "")), Reason: oneLine(m.Data[stopReasonKey]),
+	}
 	if m.Name == stopName {
-		return foundStop{text: text}, true
+		return f, true
 	}
-	if !labelled && !strings.HasPrefix(m.Name, stopName+"-") {
-		return foundStop{}, false
-	}
-	f = foundStop{StopScope{m.Data[stopScopeKey], m.Data[stopNameKey]}, text}
-	err := f.Validate()
+	of := StopScope{m.Data[stopScopeKey], m.Data[stopNameKey]}
+	err := of.Validate()
 	switch {
-	case err == nil && f.Scope == StopAll:
+	case err == nil && of.Scope == StopAll:
 		err = fmt.Errorf("data %s is missing", stopScopeKey)
-	case err == nil && f.configMap() != m.Name:
-		err = fmt.Errorf("that of %s is named %s", f.StopScope, f.configMap())
+	case err == nil && of.configMap() != m.Name:
+		err = fmt.Errorf("that of %s is named %s", of, of.configMap())
 	}
 	if err != nil {
-		return foundStop{text: fmt.Sprintf("ConfigMap %s is malformed, which stops everything: %s; it was created %s", m.Name, oneLine(err.Error()), text)}, true
+		f.Text = fmt.Sprintf("ConfigMap %s is malformed, which stops everything: %s; it was created %s", m.Name, oneLine(err.Error()), f.Text)
+		return f, true
 	}
+	f.StopScope = of
 	return f, true
 }
 
