@@ -109,12 +109,8 @@ func (s *Stop) Run(ctx context.Context) error {
 			continue // the watch timed out
 		}
 		s.setUnknown(err)
-		t := time.NewTimer(stopRetry)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return context.Cause(ctx)
-		case <-t.C:
+		if err := sleep.For(ctx, stopRetry); err != nil {
+			return err
 		}
 	}
 }
