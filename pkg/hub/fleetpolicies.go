@@ -261,9 +261,8 @@ func (f *FleetPolicies) writeStatuses(ctx context.Context, policies []*v1alpha1.
 	if state == nil {
 		return
 	}
-	maps.DeleteFunc(f.written, func(uid types.UID, _ time.Time) bool {
-		return !slices.ContainsFunc(policies, func(fp *v1alpha1.FleetPolicy) bool { return fp.UID == uid })
-	})
+	here := uidsOf(policies)
+	maps.DeleteFunc(f.written, func(uid types.UID, _ time.Time) bool { return !here[uid] })
 	for _, fp := range policies {
 		next := f.statusOf(fp, state)
 		if !statusDue(&fp.Status, next, f.written[fp.UID], time.Now()) {
@@ -284,7 +283,16 @@ func (f *FleetPolicies) writeStatuses(ctx context.Context, policies []*v1alpha1.
 			f.opts.Logger.Debug("writing a status failed", "policy", fp.Name, "error", err) // retried at the next tick
 		}
 	}
-	f.recorder.prune(policies)
+	f.recorder.prune(here)
+}
+
+// uidsOf returns the UIDs of FleetPolicies.
+func uidsOf(policies []*v1alpha1.FleetPolicy) map[types.UID]bool {
+	out := make(map[types.UID]bool, len(policies))
+	for _, fp := range policies {
+		out[fp.UID] = true
+	}
+	return out
 }
 
 // RecordAction records an Event about an Action that has ended. It does not block.

@@ -40,14 +40,7 @@ type statusRecorder struct {
 }
 
 // prune forgets FleetPolicies that no longer exist.
-func (t *statusRecorder) prune(policies []*v1alpha1.FleetPolicy) {
-	if len(t.lastComplete) <= len(policies) {
-		return
-	}
-	here := map[types.UID]bool{}
-	for _, fp := range policies {
-		here[fp.UID] = true
-	}
+func (t *statusRecorder) prune(here map[types.UID]bool) {
 	maps.DeleteFunc(t.lastComplete, func(uid types.UID, _ *v1alpha1.FleetPolicyStatus) bool { return !here[uid] })
 }
 
