@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,11 +9,9 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
-
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/hub/internal/defaults"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
 )
@@ -89,32 +86,11 @@ func (f *FleetPolicies) enforcedOtherwise(c policysource.Candidate) []string {
 	return out
 }
 
-// enforcementText returns a text of how violations are corrected, with the hub's defaults.
+// enforcementText returns a text of how violations are corrected. It is the same whether or not
+// defaults are written out: a commit has not got those of the hub.
 func enforcementText(spec *v1alpha1.FleetPolicySpec) string {
-	s := spec.DeepCopy()
-	s.Mode = cmp.Or(s.Mode, v1alpha1.Observe)
-	if s.Limits.Window == nil {
-		s.Limits.Window = &metav1.Duration{Duration: time.Hour}
-	}
-	if s.Limits.MaxAffected.Policy == nil {
-		s.Limits.MaxAffected.Policy = &v1alpha1.Limit{Percent: ptr.To[int32](10)}
-	}
-	if s.Limits.MaxReversions == nil {
-		s.Limits.MaxReversions = ptr.To[int32](defaultMaxReversions)
-	}
-	for i := range s.Waves {
-		w := &s.Waves[i]
-		w.Soak = &metav1.Duration{Duration: durationOr(w.Soak, 0)}
-		w.Health.Require = cmp.Or(w.Health.Require, v1alpha1.RequireHealthy)
-		w.Health.Timeout = &metav1.Duration{Duration: durationOr(w.Health.Timeout, 10*time.Minute)}
-		if w.Health.MaxFailed == nil {
-			w.Health.MaxFailed = ptr.To[int32](0)
-		}
-	}
-	if s.Window != nil {
-		s.Window.TimeZone = cmp.Or(s.Window.TimeZone, "UTC")
-	}
-	text, err := json.Marshal([]any{s.Mode, s.Force, s.ActAs, s.Suspend, s.Members, s.Limits, s.Waves, s.Window})
+	s := defaults.Without(spec)
+	text, err := json.Marshal([]any{s.Mode, s.Force, s.ActAs, s.Suspend, s.Members, s.Limits, s.Waves, s.Window, s.Approval, s.OptOut, s.GitOps})
 	if err != nil {
 		panic(err) // read from JSON
 	}

@@ -14,6 +14,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub/internal/defaults"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -79,6 +80,9 @@ func toEnforcementSpec(fp *v1alpha1.FleetPolicy, from Origin, digest string) (en
 		Limits: toLimits(spec.Limits), Source: from.Source, Commit: from.Commit, Path: from.Path, Hold: from.Hold, Ceiling: from.Ceiling,
 		OverrideGitOps: spec.GitOps == v1alpha1.OverrideGitOps, IgnoreOptOut: spec.OptOut == v1alpha1.IgnoreOptOut, Generation: generation,
 	}
+	if spec.Limits.MaxAffected.Policy == nil {
+		t.Limits.Policy = remediate.Limit{Percent: defaults.PolicyPercent}
+	}
 	t.Waves = toWaves(spec.Waves)
 	if t.Window, err = toWindow(spec.Window); err != nil {
 		return t, fmt.Errorf("spec.window: %w", err)
@@ -90,7 +94,7 @@ func toWaves(waves []v1alpha1.Wave) (out []enforce.Wave) {
 	for _, w := range waves {
 		wave := enforce.Wave{
 			Name: w.Name, Members: toMemberSelector(w.Members), Soak: durationOr(w.Soak, 0),
-			Require: cmp.Or(w.Health.Require, v1alpha1.RequireHealthy), Timeout: durationOr(w.Health.Timeout, 10*time.Minute),
+			Require: cmp.Or(w.Health.Require, v1alpha1.RequireHealthy), Timeout: durationOr(w.Health.Timeout, defaults.HealthTimeout),
 		}
 		if w.Health.MaxFailed != nil {
 			wave.MaxFailed = int(*w.Health.MaxFailed)
@@ -108,15 +112,15 @@ func toWindow(w *v1alpha1.Window) (*remediate.Window, error) {
 	if w == nil {
 		return nil, nil
 	}
-	return remediate.NewWindow(w.Schedule, w.Duration.Duration, cmp.Or(w.TimeZone, "UTC"))
+	return remediate.NewWindow(w.Schedule, w.Duration.Duration, cmp.Or(w.TimeZone, defaults.TimeZone))
 }
 
 // rolloutGeneration returns what a rollout is named by: a digest of all that decides what
 // is written, of the package and the spec. Other commits of the source, a FleetPolicy that
-// was deleted and made again, and suspending it do not begin another rollout; other waves of
-// the source's ceiling do.
+// was deleted and made again, suspending it and writing out a default do not begin another
+// rollout; other waves of the source's ceiling do.
 func rolloutGeneration(spec *v1alpha1.FleetPolicySpec, ceiling *enforce.Ceiling, digest string) (string, error) {
-	of := spec.DeepCopy()
+	of := defaults.Without(spec)
 	of.Suspend, of.Parameters = false, nil
 	var parameters any
 	if p := spec.Parameters; p != nil && len(p.Raw) > 0 {
@@ -140,7 +144,7 @@ func rolloutGeneration(spec *v1alpha1.FleetPolicySpec, ceiling *enforce.Ceiling,
 
 func toLimits(l v1alpha1.Limits) remediate.Limits {
 	out := remediate.Limits{
-		Window: durationOr(l.Window, time.Hour),
+		Window: durationOr(l.Window, defaults.Window),
 		Policy: toLimit(l.MaxAffected.Policy), Member: toLimit(l.MaxAffected.Member), Fleet: toLimit(l.MaxAffected.Fleet),
 	}
 	if l.MaxReversions != nil {

@@ -193,7 +193,7 @@ func TestToBinding_EmptyPolicyObservesEverywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if terms.Mode != "" || terms.Limits.Window != time.Hour {
+	if terms.Mode != "" || terms.Limits.Window != time.Hour || terms.Limits.Policy.Percent != 10 {
 		t.Errorf("terms %+v", terms)
 	}
 }

@@ -36,11 +36,7 @@ func notSupportedCeiling(ps *v1alpha1.PolicySource) problem {
 	return problem{reasonNotSupported, notSupportedMessage(fields)}
 }
 
-const (
-	reasonNotSupported = "NotSupported"
-
-	defaultMaxReversions = 5 // as in the CRD
-)
+const reasonNotSupported = "NotSupported"
 
 func notSupportedMessage(fields []string) string {
 	return "this version of federator does not support " + strings.Join(fields, ", ")
