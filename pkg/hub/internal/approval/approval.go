@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
 )
 
 // Reasons why an Approval is ignored; see v1alpha1.ApprovalStatus.
@@ -81,6 +80,9 @@ type Counted struct {
 	Name, UID, By string
 	Since, Until  time.Time
 }
+
+// maxMessage is how long a message may be, as in the CRD.
+const maxMessage = 1024
 
 // Decision is whether an Approval counts.
 type Decision struct {
@@ -194,15 +196,6 @@ func isServiceAccount(user string) bool { return strings.HasPrefix(user, "system
 
 // Status returns what the hub is to show of an Approval.
 func (d Decision) Status(was v1alpha1.ApprovalStatus) v1alpha1.ApprovalStatus {
-	was.State, was.Reason, was.Message = d.State, d.Reason, d.Message
+	was.State, was.Reason, was.Message = d.State, d.Reason, clip.Text(d.Message, maxMessage)
 	return was
-}
-
-// Given converts the Approvals that count for a Plan's status.
-func (r *Result) Given() []v1alpha1.GivenApproval {
-	var out []v1alpha1.GivenApproval
-	for _, c := range r.Counted {
-		out = append(out, v1alpha1.GivenApproval{Name: c.Name, By: v1alpha1.UserName(c.By), At: metav1.NewTime(c.Since), Expires: metav1.NewTime(c.Until)})
-	}
-	return out
 }

@@ -69,7 +69,7 @@ func TestCount_EachReason(t *testing.T) {
 			if d := got.Decisions[string(c.a.UID)]; d.State != c.state || d.Reason != c.reason {
 				t.Errorf("%+v, want %s %s", d, c.state, c.reason)
 			}
-			if counts := c.state == v1alpha1.ApprovalCounts; got.Met(&req) != counts || len(got.Given()) != len(got.Counted) {
+			if counts := c.state == v1alpha1.ApprovalCounts; got.Met(&req) != counts {
 				t.Errorf("met %v with %+v", got.Met(&req), got.Counted)
 			}
 		})
@@ -189,5 +189,66 @@ func TestCount_EqualsModel(t *testing.T) {
 		if got.Met(&req) != (len(want) >= needed) {
 			t.Fatalf("met %v with %d of %d people", got.Met(&req), len(want), needed)
 		}
+	}
+}
+
+// TestCountAll_MeetsEachRequirement: one Approval counts towards several, and what is met ends
+// when the first requirement is not met any more.
+func TestCountAll_MeetsEachRequirement(t *testing.T) {
+	of := func(people int, validFor time.Duration, groups ...string) *approval.Requirement {
+		return &approval.Requirement{People: people, Groups: groups, ValidFor: validFor, AuthorsProven: true, MustBeProven: true}
+	}
+	in := func(group string) func(*v1alpha1.Approval) {
+		return func(a *v1alpha1.Approval) { a.Spec.Groups = []v1alpha1.GroupName{v1alpha1.GroupName(group)} }
+	}
+	ann, bob, carl := by("ann"), by("bob", in("finance")), by("carl", in("other"))
+	for name, c := range map[string]struct {
+		reqs            []*approval.Requirement
+		list            []*v1alpha1.Approval
+		given, required int
+		met             bool
+		until           time.Duration
+		counts          string // the Approvals that do
+	}{
+		"none":                      {[]*approval.Requirement{of(1, 0)}, nil, 0, 1, false, 0, "[]"},
+		"no requirement":            {nil, []*v1alpha1.Approval{ann}, 0, 0, false, 0, "[]"},
+		"one of both":               {[]*approval.Requirement{of(1, 0, "sre"), of(1, 0, "finance")}, []*v1alpha1.Approval{ann}, 1, 1, false, 0, "[a-ann]"},
+		"one for each":              {[]*approval.Requirement{of(1, 0, "sre"), of(1, 90*time.Minute, "finance")}, []*v1alpha1.Approval{ann, bob, carl}, 2, 1, true, 30 * time.Minute, "[a-ann a-bob]"},
+		"one for both":              {[]*approval.Requirement{of(1, 0), of(1, 0, "sre")}, []*v1alpha1.Approval{ann}, 1, 1, true, time.Hour, "[a-ann]"},
+		"two, and the second least": {[]*approval.Requirement{of(2, 0), of(1, 0, "sre")}, []*v1alpha1.Approval{ann, bob}, 2, 2, true, time.Hour, "[a-ann a-bob]"},
+		"more than needed": {
+			[]*approval.Requirement{of(1, 0)},
+			[]*v1alpha1.Approval{ann, by("dora", func(a *v1alpha1.Approval) { a.Spec.Expires = metav1.NewTime(now.Add(2 * time.Hour)) })},
+			2, 1, true, 2 * time.Hour,
+			"[a-ann a-dora]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := approval.CountAll(c.reqs, c.list, proven, everybody, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var until time.Duration
+			if !got.Until.IsZero() {
+				until = got.Until.Sub(now)
+			}
+			counts := []string{}
+			for _, a := range c.list {
+				if got.Decisions[string(a.UID)].State == v1alpha1.ApprovalCounts {
+					counts = append(counts, a.Name)
+				}
+			}
+			if len(got.Given) != c.given || got.Required != c.required || got.Met != c.met || until != c.until || fmt.Sprint(counts) != c.counts {
+				t.Errorf("%+v, until %s, %v", got, until, counts)
+			}
+		})
+	}
+	if got, err := approval.CountAll([]*approval.Requirement{of(1, 0), of(1, 0)}, []*v1alpha1.Approval{ann, bob}, proven, func(user string, _ []string) (bool, error) {
+		if user == "ann" {
+			return false, errors.New("RBAC is away")
+		}
+		return true, nil
+	}, now); err == nil || len(got.Given) != 1 || got.Given[0].By != "bob" || len(got.Decisions) != 1 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
