@@ -18,9 +18,10 @@ import (
 // maxPasses is how often Create begins again because others are at the same Plan.
 const maxPasses = 4
 
-// errOther is returned for a Plan that is being frozen with other content: the same targets,
-// of which other diffs or answers to dry runs are shown.
-var errOther = errors.New("it was being frozen with other content")
+// errOther is returned for a Plan that is to be deleted first: one that is being frozen with
+// other content (the same targets, of which other diffs or answers to dry runs are shown), or
+// one that is over.
+var errOther = errors.New("it was being frozen with other content, or is over")
 
 // Create records a Plan: in state Freezing, then its parts, then in the state of its status, or
 // Waiting if that has none. It completes what another process, or another call, began; where
@@ -31,25 +32,41 @@ var errOther = errors.New("it was being frozen with other content")
 // earlier, in any state but Freezing, and made by other authors. The error is ErrTaken where
 // the name is that of another Plan, and ErrChanged where others kept changing it.
 func (s Store) Create(ctx context.Context, plan *v1alpha1.Plan, parts []*v1alpha1.PlanPart) (*v1alpha1.Plan, error) {
+	return s.record(ctx, plan, parts, func(v1alpha1.PlanState) bool { return true })
+}
+
+// Recreate is Create for what is wanted again, such as a generation that was returned to: where
+// the Plan is Done, Superseded or Expired, it is deleted, and recorded as a new one.
+func (s Store) Recreate(ctx context.Context, plan *v1alpha1.Plan, parts []*v1alpha1.PlanPart) (*v1alpha1.Plan, error) {
+	return s.record(ctx, plan, parts, func(state v1alpha1.PlanState) bool { return !IsFinal(state) })
+}
+
+// IsFinal reports whether a Plan leaves a state no more.
+func IsFinal(state v1alpha1.PlanState) bool {
+	return state == v1alpha1.PlanDone || state == v1alpha1.PlanSuperseded || state == v1alpha1.PlanExpired
+}
+
+// record is Create, which keeps a Plan that was frozen in some states.
+func (s Store) record(ctx context.Context, plan *v1alpha1.Plan, parts []*v1alpha1.PlanPart, keep func(v1alpha1.PlanState) bool) (*v1alpha1.Plan, error) {
 	for pass := 1; ; pass++ {
-		made, err := s.create(ctx, plan, parts)
+		made, err := s.create(ctx, plan, parts, keep)
 		switch {
 		case err == nil:
 			return made, nil
 		case pass == maxPasses || !errors.Is(err, errOther) && !errors.Is(err, ErrChanged):
 			return nil, fmt.Errorf("plan %q: %w", plan.Name, err)
 		case errors.Is(err, errOther):
-			// Where it has begun to wait since it was read, it stays.
+			// Where it has begun to wait since it was read, it stays. Its parts are replaced.
 			seen := &metav1.Preconditions{UID: &made.UID, ResourceVersion: &made.ResourceVersion}
-			if err := s.delete(ctx, seen, v1alpha1.Plans, made.Name); err != nil {
+			if _, err := s.delete(ctx, seen, v1alpha1.Plans, made.Name); err != nil {
 				return nil, fmt.Errorf("plan %q: %w", plan.Name, err)
 			}
 		}
 	}
 }
 
-// create is one pass of Create. With errOther it returns the Plan that is there.
-func (s Store) create(ctx context.Context, plan *v1alpha1.Plan, parts []*v1alpha1.PlanPart) (*v1alpha1.Plan, error) {
+// create is one pass of record. With errOther it returns the Plan that is there.
+func (s Store) create(ctx context.Context, plan *v1alpha1.Plan, parts []*v1alpha1.PlanPart, keep func(v1alpha1.PlanState) bool) (*v1alpha1.Plan, error) {
 	made, err := s.ensurePlan(ctx, plan)
 	switch {
 	case err != nil:
@@ -58,8 +75,10 @@ func (s Store) create(ctx context.Context, plan *v1alpha1.Plan, parts []*v1alpha
 		return nil, ErrTaken
 	case made.DeletionTimestamp != nil:
 		return nil, ErrChanged
-	case made.Status.State != "" && made.Status.State != v1alpha1.PlanFreezing:
+	case isFrozen(made.Status.State) && keep(made.Status.State):
 		return made, nil
+	case isFrozen(made.Status.State):
+		return made, errOther
 	case !sameJSON(&made.Spec, &plan.Spec):
 		return made, errOther
 	}
@@ -80,6 +99,9 @@ func (s Store) create(ctx context.Context, plan *v1alpha1.Plan, parts []*v1alpha
 	}
 	return made, s.setStatus(ctx, made, status)
 }
+
+// isFrozen reports whether all parts of a Plan have been recorded.
+func isFrozen(state v1alpha1.PlanState) bool { return state != "" && state != v1alpha1.PlanFreezing }
 
 func (s Store) setStatus(ctx context.Context, plan *v1alpha1.Plan, status v1alpha1.PlanStatus) error {
 	version, err := s.putStatus(ctx, plan.Name, plan.ResourceVersion, &status)
@@ -147,7 +169,7 @@ func (s Store) ensurePart(ctx context.Context, plan *v1alpha1.Plan, part *v1alph
 		if now.UID != plan.UID {
 			return ErrChanged
 		}
-		if err := s.delete(ctx, &metav1.Preconditions{UID: &there.UID}, v1alpha1.PlanParts, there.Name); err != nil {
+		if _, err := s.delete(ctx, &metav1.Preconditions{UID: &there.UID}, v1alpha1.PlanParts, there.Name); err != nil {
 			return err
 		}
 	}

@@ -250,56 +250,6 @@ func TestStore_PutStatus(t *testing.T) {
 	}
 }
 
-// TestStore_DeleteAtEachStep: a process ends while it deletes a Plan; the Plan is there as long
-// as one of its parts is, and another process deletes both.
-func TestStore_DeleteAtEachStep(t *testing.T) {
-	t.Parallel()
-	for step := 1; ; step++ {
-		name := newPolicy()
-		plan, parts := planOf(t, name, targetsOf(700, "1"))
-		p := newProcess(t)
-		made, err := p.Create(t.Context(), plan, parts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Delete(t.Context(), plan.Name, "another"); err != nil {
-			t.Fatal(err)
-		}
-		whole(t, name, targetsOf(700, "1"), "1")
-		first := newProcess(t)
-		ctx, ended := first.endAt(t.Context(), step)
-		if err := first.Delete(ctx, plan.Name, string(made.UID)); ended() != (err != nil) {
-			t.Fatalf("step %d: %v", step, err)
-		}
-		left := p.parts(t, plan.Name)
-		if n := len(p.named(t, name)); n == 0 && left > 0 {
-			t.Fatalf("step %d: %d parts are left of a Plan that is gone", step, left)
-		}
-		if err := p.Delete(t.Context(), plan.Name, string(made.UID)); err != nil {
-			t.Fatal(err)
-		}
-		if n, left := len(p.named(t, name)), p.parts(t, plan.Name); n != 0 || left != 0 {
-			t.Fatalf("step %d: %d Plans and %d parts are left", step, n, left)
-		}
-		if !ended() {
-			if step < 8 {
-				t.Errorf("it took %d steps only", step)
-			}
-			return
-		}
-	}
-}
-
-// parts is how many parts of a Plan there are.
-func (p *process) parts(t *testing.T, plan string) int {
-	t.Helper()
-	list := &v1alpha1.PlanPartList{}
-	if err := p.Hub.Do(t.Context(), p.Hub.Request(http.MethodGet, v1alpha1.PlanParts).Param("fieldSelector", "spec.plan="+plan), list); err != nil {
-		t.Fatal(err)
-	}
-	return len(list.Items)
-}
-
 // TestStore_ListsInPages: also where a page is answered at the second attempt.
 func TestStore_ListsInPages(t *testing.T) {
 	t.Parallel()
