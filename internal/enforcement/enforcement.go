@@ -72,7 +72,8 @@ type Options struct {
 	Reports hub.ReportsOptions
 	// Limits bound the evaluation of policies.
 	Limits policy.Limits
-	// Clock says when exemptions expire; nil means time.Now.
+	// Clock is the time by which exemptions expire, and that windows, limits and Actions go
+	// by; nil means time.Now.
 	Clock   func() time.Time
 	Logger  *slog.Logger          // nil: none
 	Metrics prometheus.Registerer // nil: none
@@ -103,6 +104,9 @@ func New(opts Options) (*Enforcement, error) {
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Clock == nil {
+		opts.Clock = time.Now
 	}
 	e := &Enforcement{members: opts.Members}
 	git := opts.Git
@@ -150,7 +154,7 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, Health: hub.Health(hub.HealthOptions{Index: opts.Index, Applied: opts.Applied, Dropped: opts.Dropped}),
 		Retention: opts.Retention, Keep: opts.Keep, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
 		Ceiling: func(source string) string { return e.Sources.CeilingVersion(source) }, Owner: e.gitops.Owner, Bounds: opts.Bounds, Away: opts.Away, MemberAway: opts.MemberAway, Verdicts: e.verdicts, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
-		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: opts.Metrics,
+		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
 	})
 	if err != nil {
 		return nil, err
@@ -205,7 +209,7 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 		}
 	}
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
-		Config: statuses, Library: e.Sources, Loop: e.Loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: e.isLeader, Events: e.events, Logger: log,
+		Config: statuses, Library: e.Sources, Loop: e.Loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: e.isLeader, Events: e.events, Clock: opts.Clock, Logger: log,
 	})
 	if err != nil {
 		return err

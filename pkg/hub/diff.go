@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
@@ -124,7 +123,7 @@ func (f *FleetPolicies) candidateBindings(c policysource.Candidate) []policy.Bin
 			origins[p.Name] = f.opts.Library.Origin(p.Name)
 		}
 	}
-	now := time.Now()
+	now := f.opts.Clock()
 	var bindings []policy.Binding
 	for _, fp := range all {
 		if b, _, why := f.bindingFor(c.Set, fp, origins); why.reason == "" {

@@ -50,8 +50,9 @@ type FleetPoliciesOptions struct {
 	Loop       *enforce.Loop
 	Corrector  *enforce.Corrector
 	Dispatcher *remediate.Dispatcher
-	IsLeader   func() bool // whether this process writes statuses
-	Events     *Events     // nil: none
+	IsLeader   func() bool      // whether this process writes statuses
+	Clock      func() time.Time // of exemptions, as the Loop's; nil: time.Now
+	Events     *Events          // nil: none
 	Logger     *slog.Logger
 }
 
@@ -81,6 +82,9 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Clock == nil {
+		opts.Clock = time.Now
 	}
 	c, err := newClient(opts.Config)
 	if err != nil {
