@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/notify"
 	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/seed"
@@ -28,7 +30,10 @@ const childEnv = "FEDERATOR_NOTIFY_CHILD"
 // childConfig says what a process tells: ConfigMaps that have the label.
 type childConfig struct{ Hub, Namespace, URL string }
 
-const factLabel = "test/fact"
+const (
+	factLabel    = "test/fact"
+	pollInterval = 10 * time.Millisecond
+)
 
 // runChild tells until its input ends, as it does when its parent is gone.
 func runChild(text string) error {
@@ -55,18 +60,19 @@ func runChild(text string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin) // its end is what counts
 		cancel()
 	}()
-	go func() { // until the process ends
-		for ctx.Err() == nil {
+	var polling sync.WaitGroup
+	polling.Go(func() {
+		for sleep.For(ctx, pollInterval) == nil {
 			list, err := client.CoreV1().ConfigMaps(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: factLabel})
 			if err != nil {
-				continue
+				continue // tried again
 			}
 			source.set(true, toFacts(list.Items)...)
 			n.Trigger()
-			time.Sleep(10 * time.Millisecond) // polls
 		}
-	}()
+	})
 	_ = n.Run(ctx) // its error is that of ctx
+	polling.Wait()
 	return nil
 }
 
