@@ -66,6 +66,9 @@ shown-9f86d081884c7d65 shown Halt 14 Waiting 2 joe@example.com AGO 3 0123456789a
 		"planparts shown-1": `
 NAME PLAN NUMBER AGE
 shown-1 shown 1 AGO`,
+		"policystates shown -o wide": `
+NAME HALT REASON WAVE PHASE AGE MESSAGE
+shown 7f3c OverLimit canary Soaking AGO 11 of 600 targets in fleet/eu-1 exceed the limit of 10`,
 		"approvals shown": `
 NAME POLICY SOURCE BY STATE REASON EXPIRES AGE
 shown unique-host joe@example.com Ignored reviewed in change 4711 2026-11-22T11:05:00+01:00 AGO`,
@@ -86,7 +89,7 @@ shown unique-host fleet/eu-1 patch Ingress.networking.k8s.io shop web Contended 
 		}
 	}
 	all := kubectl(t, "get", "federator", "-o", "name")
-	for _, name := range []string{"fleetpolicy.federator.dev/shown", "policysource.federator.dev/shown", "action.federator.dev/shown", "plan.federator.dev/shown-9f86d081884c7d65", "approval.federator.dev/shown"} {
+	for _, name := range []string{"fleetpolicy.federator.dev/shown", "policysource.federator.dev/shown", "action.federator.dev/shown", "plan.federator.dev/shown-9f86d081884c7d65", "approval.federator.dev/shown", "policystate.federator.dev/shown"} {
 		if !strings.Contains(all, name+"\n") {
 			t.Errorf("the category has no %s:\n%s", name, all)
 		}
