@@ -158,6 +158,18 @@ var views = map[string]view{
 		}
 		return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message), nil
 	}},
+	// outcomes shows the Actions of a FleetPolicy: a line each, with target, phase and message.
+	"outcomes": {"POLICY", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
+		var list v1alpha1.ActionList
+		err := s.read(ctx, "hub", &list, "/apis/federator.dev/v1alpha1", v1alpha1.Actions)
+		var out strings.Builder
+		for _, a := range list.Items {
+			if a.Spec.Binding == args[0] {
+				fmt.Fprintln(&out, a.Spec.Target.Name, a.Status.Phase, a.Status.Message)
+			}
+		}
+		return out.String(), err
+	}},
 	// violations shows how many a FleetPolicy's status has.
 	"violations": {"POLICY", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
 		var fp v1alpha1.FleetPolicy
@@ -232,7 +244,11 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 
 func federator(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
 	if args[1] == "start" {
-		p, err := startFederator(ctx, filepath.Join(s.dir, "federator-"+args[0]), s.fleet.Hub.ControlPlane)
+		corrections, err := os.ReadFile(filepath.Join(s.dir, "corrections.yaml"))
+		if err != nil {
+			return err
+		}
+		p, err := startFederator(ctx, filepath.Join(s.dir, "federator-"+args[0]), s.fleet.Hub.ControlPlane, strings.TrimSpace(string(corrections)))
 		if err == nil {
 			s.processes[args[0]] = p
 		}

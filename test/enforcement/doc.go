@@ -14,7 +14,8 @@
 //   - policies/: package acme.tier, which requires label tier=gold on ConfigMaps that have
 //     label managed, and a test of it;
 //   - source.yaml: PolicySource git, which reads the repository and allows that;
-//   - tier.yaml: FleetPolicy tier, which enforces it.
+//   - tier.yaml: FleetPolicy tier, which enforces it;
+//   - corrections.yaml: policies.corrections of federator's configuration, on one line.
 //
 // Commands are listed in commands_test.go and commands_actions_test.go. In files for apply,
 // and in arguments, $REPO is the repository's URL and $COMMIT the last commit.

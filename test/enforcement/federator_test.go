@@ -28,6 +28,7 @@ policies:
   secretNamespaces: [federator]
   allowFile: true
   webhook: {listen: 127.0.0.1:0, secretFile: %s}
+  corrections: %s
 listen: {serve: 127.0.0.1:0, admin: 127.0.0.1:0}
 log: {format: text, level: info}
 `
@@ -36,14 +37,14 @@ log: {format: text, level: info}
 const hookSecret = "the secret of all git hosts"
 
 // startFederator serves in a directory, and waits until it listens. The hub is reached
-// through its proxy.
-func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*server, error) {
+// through its proxy. Corrections are those of the configuration, on one line.
+func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane, corrections string) (*server, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(dir, "federator.yaml")
 	secret := filepath.Join(dir, "webhook")
-	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret)
+	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret, corrections)
 	if err := errors.Join(os.WriteFile(config, []byte(text), 0o600), os.WriteFile(secret, []byte(hookSecret+"\n"), 0o600)); err != nil {
 		return nil, err
 	}
