@@ -280,8 +280,6 @@ const (
 	OverLimit HaltReason = "OverLimit" // more objects would be changed than a limit allows
 	Unhealthy HaltReason = "Unhealthy" // a wave did not pass its health gate
 	Fighting  HaltReason = "Fighting"  // objects violate again after repeated corrections
-
-	TooManyActions HaltReason = "TooManyActions" // there is no room for more records of corrections
 )
 
 // Halt describes why no more corrections are written.
@@ -298,8 +296,6 @@ type Halt struct {
 	// - Unhealthy: the objects written in a wave did not pass its health gate.
 	// - Fighting: an object was corrected repeatedly and violates the policy
 	//   again.
-	// - TooManyActions: the hub has as many Actions as it may have, so that no
-	//   more corrections can be recorded.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Reason HaltReason `json:"reason"`

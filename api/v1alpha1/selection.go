@@ -189,7 +189,8 @@ const (
 	Evaluated = "Evaluated"
 
 	// Enforcing is True if corrections of a FleetPolicy may be written now. If not, the
-	// reason says why: Observing, DryRunning, Suspended, Halted, WindowClosed and others.
+	// reason says why: Observing, DryRunning, Suspended, Halted, WindowClosed,
+	// TooManyActions (the hub has as many Actions as it may have) and others.
 	Enforcing = "Enforcing"
 
 	// Approved is True if what a FleetPolicy would write needs no approval or has it. If

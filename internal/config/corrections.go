@@ -15,6 +15,9 @@ type Corrections struct {
 	Protected Protected `yaml:"protected" doc:"What is never written, in addition to RBAC, admission, CustomResourceDefinitions, APIServices, Namespaces, kube-system, federator's and Cluster API's own objects."`
 	GitOps    GitOps    `yaml:"gitops" doc:"Which objects of GitOps controllers are trusted to say what they manage: that is not written."`
 	Bounds    Bounds    `yaml:"bounds" doc:"Bounds of all writes together. 0 bounds nothing."`
+
+	MaxActions     int   `yaml:"maxActions" doc:"How many Actions there may be on the hub. With more, no corrections are written until a tenth of them has been deleted; see actionRetention."`
+	MaxActionBytes int64 `yaml:"maxActionBytes" doc:"How many bytes the Actions on the hub may have together; as maxActions. At least 64 MiB."`
 }
 
 // GitOps says which objects of GitOps controllers are trusted.
@@ -57,7 +60,7 @@ func (b *Bounds) Limits() remediate.Bounds {
 }
 
 func defaultCorrections() Corrections {
-	return Corrections{Bounds: Bounds{FailureWindow: 10 * time.Minute}}
+	return Corrections{Bounds: Bounds{FailureWindow: 10 * time.Minute}, MaxActions: 200_000, MaxActionBytes: 1 << 30}
 }
 
 // Protected is what is never written.
@@ -71,7 +74,16 @@ func (c *Corrections) Protection() remediate.Protection {
 	return remediate.Protection{Kinds: c.Protected.Kinds, Namespaces: c.Protected.Namespaces}
 }
 
-func (c *Corrections) validate(p *problems) {
+// minActionBytes is many times the size of the largest Action.
+const minActionBytes = 64 << 20
+
+func (c *Corrections) validate(p *problems, kept int) {
+	if c.MaxActions <= kept {
+		p.add("policies.corrections.maxActions", "is %d, must be above policies.actionsKept, %d", c.MaxActions, kept)
+	}
+	if c.MaxActionBytes < minActionBytes {
+		p.add("policies.corrections.maxActionBytes", "is %d, must be at least %d", c.MaxActionBytes, minActionBytes)
+	}
 	protection := c.Protection()
 	if err := protection.Validate(); err != nil {
 		p.add("policies.corrections.protected", "%v", err)

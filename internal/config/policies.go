@@ -34,7 +34,7 @@ type Webhook struct {
 }
 
 func (c *Config) validatePolicies(p *problems) {
-	c.Policies.Corrections.validate(p)
+	c.Policies.Corrections.validate(p, c.Policies.ActionsKept)
 	switch hook := c.Policies.Webhook; {
 	case hook.Listen == "" && hook.SecretFile != "":
 		p.add("policies.webhook.secretFile", "is set, but policies.webhook.listen is not")

@@ -49,6 +49,9 @@ type Options struct {
 	// Retention and Keep say which Actions are kept, as in remediate.Options.
 	Retention time.Duration
 	Keep      int
+	// MaxActions and MaxActionBytes bound the Actions, as in remediate.Options.
+	MaxActions     int
+	MaxActionBytes int64
 	// Protection is what is never written, as in remediate.Options.
 	Protection remediate.Protection
 	// Bounds bound writes to all members together; Away returns how many members are out of
@@ -152,7 +155,7 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	}
 	e.dispatcher, err = remediate.New(remediate.Options{
 		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, Health: hub.Health(hub.HealthOptions{Index: opts.Index, Applied: opts.Applied, Dropped: opts.Dropped}),
-		Retention: opts.Retention, Keep: opts.Keep, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
+		Retention: opts.Retention, Keep: opts.Keep, MaxActions: opts.MaxActions, MaxActionBytes: opts.MaxActionBytes, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
 		Ceiling: func(source string) string { return e.Sources.CeilingVersion(source) }, Owner: e.gitops.Owner, Bounds: opts.Bounds, Away: opts.Away, MemberAway: opts.MemberAway, Verdicts: e.verdicts, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
 		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
 	})

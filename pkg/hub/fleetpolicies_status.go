@@ -178,6 +178,8 @@ func enforcingCondition(fp *v1alpha1.FleetPolicy, enforcement enforce.Enforcemen
 		return no("Counting", "verdicts are still being counted")
 	case acting && (actions.Waiting == remediate.WaitingForWindow || actions.Waiting == remediate.WaitingForCeilingWindow):
 		return no("WindowClosed", actions.Waiting)
+	case acting && actions.Waiting == remediate.WaitingForRoom:
+		return no("TooManyActions", actions.Waiting)
 	case acting && actions.Waiting != "":
 		return no("Waiting", actions.Waiting)
 	case enforcement.Mode == policy.DryRun:

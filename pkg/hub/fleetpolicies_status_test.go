@@ -7,6 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
 )
 
 // TestStatusDue_CountersWait, everything else is written at once.
@@ -54,6 +57,24 @@ func TestStatusDue_CountersWait(t *testing.T) {
 		}
 		if got := statusDue(old, next, time.Time{}, now); got != test.late {
 			t.Errorf("%s: due without a write: %v, want %v", test.name, got, test.late)
+		}
+	}
+}
+
+// TestEnforcingCondition_NamesWhyCorrectionsWait: State of kubectl is its reason.
+func TestEnforcingCondition_NamesWhyCorrectionsWait(t *testing.T) {
+	fp := &v1alpha1.FleetPolicy{Spec: v1alpha1.FleetPolicySpec{Mode: v1alpha1.Enforce}}
+	free := enforce.EnforcementStatus{Mode: policy.Enforce, Complete: true}
+	for waiting, want := range map[string]string{
+		"":                                "Enforcing",
+		"member m1 is paused":             "Waiting",
+		remediate.WaitingForWindow:        "WindowClosed",
+		remediate.WaitingForCeilingWindow: "WindowClosed",
+		remediate.WaitingForRoom:          "TooManyActions",
+	} {
+		c := enforcingCondition(fp, free, remediate.Status{Waiting: waiting}, true, true, "")
+		if c.Reason != want || waiting != "" && c.Message != waiting {
+			t.Errorf("%q: %s: %s, want %s", waiting, c.Reason, c.Message, want)
 		}
 	}
 }

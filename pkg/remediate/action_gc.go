@@ -21,11 +21,12 @@ import (
 
 const (
 	deleteInterval     = time.Hour
+	exhaustedInterval  = 10 * time.Minute // while there is no room for more Actions
 	leaderPollInterval = time.Second
 )
 
 // deleteLoop deletes Actions that ended long ago: when this process comes to lead, and
-// every hour from then on.
+// every hour from then on. That counts those that there are, too.
 func (d *Dispatcher) deleteLoop(ctx context.Context) {
 	var last time.Time // of the process's clock
 	for sleep.For(ctx, leaderPollInterval) == nil {
@@ -33,7 +34,11 @@ func (d *Dispatcher) deleteLoop(ctx context.Context) {
 			last = time.Time{}
 			continue
 		}
-		if time.Since(last) < deleteInterval {
+		interval := deleteInterval
+		if d.opts.quota.Exhausted() {
+			interval = exhaustedInterval
+		}
+		if time.Since(last) < interval {
 			continue
 		}
 		last = time.Now()
@@ -52,6 +57,7 @@ func (d *Dispatcher) deleteLoop(ctx context.Context) {
 type endedAction struct {
 	name, version string
 	uid           types.UID
+	bytes         int64
 	at            time.Time
 	written       bool
 }
@@ -70,7 +76,7 @@ func (d *Dispatcher) longestWindow() time.Duration {
 // deleteEnded implements journal.
 func (j *hubJournal) deleteEnded(ctx context.Context, retention, window time.Duration, keep int) (int, error) {
 	var all []endedAction
-	err := j.forEach(ctx, "", func() { all = nil }, func(a *Action) {
+	err := j.forEach(ctx, func() { all = nil }, func(a *Action) {
 		if !isFinal(a.Phase) {
 			return
 		}
@@ -78,7 +84,7 @@ func (j *hubJournal) deleteEnded(ctx context.Context, retention, window time.Dur
 		if at.IsZero() {
 			at = a.created
 		}
-		all = append(all, endedAction{a.Name, a.recordVersion, a.recordUID, at, isWritten(a.Phase)})
+		all = append(all, endedAction{a.Name, a.recordVersion, a.recordUID, a.recordBytes, at, isWritten(a.Phase)})
 	})
 	if err != nil {
 		return 0, fmt.Errorf("actions: %w", err)
@@ -96,6 +102,7 @@ func (j *hubJournal) deleteEnded(ctx context.Context, retention, window time.Dur
 		done, err := j.delete(ctx, a)
 		if done {
 			deleted++
+			j.quota.Remove(a.bytes)
 		}
 		if err != nil {
 			return deleted, fmt.Errorf("action %q: %w", a.name, err)

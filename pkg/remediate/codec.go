@@ -95,6 +95,35 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 	return out, nil
 }
 
+// bytesAnnotation is how many bytes an Action takes on the hub, for those who list metadata only.
+const bytesAnnotation = "federator.dev/bytes"
+
+// Bytes of an Action.
+const (
+	addedBytes   = 4 << 10 // of its status, and of what the API server adds: 3 KiB with the longest texts
+	unknownBytes = 1 << 20 // of one that does not say; more than any has
+)
+
+// encodeRecord returns an Action as it is sent to the hub, and how many bytes it takes there.
+func encodeRecord(record *v1alpha1.Action) (body []byte, bytes int64, err error) {
+	if body, err = json.Marshal(record); err != nil {
+		return nil, 0, err
+	}
+	bytes = int64(len(body) + addedBytes)
+	record.Annotations = map[string]string{bytesAnnotation: strconv.FormatInt(bytes, 10)}
+	body, err = json.Marshal(record)
+	return body, bytes, err
+}
+
+// bytesOf returns how many bytes an Action takes on the hub.
+func bytesOf(in *v1alpha1.Action) int64 {
+	n, err := strconv.ParseInt(in.Annotations[bytesAnnotation], 10, 64)
+	if err != nil || n < addedBytes {
+		return unknownBytes
+	}
+	return n
+}
+
 func encodePatch(spec *v1alpha1.ActionSpec, a *Action) error {
 	kind := a.Remedy.Target.Kind
 	spec.ValuesKept = isSensitive(kind) && !isSecret(kind) && !a.withheld
@@ -203,7 +232,7 @@ func decodeAction(in *v1alpha1.Action) *Action {
 	s, target := &in.Spec, in.Spec.Target
 	ref := policy.Ref{Member: target.Member, Kind: policy.Kind(target.Kind), Namespace: target.Namespace, Name: target.Name}
 	a := &Action{
-		Name: in.Name, recordVersion: in.ResourceVersion, recordUID: in.UID, created: in.CreationTimestamp.Time, tried: in.Labels[triedLabel] != "",
+		Name: in.Name, recordVersion: in.ResourceVersion, recordUID: in.UID, recordBytes: bytesOf(in), created: in.CreationTimestamp.Time, tried: in.Labels[triedLabel] != "",
 		Intent: Intent{
 			Binding: s.Binding, Package: s.Package, Message: s.Violation,
 			Source: s.Origin.Source, Commit: string(s.Origin.Commit), Path: s.Origin.Path,

@@ -18,6 +18,7 @@ import (
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/bounds"
 	"federator.dev/federator/pkg/remediate/internal/ledger"
+	"federator.dev/federator/pkg/remediate/internal/quota"
 )
 
 // ErrNoHalt is returned for the acknowledgement of a halt that does not exist.
@@ -89,6 +90,11 @@ type Options struct {
 	// deleted. 0 deletes none.
 	Retention time.Duration
 	Keep      int
+	// MaxActions is how many Actions there may be, and MaxActionBytes how many bytes they may
+	// have together. While there are as many, no correction begins. They need a Retention. 0
+	// bounds nothing.
+	MaxActions     int
+	MaxActionBytes int64
 	// Changed is called when a policy's Status may have changed. It must not call back. May
 	// be nil.
 	Changed func(binding string)
@@ -100,6 +106,8 @@ type Options struct {
 	Clock   func() time.Time
 	Logger  *slog.Logger          // nil: none
 	Metrics prometheus.Registerer // nil: none
+
+	quota *quota.Quota
 }
 
 // Dispatcher carries out the intents of policies, each within its RolloutSpec. Policies
@@ -138,7 +146,18 @@ func New(opts Options) (*Dispatcher, error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
-	return newDispatcher(opts, newHubJournal(opts.Hub, opts.Clock), hubStates{hubClient{opts.Hub}})
+	most := quota.Usage{Actions: opts.MaxActions, Bytes: opts.MaxActionBytes}
+	if err := most.Validate(); err != nil {
+		return nil, fmt.Errorf("remediate: %w", err)
+	}
+	if most != (quota.Usage{}) && opts.Retention == 0 {
+		return nil, errors.New("remediate: bounds of Actions need a Retention: without one nothing makes room")
+	}
+	if most.Actions > 0 && opts.Keep >= most.Actions {
+		return nil, fmt.Errorf("remediate: %d Actions are kept of at most %d: nothing makes room", opts.Keep, most.Actions)
+	}
+	opts.quota = quota.New(most)
+	return newDispatcher(opts, newHubJournal(opts.Hub, opts.Clock).within(opts.quota), hubStates{hubClient{opts.Hub}})
 }
 
 func newDispatcher(opts Options, j journal, states stateStore) (*Dispatcher, error) {
@@ -175,6 +194,9 @@ func newDispatcher(opts Options, j journal, states stateStore) (*Dispatcher, err
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.quota == nil {
+		opts.quota = quota.New(quota.Usage{})
 	}
 	d := &Dispatcher{
 		opts: opts, journal: j, states: states, triggered: trigger.New(), policies: map[string]*policyState{},

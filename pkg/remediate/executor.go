@@ -126,6 +126,8 @@ func (x *executor) startWrite(ctx context.Context, a *Action, before *observed) 
 			return x.write(ctx, a, before)
 		case errors.Is(err, errInvalidIntent):
 			return x.finish(a, v1alpha1.PhaseFailed, err.Error()), nil
+		case errors.Is(err, ErrNotNow):
+			return a, err // it is not recorded
 		case !errors.Is(err, errExists):
 			x.addInDoubt(a) // it may be recorded
 			return a, fmt.Errorf("record: %w", err)

@@ -135,6 +135,7 @@ type Action struct {
 	tried         bool   // nothing was written, whatever happens to the target
 	recordVersion string // resourceVersion of the record, where the journal keeps versions
 	recordUID     types.UID
+	recordBytes   int64     // of the record, as quotas count them
 	created       time.Time // the record
 }
 

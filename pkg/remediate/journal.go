@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/remediate/internal/hubclient"
+	"federator.dev/federator/pkg/remediate/internal/quota"
 )
 
 // Requests to the hub.
@@ -34,10 +35,18 @@ type hubJournal struct {
 	hubClient
 
 	clock func() time.Time
+	quota *quota.Quota
 }
 
+// newHubJournal returns a journal without bounds.
 func newHubJournal(hub rest.Interface, clock func() time.Time) *hubJournal {
-	return &hubJournal{hubClient{hub}, clock}
+	return &hubJournal{hubClient{hub}, clock, quota.New(quota.Usage{})}
+}
+
+// within returns the journal with a quota of its Actions.
+func (j *hubJournal) within(q *quota.Quota) *hubJournal {
+	j.quota = q
+	return j
 }
 
 // create implements journal. The status of an action that has ended is a second request: a
@@ -48,12 +57,37 @@ func (j *hubJournal) create(ctx context.Context, a *Action) error {
 		return err
 	}
 	record.Status = v1alpha1.ActionStatus{}
-	body, err := json.Marshal(record)
+	body, bytes, err := encodeRecord(record)
 	if err != nil {
 		return fmt.Errorf("action %q: %w", a.Name, err)
 	}
+	if !j.quota.Reserve(bytes, a.RollbackOf != "") { // a person has requested a rollback
+		return fmt.Errorf("action %q: %w: %s", a.Name, ErrNotNow, WaitingForRoom)
+	}
+	a.recordBytes = bytes
+	err = j.post(ctx, a, record, body)
+	switch {
+	case apierrors.IsAlreadyExists(err), errors.Is(err, errExists):
+		j.quota.Release(bytes)
+		return fmt.Errorf("action %q: %w", a.Name, errExists)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		j.quota.Release(bytes)
+		return fmt.Errorf("%w: it cannot be recorded: %s", errInvalidIntent, clip.Line(err.Error(), maxMessage/2))
+	}
+	j.quota.Recorded(bytes) // also after an error: it may be recorded
+	if err != nil {
+		return fmt.Errorf("action %q: %w", a.Name, err)
+	}
+	if a.Phase == v1alpha1.PhaseWriting {
+		return nil // without a phase it is read as Writing
+	}
+	return j.update(ctx, a)
+}
+
+// post creates a record. It succeeds if an earlier attempt has done so.
+func (j *hubJournal) post(ctx context.Context, a *Action, record *v1alpha1.Action, body []byte) error {
 	maybeCreated := false // a failed attempt may have been executed
-	err = j.retry(ctx, func(ctx context.Context) error {
+	return j.retry(ctx, func(ctx context.Context) error {
 		created := &v1alpha1.Action{}
 		err := j.do(ctx, j.request(http.MethodPost, v1alpha1.Actions).SetHeader("Content-Type", plainJSON).Body(body), created)
 		if apierrors.IsAlreadyExists(err) && maybeCreated {
@@ -72,18 +106,6 @@ func (j *hubJournal) create(ctx context.Context, a *Action) error {
 		maybeCreated = true
 		return err
 	})
-	switch {
-	case apierrors.IsAlreadyExists(err), errors.Is(err, errExists):
-		return fmt.Errorf("action %q: %w", a.Name, errExists)
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return fmt.Errorf("%w: it cannot be recorded: %s", errInvalidIntent, clip.Line(err.Error(), maxMessage/2))
-	case err != nil:
-		return fmt.Errorf("action %q: %w", a.Name, err)
-	}
-	if a.Phase == v1alpha1.PhaseWriting {
-		return nil // without a phase it is read as Writing
-	}
-	return j.update(ctx, a)
 }
 
 // get implements journal.
@@ -184,10 +206,6 @@ func (j hubClient) retry(ctx context.Context, f func(context.Context) error) err
 	return hubclient.Client{REST: j.hub}.Retry(ctx, f, errEnded, errExists, errStateChanged)
 }
 
-// recoverySelector selects the actions that a new leader needs.
-const recoverySelector = "status.phase!=NoOp,status.phase!=Failed,status.phase!=Superseded,status.phase!=Contended," +
-	"status.phase!=Protected,status.phase!=Managed,status.phase!=DryRunPassed"
-
 // tableJSON asks for columns with the metadata of objects; a server that knows no tables
 // answers with the objects.
 const tableJSON = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -209,17 +227,22 @@ type actionPage struct {
 // returns.
 func (j *hubJournal) list(ctx context.Context) ([]*Action, error) {
 	var actions []*Action
-	err := j.forEach(ctx, recoverySelector, func() { actions = nil }, func(a *Action) { actions = append(actions, a) })
+	err := j.forEach(ctx, func() { actions = nil }, func(a *Action) {
+		if !isFinal(a.Phase) || isWritten(a.Phase) {
+			actions = append(actions, a)
+		}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("actions: %w", err)
 	}
 	return actions, nil
 }
 
-// forEach calls f with all actions that a selector keeps, page by page; restart is called
-// before the first.
-func (j *hubJournal) forEach(ctx context.Context, selector string, restart func(), f func(*Action)) error {
+// forEach calls f with all actions, page by page, and counts them; restart is called before the
+// first.
+func (j *hubJournal) forEach(ctx context.Context, restart func(), f func(*Action)) error {
 	restart()
+	count := j.quota.Begin()
 	next := ""
 	for restarts := 0; ; {
 		page := &actionPage{}
@@ -227,9 +250,6 @@ func (j *hubJournal) forEach(ctx context.Context, selector string, restart func(
 			*page = actionPage{}
 			r := j.request(http.MethodGet, v1alpha1.Actions).SetHeader("Accept", tableJSON).
 				Param("limit", strconv.Itoa(hubTableSize)).Param("includeObject", string(metav1.IncludeMetadata))
-			if selector != "" {
-				r = r.Param("fieldSelector", selector)
-			}
 			if next != "" {
 				r = r.Param("continue", next)
 			}
@@ -238,16 +258,17 @@ func (j *hubJournal) forEach(ctx context.Context, selector string, restart func(
 		if apierrors.IsResourceExpired(err) && restarts < 3 {
 			restarts++ // the continue token has expired
 			restart()
-			next = ""
+			next, count = "", j.quota.Begin()
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if err := page.each(f); err != nil {
+		if err := page.each(func(a *Action) { count.Add(a.recordBytes); f(a) }); err != nil {
 			return err
 		}
 		if next = page.Metadata.Continue; next == "" {
+			count.End()
 			return nil
 		}
 	}

@@ -177,6 +177,7 @@ func expectSame(t *testing.T, got, want *Action) {
 	t.Helper()
 	g, w := *got, *want
 	g.recordVersion, w.recordVersion = "", ""
+	g.recordBytes, w.recordBytes = 0, 0
 	if !reflect.DeepEqual(g, w) {
 		t.Errorf("read     %+v\nrecorded %+v", g, w)
 	}
@@ -259,6 +260,39 @@ func TestHubJournal_ListsOpenAndWritten(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestHubJournal_CountsBytes: at least those that an Action has on the hub, with the longest
+// status, and no more than a few KiB beyond; a list says the same without its body.
+func TestHubJournal_CountsBytes(t *testing.T) {
+	s := newFixture(t)
+	a := s.plain("long", v1alpha1.PhaseWriting)
+	a.Remedy = policy.Remedy{Action: "patch", Target: a.Remedy.Target, Patch: []byte(`{"data":{"a":"` + strings.Repeat("b", 10_000) + `"}}`)}
+	if err := s.journal.create(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.erase(a.Name) })
+	a.Phase, a.Message, a.Manager, a.Attempts, a.Ended = v1alpha1.PhaseContended, strings.Repeat("m", maxMessage), strings.Repeat("m", maxManager), 6, time.Now()
+	a.Acknowledged, a.WrittenVersion = &Acknowledgement{Halt: strings.Repeat("h", maxHaltID), By: strings.Repeat("b", maxAcknowledger), At: time.Now()}, "1234567890"
+	if err := s.journal.update(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	body, err := shared.Fleet.Hub.Client().CoreV1().RESTClient().Get().AbsPath("/apis/federator.dev/v1alpha1/actions", a.Name).DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if over := a.recordBytes - int64(len(body)); over < 0 || over > addedBytes {
+		t.Errorf("counted %d bytes, it has %d", a.recordBytes, len(body))
+	}
+	t.Logf("counted %d bytes, it has %d", a.recordBytes, len(body))
+	var listed int64
+	if err := s.journal.forEach(t.Context(), func() {}, func(b *Action) {
+		if b.Name == a.Name {
+			listed = b.recordBytes
+		}
+	}); err != nil || listed != a.recordBytes {
+		t.Errorf("a list says %d bytes, %v, want %d", listed, err, a.recordBytes)
 	}
 }
 

@@ -45,25 +45,31 @@ func policyDesc(name, help string, more ...string) *prometheus.Desc {
 }
 
 var (
-	descPending   = policyDesc("federator_actions_pending", "Corrections of a policy that are pending.")
-	descHalted    = policyDesc("federator_actions_halted", "1 while a policy is halted: nothing is written until the halt is acknowledged.")
-	descLimit     = policyDesc("federator_actions_budget_limit", "Targets that a limit allows within its window; scope is policy, member or fleet. Of the 20 members with the least remaining, as for all budgets.", "scope", "member")
-	descUsed      = policyDesc("federator_actions_budget_used", "Targets that count towards a limit: those written within its window, and those to be written.", "scope", "member")
-	descSpent     = policyDesc("federator_actions_budget_spent", "Deprecated: use federator_actions_budget_used.", "scope", "member")
-	descRemaining = policyDesc("federator_actions_budget_remaining", "Targets that a limit still allows; negative when it is exceeded.", "scope", "member")
-	descLeft      = policyDesc("federator_actions_budget_left", "Deprecated: use federator_actions_budget_remaining.", "scope", "member")
-	descWave      = policyDesc("federator_actions_wave", "Number of the current wave of a policy, starting at 1, by its phase.", "phase")
-	descWaves     = policyDesc("federator_actions_waves", "How many waves a policy has.")
-	descUnhealthy = policyDesc("federator_actions_wave_unhealthy", "Objects written by the current wave that are not healthy.")
-	descStopped   = prometheus.NewDesc("federator_actions_stopped", "1 while all actions are stopped.", nil, nil)
-	descStops     = prometheus.NewDesc("federator_actions_stops", "1 for each stop, by its scope (all, policy, member or source) and what it names. There is one of all while it is not known what is stopped.", []string{"scope", "name"}, nil)
-	descLeader    = prometheus.NewDesc("federator_actions_leader", "1 where this process is the leader, the only one that writes.", nil, nil)
+	descPending            = policyDesc("federator_actions_pending", "Corrections of a policy that are pending.")
+	descHalted             = policyDesc("federator_actions_halted", "1 while a policy is halted: nothing is written until the halt is acknowledged.")
+	descLimit              = policyDesc("federator_actions_budget_limit", "Targets that a limit allows within its window; scope is policy, member or fleet. Of the 20 members with the least remaining, as for all budgets.", "scope", "member")
+	descUsed               = policyDesc("federator_actions_budget_used", "Targets that count towards a limit: those written within its window, and those to be written.", "scope", "member")
+	descSpent              = policyDesc("federator_actions_budget_spent", "Deprecated: use federator_actions_budget_used.", "scope", "member")
+	descRemaining          = policyDesc("federator_actions_budget_remaining", "Targets that a limit still allows; negative when it is exceeded.", "scope", "member")
+	descLeft               = policyDesc("federator_actions_budget_left", "Deprecated: use federator_actions_budget_remaining.", "scope", "member")
+	descWave               = policyDesc("federator_actions_wave", "Number of the current wave of a policy, starting at 1, by its phase.", "phase")
+	descWaves              = policyDesc("federator_actions_waves", "How many waves a policy has.")
+	descUnhealthy          = policyDesc("federator_actions_wave_unhealthy", "Objects written by the current wave that are not healthy.")
+	descStopped            = prometheus.NewDesc("federator_actions_stopped", "1 while all actions are stopped.", nil, nil)
+	descStops              = prometheus.NewDesc("federator_actions_stops", "1 for each stop, by its scope (all, policy, member or source) and what it names. There is one of all while it is not known what is stopped.", []string{"scope", "name"}, nil)
+	descRecorded           = prometheus.NewDesc("federator_actions_recorded", "Actions on the hub, counted by the process that last was the leader.", nil, nil)
+	descRecordedBytes      = prometheus.NewDesc("federator_actions_recorded_bytes", "Bytes of the Actions on the hub, at most.", nil, nil)
+	descRecordedLimit      = prometheus.NewDesc("federator_actions_recorded_limit", "How many Actions there may be; 0 is no limit.", nil, nil)
+	descRecordedBytesLimit = prometheus.NewDesc("federator_actions_recorded_bytes_limit", "How many bytes the Actions may have; 0 is no limit.", nil, nil)
+	descExhausted          = prometheus.NewDesc("federator_actions_exhausted", "1 while corrections wait since there are as many Actions as there may be.", nil, nil)
+	descLeader             = prometheus.NewDesc("federator_actions_leader", "1 where this process is the leader, the only one that writes.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPending, descHalted, descLimit, descUsed, descSpent, descRemaining, descLeft, descWave, descWaves, descUnhealthy, descStopped, descStops, descLeader,
+		descRecorded, descRecordedBytes, descRecordedLimit, descRecordedBytesLimit, descExhausted,
 	} {
 		ch <- d
 	}
@@ -80,6 +86,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(descLeader, prometheus.GaugeValue, boolGauge(m.d.checkLeader() == nil))
 	ch <- prometheus.MustNewConstMetric(descStopped, prometheus.GaugeValue, boolGauge(m.d.Stopped() != ""))
 	m.d.collectStops(ch)
+	m.d.collectRoom(ch)
 	m.d.mu.Lock()
 	names := sortedKeys(m.d.policies)
 	names = slices.DeleteFunc(names, func(name string) bool { return m.d.policies[name].removed })

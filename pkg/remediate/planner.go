@@ -85,7 +85,7 @@ type pass struct {
 	haltHealth map[string]Health              // of the targets of halts
 	held, away map[string]error               // why members may not be written to now, and are not known
 	unknown    map[string]string              // of which members it is not known what GitOps controllers manage, and why
-	tooMany    string                         // why nothing is written to any member: too many are away
+	tooMany    string                         // why nothing is written to any member: too many are away, or recorded
 	verdicts   map[string]map[string]Verdicts // by policy and member, for gates on effects
 	ceilings   map[string]string              // by source, as Options.Ceiling says
 
@@ -120,7 +120,7 @@ func (s *policyState) fingerprint() string {
 // prepare asks what a plan needs to know. It is asked without the lock.
 func (d *Dispatcher) prepare(now time.Time) *pass {
 	p := &pass{
-		now: now, tooMany: d.checkAway(), health: map[policy.Ref]Health{}, haltHealth: map[string]Health{}, held: map[string]error{}, away: map[string]error{},
+		now: now, tooMany: cmp.Or(d.checkAway(), d.checkRoom()), health: map[policy.Ref]Health{}, haltHealth: map[string]Health{}, held: map[string]error{}, away: map[string]error{},
 		verdicts: map[string]map[string]Verdicts{}, ceilings: map[string]string{},
 	}
 	written := map[policy.Ref]Written{}

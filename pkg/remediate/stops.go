@@ -91,6 +91,34 @@ func (d *Dispatcher) checkAway() string {
 	return d.bounds.Away(away, members)
 }
 
+// WaitingForRoom is why corrections are not written while the hub has as many Actions as it may
+// have: each has to be recorded before. Rollbacks, which people request, are written.
+const WaitingForRoom = "the hub has as many Actions as it may have: corrections go on when enough old ones have been deleted"
+
+// checkRoom returns why no correction begins, "" if one may be recorded.
+func (d *Dispatcher) checkRoom() string {
+	if d.opts.quota.Exhausted() {
+		return WaitingForRoom
+	}
+	return ""
+}
+
+// collectRoom sends metrics of the Actions that there are, once they are known.
+func (d *Dispatcher) collectRoom(ch chan<- prometheus.Metric) {
+	used, most, known := d.opts.quota.Used()
+	if !known {
+		return
+	}
+	send := func(desc *prometheus.Desc, n float64) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, n)
+	}
+	send(descRecorded, float64(used.Actions))
+	send(descRecordedBytes, float64(used.Bytes))
+	send(descRecordedLimit, float64(most.Actions))
+	send(descRecordedBytesLimit, float64(most.Bytes))
+	send(descExhausted, boolGauge(d.opts.quota.Exhausted()))
+}
+
 // countEndedLocked counts a correction for the bound of failures. Beyond it nothing is written
 // any more: at once in this process, and everywhere as soon as that is recorded.
 func (d *Dispatcher) countEndedLocked(i *Intent, a *Action, err error) {
