@@ -77,6 +77,9 @@ func (w *world) calmOptions() (all []option) {
 		}
 	}
 	for _, p := range w.processes {
+		if !p.recovered() {
+			continue
+		}
 		for _, name := range slices.Sorted(maps.Keys(w.policies)) {
 			if s, ok := p.dispatcher.Status(name); ok && s.Halted != nil && p.leads() {
 				add(1, "acknowledge", func() { w.acknowledge(p, name, s.Halted.ID) })

@@ -42,7 +42,7 @@ func (w *world) offerPeople(add func(int, string, func())) {
 		w.note("people: held members %v", w.held)
 	})
 	for _, p := range w.processes {
-		if p.paused || !p.leads() {
+		if p.paused || !p.leads() || !p.recovered() {
 			continue
 		}
 		for _, name := range names {

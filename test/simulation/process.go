@@ -148,6 +148,13 @@ func (p *process) leads() bool {
 	return err == nil
 }
 
+// recovered reports whether the process has taken over all that lasts. It acknowledges nothing
+// before, however often people ask.
+func (p *process) recovered() bool {
+	s, _ := p.dispatcher.Status("")
+	return s.Restored
+}
+
 // learn tells the process what people want now.
 func (p *process) learn() {
 	w := p.world
