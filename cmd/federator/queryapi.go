@@ -8,15 +8,19 @@ import (
 	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/fleet"
 	"federator.dev/federator/internal/kubeconfigfile"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/pkg/remediate/planreader"
 )
 
 // querySource gives the query API what it needs of members besides their objects.
@@ -39,7 +43,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	if q.Listen == "" {
 		return nil, nil
 	}
-	hub, err := fleet.HubConfig(&cfg, userAgent())
+	hubREST, err := fleet.HubConfig(&cfg, userAgent())
 	if err != nil {
 		return nil, err
 	}
@@ -47,11 +51,15 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	if err != nil {
 		return nil, err
 	}
+	plans, err := planReaderOf(&cfg, hubREST)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
 	source := querySource{f.Manager}
 	opts := queryapi.Options{
-		Queries: queries(f.Index, loop, f.Manager.Kinds),
+		Queries: queries(f.Index, loop, f.Manager.Kinds, plans),
 		Index:   f.Index, Fleet: source, WritesHeld: f.Manager.WritesHeld, WritesWith: f.Manager.WritesWith, Logger: log, Metrics: metrics, Listener: listener,
-		Hub: hub, Local: hub == nil, ValuesRedacted: !cfg.KeepSecretValues,
+		Hub: hubREST, Local: hubREST == nil, ValuesRedacted: !cfg.KeepSecretValues,
 		TLS:            queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: q.TLS.Version()},
 		Authentication: queryapi.Authentication{Audiences: q.Audiences, ClientCAFile: q.ClientCAFile},
 		Fairness:       queryapi.Fairness{Priority: q.Priority, MaxInFlight: q.MaxInFlight, MaxWatches: q.MaxWatches},
@@ -72,20 +80,50 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 		return nil, errors.Join(err, listener.Close())
 	}
 	log.Info("listening", "server", "query", "address", listener.Addr().String())
-	if err := writeLocal(q.Kubeconfig, server, listener.Addr(), hub == nil, log); err != nil {
+	if err := writeLocal(q.Kubeconfig, server, listener.Addr(), hubREST == nil, log); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return server, nil
 }
 
-// queries returns the queries about policies: Rego and violations.
-func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds) map[string]queryapi.Query {
+// queries returns the queries about policies: Rego, violations and, unless plans is nil, Plans.
+func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds, plans policyquery.PlanReader) map[string]queryapi.Query {
 	rego := &policyquery.Rego{Index: index, Kinds: kinds}
-	if loop == nil {
-		return map[string]queryapi.Query{"rego": rego}
+	all := map[string]queryapi.Query{"rego": rego}
+	if loop != nil {
+		rego.State = loop.State
+		all["violations"] = policyquery.Violations{Kinds: kinds, Loop: loop}
 	}
-	rego.State = loop.State
-	return map[string]queryapi.Query{"rego": rego, "violations": policyquery.Violations{Kinds: kinds, Loop: loop}}
+	if plans != nil {
+		all["plans/{policy}"] = policyquery.Plans{Kinds: kinds, Index: index, Reader: plans}
+	}
+	return all
+}
+
+// planReaderOf returns a reader of the Plans on the hub, nil where policies are not the hub's.
+func planReaderOf(cfg *config.Config, hubREST *rest.Config) (policyquery.PlanReader, error) {
+	if !cfg.Policies.Hub {
+		return nil, nil // no Plans
+	}
+	unbounded := rest.CopyConfig(hubREST)
+	unbounded.QPS = -1 // the query API bounds its callers
+	client, err := hub.NewRESTClient(unbounded)
+	if err != nil {
+		return nil, err
+	}
+	return planReader{planreader.New(client)}, nil
+}
+
+// planReader implements policyquery.PlanReader.
+type planReader struct{ *planreader.Reader }
+
+// Groups implements policyquery.PlanReader.
+func (r planReader) Groups(ctx context.Context, plan *v1alpha1.Plan, part int) ([]v1alpha1.PlanGroup, error) {
+	groups, err := r.Reader.Groups(ctx, plan, part)
+	if errors.Is(err, planreader.ErrDamaged) {
+		return nil, fmt.Errorf("%w: %w", policyquery.ErrPlanDamaged, err)
+	}
+	return groups, err
 }
 
 // writeLocal writes what users of this machine need to reach the server: the CA of a

@@ -13,14 +13,15 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
@@ -30,7 +31,16 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// shared is a hub with the CRDs, for the tests that need one.
+var shared kube.Shared
+
+func TestMain(m *testing.M) {
+	klog.StopFlushDaemon()
+	shared.Prepare = func(ctx context.Context) error {
+		return shared.Fleet.Hub.InstallCRDs(ctx, "../../charts/federator/crds")
+	}
+	os.Exit(shared.Main(m))
+}
 
 // patience is far beyond what anything here takes.
 const patience = 30 * time.Second

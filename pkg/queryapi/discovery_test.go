@@ -2,10 +2,13 @@ package queryapi_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+
+	"federator.dev/federator/pkg/queryapi"
 )
 
 func TestServer_DiscoveryIsForClientGo(t *testing.T) {
@@ -82,4 +85,46 @@ func TestServer_QueriesServeWhatMayBeRead(t *testing.T) {
 	}
 	resp, body = s.get(t, "/query/v1/count?resource=deployments", token)
 	wantStatus(t, "what may not be listed", resp, body, http.StatusForbidden)
+}
+
+// TestServer_QueriesHaveAPathValue: one segment of the path, and no more or less, is a query's.
+func TestServer_QueriesHaveAPathValue(t *testing.T) {
+	s := start(t, func(o *queryapi.Options) {
+		local(o)
+		o.Queries = map[string]queryapi.Query{
+			"echo/{word}": question(func(w http.ResponseWriter, r *http.Request, _ queryapi.Caller) error {
+				_, err := fmt.Fprintf(w, "%s %s", r.PathValue("word"), r.URL.Query().Get("q"))
+				return err
+			}),
+		}
+	})
+	for path, want := range map[string]string{"/query/v1/echo/a?q=1": "a 1", "/query/v1/echo/b.c-d/": "b.c-d ", "/query/v1/echo/%7Bword%7D": "{word} "} {
+		if resp, body := s.get(t, path, s.Token()); resp.StatusCode != http.StatusOK || body != want {
+			t.Errorf("%s: %d %q, want %q", path, resp.StatusCode, body, want)
+		}
+	}
+	for _, path := range []string{"/query/v1/echo", "/query/v1/echo/a/b", "/query/v1/ech/a", "/query/v1/count/a"} {
+		resp, body := s.get(t, path, s.Token())
+		wantStatus(t, path, resp, body, http.StatusNotFound)
+	}
+	resp, body := s.get(t, "/query/v1/echo/a?watch=true", s.Token())
+	wantStatus(t, "a watch", resp, body, http.StatusBadRequest)
+	doc, _ := described(t, s)
+	get := doc.Paths.Paths["/query/v1/echo/{word}"].Get
+	if len(get.Parameters) != 1 || get.Parameters[0].In != "path" || get.Parameters[0].Name != "word" || get.OperationId != "query-echo-word" {
+		t.Errorf("described as %+v with %+v", get.OperationProps, get.Parameters)
+	}
+	metrics, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range metrics {
+		for _, metric := range family.Metric {
+			for _, l := range metric.Label {
+				if strings.HasPrefix(l.GetValue(), "query/") && l.GetValue() != "query/echo/{word}" {
+					t.Errorf("%s has the label %v", family.GetName(), l)
+				}
+			}
+		}
+	}
 }

@@ -197,8 +197,8 @@ func methodNotAllowed(target route.Target, info *apirequest.RequestInfo) error {
 
 // serveQuery serves paths outside the Kubernetes API.
 func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request, target route.Target) error {
-	name, ok := strings.CutPrefix(target.Path, route.Query+"/")
-	q := s.queries[name]
+	path, ok := strings.CutPrefix(target.Path, route.Query+"/")
+	name, q := s.findQuery(r, path)
 	if !ok || q == nil {
 		return newStatusError(http.StatusNotFound, metav1.StatusReasonNotFound,
 			"nothing is served here: the fleet is at /fleet and, with unambiguous keys, at /flat, a member at /members/<namespace>/<name>, queries at "+route.Query)
@@ -214,4 +214,27 @@ func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request, target route
 		return apierrors.NewBadRequest("parameter watch is not supported: " + route.Query + "/" + name + " cannot be watched")
 	}
 	return watched.Watch(w, r, s.callerOf(r.Context()))
+}
+
+// findQuery returns the query that serves a path below /query/v1, and its name; nil if there is
+// none. It sets the request's path value.
+func (s *Server) findQuery(r *http.Request, path string) (string, Query) {
+	head, value, below := strings.Cut(path, "/")
+	if !below {
+		return path, s.queries[path]
+	}
+	for name, q := range s.queries {
+		if base, parameter := splitQueryName(name); base == head && parameter != "" && value != "" && !strings.Contains(value, "/") {
+			r.SetPathValue(parameter, value)
+			return name, q
+		}
+	}
+	return "", nil
+}
+
+// splitQueryName splits the name of a query, such as plans/{policy}, into what its paths begin
+// with and the name of its path value; "" without one.
+func splitQueryName(name string) (base, parameter string) {
+	base, parameter, _ = strings.Cut(name, "/")
+	return base, strings.Trim(parameter, "{}")
 }

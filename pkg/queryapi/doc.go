@@ -4,7 +4,7 @@
 //	/fleet/…                        all members
 //	/flat/…                         all members, under keys that no two of them share
 //	/members/<namespace>/<name>/…   one of them
-//	/query/v1/<name>                queries that the Kubernetes API does not have
+//	/query/v1/<name>[/<value>]      queries that the Kubernetes API does not have
 //	/openapi/v3                     their OpenAPI document
 //
 // Below the first three it behaves as an API server: version, discovery and OpenAPI, get,

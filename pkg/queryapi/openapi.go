@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -65,17 +66,25 @@ func (s *schemas) operation(name string, d Operation) *spec3.Operation {
 	}
 	failed := map[string]*spec.Schema{asJSON: s.of(reflect.TypeFor[metav1.Status]())}
 	operation := &spec3.Operation{OperationProps: spec3.OperationProps{
-		OperationId: "query-" + name, Description: d.Description,
+		OperationId: "query-" + operationName.Replace(name), Description: d.Description,
 		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{
 			Default:             openAPIResponse("The request failed.", failed),
 			StatusCodeResponses: map[int]*spec3.Response{http.StatusOK: openAPIResponse("OK", ok)},
 		}},
 	}}
+	if _, value := splitQueryName(name); value != "" {
+		operation.Parameters = append(operation.Parameters, &spec3.Parameter{ParameterProps: spec3.ParameterProps{
+			Name: value, In: "path", Required: true, Schema: spec.StringProperty(),
+		}})
+	}
 	for _, p := range d.Parameters {
 		operation.Parameters = append(operation.Parameters, openAPIParameter(p))
 	}
 	return operation
 }
+
+// operationName makes the id of an operation of the name of its query.
+var operationName = strings.NewReplacer("/{", "-", "}", "")
 
 // event is the schema of a watch's events, by their objects.
 func (s *schemas) event(objects []any) *spec.Schema {

@@ -52,7 +52,9 @@ type Options struct {
 	Audit          Audit
 
 	// Queries serve GET /query/v1/<name>, in addition to count, related and members.
-	// Names are lower-case letters, digits and dashes. See Describer and Watchable.
+	// Names are lower-case letters, digits and dashes; a name such as plans/{policy} serves
+	// all paths with one more segment, which is the request's PathValue("policy"). See
+	// Describer and Watchable.
 	Queries map[string]Query
 }
 
@@ -150,7 +152,7 @@ const (
 	maxGrantTTL = 30 * time.Second
 )
 
-var queryName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+var queryName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(/\{[a-z]+\})?$`)
 
 // builtinQueries are the queries that the server has itself.
 var builtinQueries = []string{"count", "related", "members"}
@@ -251,7 +253,14 @@ func (o Options) checkBounds() error {
 }
 
 func (o Options) checkQueries() error {
+	values := map[string]string{} // names of queries with a path value, by what their paths begin with
 	for name, q := range o.Queries {
+		if base, value := splitQueryName(name); value != "" {
+			if other, ok := values[base]; ok {
+				return fmt.Errorf("queries %q and %q have the same paths", min(name, other), max(name, other))
+			}
+			values[base] = name
+		}
 		switch {
 		case !queryName.MatchString(name):
 			return fmt.Errorf("%q is not a valid name of a query", name)

@@ -70,7 +70,12 @@ func TestOptions_AreValidated(t *testing.T) {
 		"negative requests":        func(o *queryapi.Options) { o.Fairness.MaxInFlight = -1 },
 		"question of ours":         func(o *queryapi.Options) { o.Queries = map[string]queryapi.Query{"count": whoami} },
 		"name of a question":       func(o *queryapi.Options) { o.Queries = map[string]queryapi.Query{"a/b": whoami} },
-		"no question":              func(o *queryapi.Options) { o.Queries = map[string]queryapi.Query{"a": nil} },
+		"segments of a question":   func(o *queryapi.Options) { o.Queries = map[string]queryapi.Query{"a/{b}/{c}": whoami} },
+		"same paths": func(o *queryapi.Options) {
+			o.Queries = map[string]queryapi.Query{"a/{b}": whoami, "a/{c}": whoami}
+		},
+		"value without a name": func(o *queryapi.Options) { o.Queries = map[string]queryapi.Query{"a/{}": whoami} },
+		"no question":          func(o *queryapi.Options) { o.Queries = map[string]queryapi.Query{"a": nil} },
 	} {
 		o := valid(t)
 		change(&o)

@@ -45,8 +45,11 @@ const pageSize = 50
 type Store struct{ Hub hubclient.Client }
 
 // List returns all Plans as they are now.
-func (s Store) List(ctx context.Context) (plans []v1alpha1.Plan, err error) {
-	err = s.forEachPage(ctx, v1alpha1.Plans, "", func() { plans = nil }, func(text []byte) (string, error) {
+func (s Store) List(ctx context.Context) ([]v1alpha1.Plan, error) { return s.list(ctx, "") }
+
+// list returns the Plans that a field selector selects.
+func (s Store) list(ctx context.Context, selector string) (plans []v1alpha1.Plan, err error) {
+	err = s.forEachPage(ctx, v1alpha1.Plans, selector, hubclient.JSON, func() { plans = nil }, func(text []byte) (string, error) {
 		page := &v1alpha1.PlanList{}
 		if err := json.Unmarshal(text, page); err != nil {
 			return "", err
@@ -65,7 +68,7 @@ const metadataList = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.
 
 // listParts returns the metadata of the parts of all Plans that have, or had, a name.
 func (s Store) listParts(ctx context.Context, plan string) (parts []metav1.PartialObjectMetadata, err error) {
-	err = s.forEachPage(ctx, v1alpha1.PlanParts, "spec.plan="+plan, func() { parts = nil }, func(text []byte) (string, error) {
+	err = s.forEachPage(ctx, v1alpha1.PlanParts, "spec.plan="+plan, metadataList, func() { parts = nil }, func(text []byte) (string, error) {
 		page := &metav1.PartialObjectMetadataList{}
 		if err := json.Unmarshal(text, page); err != nil {
 			return "", err
@@ -78,14 +81,14 @@ func (s Store) listParts(ctx context.Context, plan string) (parts []metav1.Parti
 
 // forEachPage calls f with the pages of a list, which returns where the next one begins. It
 // calls restart where it begins again.
-func (s Store) forEachPage(ctx context.Context, resource, selector string, restart func(), f func([]byte) (string, error)) error {
+func (s Store) forEachPage(ctx context.Context, resource, selector, accept string, restart func(), f func([]byte) (string, error)) error {
 	next := ""
 	for restarts := 0; ; {
 		var page json.RawMessage
 		err := s.Hub.Retry(ctx, func(ctx context.Context) error {
-			r := s.Hub.Request(http.MethodGet, resource).Param("limit", strconv.Itoa(pageSize))
+			r := s.Hub.Request(http.MethodGet, resource).Param("limit", strconv.Itoa(pageSize)).SetHeader("Accept", accept)
 			if selector != "" {
-				r = r.Param("fieldSelector", selector).SetHeader("Accept", metadataList)
+				r = r.Param("fieldSelector", selector)
 			}
 			if next != "" {
 				r = r.Param("continue", next)
@@ -112,17 +115,26 @@ func (s Store) forEachPage(ctx context.Context, resource, selector string, resta
 func (s Store) Targets(ctx context.Context, plan *v1alpha1.Plan) ([]plans.Target, error) {
 	parts := make([]v1alpha1.PlanPart, 0, plan.Spec.Parts)
 	for n := int32(1); n <= plan.Spec.Parts; n++ {
-		part := v1alpha1.PlanPart{}
-		err := s.get(ctx, &part, v1alpha1.PlanParts, plans.PartName(plan.Name, n))
-		switch {
-		case apierrors.IsNotFound(err), err == nil && !ownedBy(&part.ObjectMeta, plan.UID):
-			return nil, fmt.Errorf("plan %q: %w: part %d of %d", plan.Name, plans.ErrIncomplete, n, plan.Spec.Parts)
-		case err != nil:
-			return nil, fmt.Errorf("plan %q: part %d: %w", plan.Name, n, err)
+		part, err := s.part(ctx, plan, n)
+		if err != nil {
+			return nil, err
 		}
-		parts = append(parts, part)
+		parts = append(parts, *part)
 	}
 	return plans.Decode(plan, parts)
+}
+
+// part returns a part of a Plan as it is on the hub now.
+func (s Store) part(ctx context.Context, plan *v1alpha1.Plan, n int32) (*v1alpha1.PlanPart, error) {
+	part := &v1alpha1.PlanPart{}
+	err := s.get(ctx, part, v1alpha1.PlanParts, plans.PartName(plan.Name, n))
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !ownedBy(&part.ObjectMeta, plan.UID):
+		return nil, fmt.Errorf("plan %q: %w: part %d of %d", plan.Name, plans.ErrIncomplete, n, plan.Spec.Parts)
+	case err != nil:
+		return nil, fmt.Errorf("plan %q: part %d: %w", plan.Name, n, err)
+	}
+	return part, nil
 }
 
 func (s Store) get(ctx context.Context, into any, path ...string) error {
