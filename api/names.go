@@ -50,7 +50,7 @@ const (
 
 	// ChangedByKey is the annotation on a FleetPolicy with the name of the user who changed
 	// its spec last, set by that user with the change. The chart's admission policies hold
-	// it to be their own name, or absent. Whoever is named there does not count as an
+	// it to be their own name, or absent. The user named there does not count as an
 	// approver of the change.
 	ChangedByKey = GroupName + "/changed-by"
 

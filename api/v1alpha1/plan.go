@@ -4,8 +4,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Plan is what a policy would write, frozen so that people can approve it: each
 // target with what would be done to it. The targets are in PlanParts, which
-// only federator reads; `federator actions plan` shows them to whoever may read
-// the objects. A Plan is written by federator and is read-only for users.
+// only federator reads; `federator actions plan` shows them to users who may
+// read the objects. A Plan is written by federator and is read-only for users.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

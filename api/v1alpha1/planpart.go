@@ -82,7 +82,7 @@ type PlanGroup struct {
 	// Cluster object.
 	Member string `json:"member"`
 
-	// memberUID is the UID of the Cluster object: a Cluster that is created anew
+	// memberUID is the UID of the Cluster object: a Cluster that is created again
 	// under the same name is another member.
 	MemberUID string `json:"memberUID"`
 

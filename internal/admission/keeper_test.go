@@ -55,7 +55,7 @@ func TestKeeper_KnowsSinceWhen(t *testing.T) {
 		t.Errorf("known since %s and %s, before %s and %s", again.Since, authors.Since, first.Since, firstAuthors.Since)
 	}
 
-	// What is not in force for a while is proven anew, though nothing else is known to have changed.
+	// What is not in force for a while is proven again, though nothing else is known to have changed.
 	off := admission.NewKeeper(admitting(t), "federator")
 	if approvals, authors, err := off.Check(t.Context()); err != nil || !approvals.Since.IsZero() || !authors.Since.IsZero() {
 		t.Errorf("not in force: %+v, %+v, %v", approvals, authors, err)

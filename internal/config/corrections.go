@@ -22,7 +22,7 @@ type Corrections struct {
 
 // GitOps says which objects of GitOps controllers are trusted.
 type GitOps struct {
-	Trusted []TrustedGitOps `yaml:"trusted" doc:"Rules with kind (Application.argoproj.io, Kustomization.kustomize.toolkit.fluxcd.io or HelmRelease.helm.toolkit.fluxcd.io) and patterns of the members, the namespaces and optionally the names\nof trusted objects; * stands for any text. What such an object lists in its status is not written, unless its cluster is not known; while a member's objects of the kind are not synced, nothing that they may list is. Whoever may write such objects there decides what is not corrected."`
+	Trusted []TrustedGitOps `yaml:"trusted" doc:"Rules with kind (Application.argoproj.io, Kustomization.kustomize.toolkit.fluxcd.io or HelmRelease.helm.toolkit.fluxcd.io) and patterns of the members, the namespaces and optionally the names\nof trusted objects; * stands for any text. What such an object lists in its status is not written, unless its cluster is not known; while a member's objects of the kind are not synced, nothing that they may list is. Users who may write such objects there decide what is not corrected."`
 }
 
 // TrustedGitOps is a rule: objects that are trusted.

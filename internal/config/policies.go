@@ -20,7 +20,7 @@ type Policies struct {
 
 	Corrections Corrections `yaml:"corrections" doc:"Bounds of what is written to members, whatever policies say."`
 
-	Reports        bool          `yaml:"reports" doc:"Write violations as OpenReports on the hub, one per member. Whoever may read Reports there can read them, whatever access they have to members. The hub must have the CRDs of openreports.io."`
+	Reports        bool          `yaml:"reports" doc:"Write violations as OpenReports on the hub, one per member. Users who may read Reports there can read them, whatever access they have to members. The hub must have the CRDs of openreports.io."`
 	ReportInterval time.Duration `yaml:"reportInterval" doc:"Minimum interval between writes of Reports."`
 
 	ActionRetention time.Duration `yaml:"actionRetention" doc:"How long Actions are kept after they have ended. Their writes count towards limits for that long."`

@@ -49,8 +49,8 @@ type memberMetrics struct {
 	gone   counts // of scopes that are gone: counters never decrease
 }
 
-// scopeMetrics are those of one scope, looked up once. Whoever has them may write to
-// them without a lock.
+// scopeMetrics are those of one scope, looked up once. They are written to without a
+// lock.
 type scopeMetrics struct {
 	*sharedMetrics
 	objects, bytes, leftOut     gauge

@@ -10,7 +10,7 @@ import (
 )
 
 // GitOpsTrust names objects of GitOps controllers that are believed when they say what they
-// own: whoever may write their status decides what is not corrected.
+// own: users who may write their status decide what is not corrected.
 type GitOpsTrust = gitops.Trust
 
 // GitOpsOptions configure GitOps. Index is required.

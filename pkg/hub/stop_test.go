@@ -116,7 +116,7 @@ func TestStop_HoldsUntilTheConfigMapIsRead(t *testing.T) {
 		t.Errorf("stopped twice: %v, %v", made, err)
 	}
 
-	// Whoever comes later finds it; another ConfigMap is nothing to it.
+	// A later process finds it; other ConfigMaps are ignored.
 	if _, err := client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

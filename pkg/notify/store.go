@@ -40,7 +40,7 @@ func (s *store) load(ctx context.Context) (*box, error) {
 	b := &box{}
 	if text := m.Data[boxKey]; text != "" {
 		if err := json.Unmarshal([]byte(text), b); err != nil {
-			return nil, fmt.Errorf("ConfigMap %s: %s: %w: delete the ConfigMap to begin anew", s.name, boxKey, err)
+			return nil, fmt.Errorf("ConfigMap %s: %s: %w: delete the ConfigMap to start over", s.name, boxKey, err)
 		}
 	}
 	s.version = m.ResourceVersion

@@ -35,7 +35,7 @@ type executor struct {
 	// keepsValues is whether policies see the values of Secrets and ConfigMaps.
 	keepsValues bool
 	// checkWrite is called right before each request to write. Its error prevents the write
-	// for now: the lease has ended, or all actions are stopped. The request ends when the
+	// at this time: the lease has ended, or all actions are stopped. The request ends when the
 	// lease does that it began under; zero is never.
 	checkWrite func(*Intent) (until time.Time, err error)
 	// checkMember is called before each request to a member. Its error prevents the request.
@@ -43,7 +43,7 @@ type executor struct {
 	checkMember func(member string) error
 	protection  Protection
 	// owner returns who manages an intent's target, "" for nobody; its error prevents the
-	// write for now. nil: nobody manages any.
+	// write at this time. nil: nobody manages any.
 	owner func(*Intent) (string, error)
 	// onResolved is called with each action that was in doubt and has ended; may be nil.
 	onResolved func(*Action)

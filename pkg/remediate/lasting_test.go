@@ -84,7 +84,7 @@ func TestDispatcher_HaltsOutliveLeaders(t *testing.T) {
 			t.Errorf("of a policy that is removed: %+v", got)
 		}
 		b.set(t, spec, 20, intents("1", "m1 a")) // only one, and the same generation
-		b.expect(t, "made anew", "")
+		b.expect(t, "created again", "")
 		failover(leadB, leadA)
 		a.set(t, spec, 20, intents("1", "m1 a"))
 		a.expect(t, "once more", "")
@@ -143,7 +143,7 @@ func TestDispatcher_AStrangersStateIsReadAgain(t *testing.T) {
 }
 
 // TestDispatcher_WholeWindowsOutliveLeaders: what was written 23 hours ago counts in a window
-// of a day, whoever leads.
+// of a day, under any leader.
 func TestDispatcher_WholeWindowsOutliveLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
@@ -368,7 +368,7 @@ func TestDispatcher_WaveFails(t *testing.T) {
 	})
 }
 
-// TestDispatcher_SoakOutlivesLeadersAndCommits: the canary is followed whoever leads, and
+// TestDispatcher_SoakOutlivesLeadersAndCommits: the canary is followed under any leader, and
 // what it waits for is known.
 func TestDispatcher_SoakOutlivesLeadersAndCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestDispatcher_WritesNothingWithoutRoomForItsRecord: the hub never has more Actions than it
-// may, whoever leads; the status says why corrections wait, and they go on once enough old
+// may, under any leader; the status says why corrections wait, and they go on once enough old
 // Actions have been deleted. Rollbacks do not wait.
 func TestDispatcher_WritesNothingWithoutRoomForItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

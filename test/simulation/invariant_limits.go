@@ -11,7 +11,7 @@ import (
 // generation.
 //
 // The limits are those that the process knows when it sends a write; what counts is what
-// has been executed, whoever sent it, and what is under way from that process.
+// has been executed, by any process, and what is under way from that process.
 type limitModel struct {
 	writes  []writtenAt
 	allowed []allowance

@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"math/rand" //nolint:depguard // client-go draws from its global source, which only it can start anew
+	"math/rand" //nolint:depguard // client-go draws from its global source, which only it can reseed
 	"runtime"
 	"slices"
 	"strings"
@@ -47,7 +47,7 @@ func Run(t *testing.T, seed uint64) Result {
 // play runs one schedule.
 func play(t *testing.T, c *choices) (r Result) {
 	// client-go draws the intervals of elections from the global source: each schedule
-	// starts it anew. Nothing else may run meanwhile that draws from it.
+	// reseeds it. Nothing else may run meanwhile that draws from it.
 	rand.Seed(1)
 	// Goroutines of one instant run in one order on one processor, in many on several.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

@@ -22,7 +22,7 @@ const (
 const MaxFreeze = 30 * 24 * time.Hour
 
 // Hold is what a Cluster of the hub has against writes to its member, which is read all the
-// same. Names are those of field managers: whoever may write the Cluster chooses them. The
+// same. Names are those of field managers: users who may write the Cluster choose them. The
 // zero Hold holds nothing.
 type Hold struct {
 	Paused   bool

@@ -65,7 +65,7 @@ func (n Network) normalize() Network {
 }
 
 // metadataServices are the addresses of cloud services that hand credentials to
-// whoever asks from inside.
+// any client inside.
 var metadataServices = []netip.Prefix{
 	netip.MustParsePrefix("169.254.169.254/32"), // most
 	netip.MustParsePrefix("fd00:ec2::/32"),      // AWS, by IPv6: metadata, pod identity

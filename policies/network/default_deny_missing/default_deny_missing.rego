@@ -3,8 +3,8 @@
 # description: |
 #   A NetworkPolicy that selects all Pods and allows nothing isolates a namespace, so
 #   that only traffic that other NetworkPolicies allow gets in or out. Namespaces that
-#   are isolated in some members but not in others are violations: whoever isolated
-#   them probably expects it everywhere. Directions are evaluated separately. The
+#   are isolated in some members but not in others are violations: those who
+#   isolated them probably expect it everywhere. Directions are evaluated separately. The
 #   policy does not check whether the member's network plugin enforces
 #   NetworkPolicies, or what AdminNetworkPolicies and other kinds do. There is no
 #   remedy, because isolating a namespace in use breaks it. Verdicts are Unknown while

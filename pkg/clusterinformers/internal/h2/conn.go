@@ -287,7 +287,7 @@ func (c *conn) tick() {
 	}
 }
 
-// fail ends the connection and its streams. Whoever violated the protocol is told, if it
+// fail ends the connection and its streams. A peer that violated the protocol is told, if it
 // still reads.
 func (c *conn) fail(why error) {
 	c.mu.Lock()

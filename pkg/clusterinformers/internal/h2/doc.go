@@ -26,7 +26,7 @@
 // # What a server may do
 //
 // Servers may be hostile. Frames have at most 16 KiB, lists of headers 64 KiB, the table
-// of header compression 4 KiB. Whoever sends more PING, SETTINGS, RST_STREAM, empty DATA,
+// of header compression 4 KiB. A peer that sends more PING, SETTINGS, RST_STREAM, empty DATA,
 // 1xx or unknown frames than make sense loses the connection. Violations are a
 // [*ProtocolError]. Trailers are read, bounded, and dropped; so are pushes refused. A
 // redirect is returned like any other response; a Content-Encoding that was not asked for

@@ -300,7 +300,7 @@ func (m *Machine) refused(now time.Time, verb Verb, retry time.Duration) Effect 
 	return m.discard()
 }
 
-// Restart has everything listed anew after a while, whatever is under way.
+// Restart has everything listed again after a while, whatever is under way.
 func (m *Machine) Restart(now time.Time, after time.Duration) {
 	m.verb, m.staging, m.pages = None, false, false
 	m.listing, m.newest, m.applied, m.more = true, false, "", ""

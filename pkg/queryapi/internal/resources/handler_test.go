@@ -87,7 +87,7 @@ func TestHandler_BookmarksComeInTime(t *testing.T) {
 }
 
 // TestHandler_WatchesEndInTheirTime, whatever the client asks for, so that clients spread over
-// replicas anew.
+// replicas again.
 func TestHandler_WatchesEndInTheirTime(t *testing.T) {
 	for name, query := range map[string]url.Values{
 		"without a timeout": nil, "with a long timeout": values("timeoutSeconds", "1000000"), "with the other": values("timeout", "300h"),

@@ -65,7 +65,7 @@ func (w *follower) fail(format string, args ...any) {
 	w.f.t.Fatalf("%s\n%s?%s by %v as %q, bookmarks %t:\n%q", fmt.Sprintf(format, args...), w.path, w.query.Encode(), w.grants, w.accept, w.bookmarks, w.log)
 }
 
-// list lists anew. It reports false where there is nothing to list yet.
+// list lists again. It reports false where there is nothing to list yet.
 func (w *follower) list() bool {
 	query := maps.Clone(w.query)
 	query.Del("allowWatchBookmarks")

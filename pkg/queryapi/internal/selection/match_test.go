@@ -56,7 +56,7 @@ func TestMatch_ManyObjectsAreMatchedInOrder(t *testing.T) {
 		}
 	}
 
-	// Whoever has gone away is not looked for any more.
+	// For a caller that has gone away nothing is looked up any more.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	found := 0

@@ -79,7 +79,7 @@ func TestGate_EqualsModel(t *testing.T) {
 			}
 			if want {
 				tripped++
-				all = nil // whoever resumes begins anew
+				all = nil // counts start again with the person who resumes
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func TestLedger_NextStartSpacesOutWrites(t *testing.T) {
 	}
 }
 
-// model counts anew from all that has happened.
+// model counts from all that has happened.
 type model struct {
 	fleetWindow time.Duration
 	windows     map[string]time.Duration
@@ -70,7 +70,7 @@ func (m *model) used(name string, window time.Duration, now time.Time) map[polic
 	return out
 }
 
-// TestLedger_Model: counts that are kept are those that are made anew, over random histories.
+// TestLedger_Model: counts that are kept as they change equal those of the whole history, over random ones.
 func TestLedger_Model(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
