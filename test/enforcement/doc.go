@@ -15,7 +15,8 @@
 //     label managed, and a test of it;
 //   - source.yaml: PolicySource git, which reads the repository and allows that;
 //   - tier.yaml: FleetPolicy tier, which enforces it;
-//   - corrections.yaml: policies.corrections of federator's configuration, on one line.
+//   - corrections.yaml: policies.corrections of federator's configuration, on one line; lines that
+//     follow are other fields of policies.
 //
 // Commands are listed in commands_test.go and commands_actions_test.go. In files for apply,
 // and in arguments, $REPO is the repository's URL and $COMMIT the last commit.
