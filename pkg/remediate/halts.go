@@ -140,6 +140,11 @@ func (s *policyState) allow(h *Halt, ack Acknowledgement, now time.Time) {
 				s.excused[target] = true
 			}
 		}
+		for _, text := range h.Targets { // also those that failed under another leader
+			if target := decodeSubject(text, policy.Ref{}).Ref; s.written[target] == nil {
+				s.excused[target] = true
+			}
+		}
 	case v1alpha1.Fighting:
 		a := of(v1alpha1.AllowFights)
 		a.expires = now.Add(maxAllowance)
@@ -200,6 +205,9 @@ func (d *Dispatcher) endHaltsLocked(s *policyState, p *pass) {
 	})
 	if len(s.halts) != n {
 		s.touch()
+	}
+	if slices.ContainsFunc(s.halts, func(h *Halt) bool { return h.Reason == v1alpha1.Unhealthy && h.Generation != s.spec.Generation }) {
+		p.again(p.now.Add(healthInterval)) // what was written may become healthy
 	}
 }
 
