@@ -4,14 +4,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const help = `List what federator has written to members, roll it back, and stop all writes.
+const help = `List what federator has written to members and would write, roll it back, and stop
+all writes.
 
-The commands talk to the hub with the kubeconfig that kubectl uses: KUBECONFIG, else
+All but plan talk to the hub with the kubeconfig that kubectl uses: KUBECONFIG, else
 ~/.kube/config, or --kubeconfig and --context. Permissions needed on the hub:
 
   list, show     get and list actions
   rollback       patch actions
   ack            get and patch fleetpolicies
+  plan           none on the hub: it asks the query API
   stop, resume   create, get and delete ConfigMap federator-stop, and those of
                  policies (federator-stop-policy-NAME), members and sources
 
@@ -25,14 +27,14 @@ func Command(version string) *cobra.Command {
 	f := hubFlags{version: version}
 	cmd := &cobra.Command{
 		Use:   "actions",
-		Short: "List what was written to members, roll it back, and stop all writes",
+		Short: "List what was written to members or would be, roll it back, and stop all writes",
 		Long:  help,
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f.register(cmd.PersistentFlags())
 	cmd.AddCommand(
-		listCommand(&f), showCommand(&f), rollbackCommand(&f), ackCommand(&f),
+		listCommand(&f), showCommand(&f), planCommand(version), rollbackCommand(&f), ackCommand(&f),
 		stopCommand(&f), resumeCommand(&f),
 	)
 	return cmd
