@@ -21,13 +21,14 @@ var actionCommands = map[string]command{
 		ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 		return nil
 	}},
-	// later sets a variable to a time from now, as RFC 3339 has it.
+	// later sets a variable to a time from now, as RFC 3339 has it, in microseconds. A negative
+	// duration is of a time before.
 	"later": {"VARIABLE DURATION", func(_ context.Context, _ *story, ts *testscript.TestScript, args []string) error {
 		d, err := time.ParseDuration(args[1])
 		if err != nil {
 			return err
 		}
-		ts.Setenv(args[0], time.Now().Add(d).UTC().Format(time.RFC3339))
+		ts.Setenv(args[0], time.Now().Add(d).UTC().Format(metav1.RFC3339Micro))
 		return nil
 	}},
 	// hour sets a variable to the hour of the day, UTC, after a duration.
