@@ -26,6 +26,10 @@ func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, lo
 	if err != nil {
 		return nil, err
 	}
+	receivers, err := notifyReceivers(&cfg.Policies.Notify)
+	if err != nil {
+		return nil, err
+	}
 	return enforcement.New(enforcement.Options{
 		Hub: hubREST, Index: f.Index, Members: memberAccess{f.Manager},
 		Git:       policysource.Options{Base: base, Dial: f.Network.Dialer().DialContext, AllowFile: cfg.Policies.AllowFile},
@@ -35,8 +39,9 @@ func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, lo
 		Bounds: cfg.Policies.Corrections.Bounds.Limits(), Away: f.Manager.Away, MemberAway: f.Manager.CheckContact, Applied: f.Manager.Applied, Dropped: f.Manager.Dropped,
 		GitOps: cfg.Policies.Corrections.GitOps.Trust(), ServerOf: f.Manager.ServerOf,
 		KeepSecretValues: cfg.KeepSecretValues,
-		Reports:          hub.ReportsOptions{Disabled: !cfg.Policies.Reports, Namespaces: clusterNamespaces(cfg), Interval: cfg.Policies.ReportInterval},
-		Limits:           config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics,
+		Receivers:        receivers, Origin: cfg.Policies.Notify.Origin,
+		Reports: hub.ReportsOptions{Disabled: !cfg.Policies.Reports, Namespaces: clusterNamespaces(cfg), Interval: cfg.Policies.ReportInterval},
+		Limits:  config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics,
 	})
 }
 

@@ -3,10 +3,8 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"sync"
 
 	"federator.dev/federator/internal/config"
@@ -41,22 +39,11 @@ func newPushHook(cfg config.Webhook, e *enforcement.Enforcement, log *slog.Logge
 	return mux, nil
 }
 
-// maxHookSecrets bounds the file, in bytes.
-const maxHookSecrets = 64 << 10
-
 // current returns the handler with the secrets of the file.
 func (h *pushHook) current() (http.Handler, error) {
-	f, err := os.Open(h.file)
+	text, err := readSecrets(h.file)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxHookSecrets+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(text) > maxHookSecrets:
-		return nil, fmt.Errorf("%s has more than %d bytes", h.file, maxHookSecrets)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -149,7 +149,7 @@ func Default() Config {
 				"Event": {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"},
 			},
 		},
-		Policies: Policies{Namespace: DefaultNamespace, ReportInterval: 30 * time.Second, ActionRetention: 7 * 24 * time.Hour, ActionsKept: 100, Corrections: defaultCorrections()},
+		Policies: Policies{Namespace: DefaultNamespace, ReportInterval: 30 * time.Second, ActionRetention: 7 * 24 * time.Hour, ActionsKept: 100, Corrections: defaultCorrections(), Notify: defaultNotify()},
 
 		Query:  defaultQueryConfig(),
 		Listen: Listen{Serve: addressDefault, Admin: DefaultAdmin},

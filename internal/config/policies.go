@@ -20,6 +20,8 @@ type Policies struct {
 
 	Corrections Corrections `yaml:"corrections" doc:"Bounds of what is written to members, whatever policies say."`
 
+	Notify Notify `yaml:"notify" doc:"Webhooks that are told of halts, Plans that wait, approvals, stops and rollbacks, by signed CloudEvents."`
+
 	Reports        bool          `yaml:"reports" doc:"Write violations as OpenReports on the hub, one per member. Users who may read Reports there can read them, whatever access they have to members. The hub must have the CRDs of openreports.io."`
 	ReportInterval time.Duration `yaml:"reportInterval" doc:"Minimum interval between writes of Reports."`
 
@@ -35,6 +37,7 @@ type Webhook struct {
 
 func (c *Config) validatePolicies(p *problems) {
 	c.Policies.Corrections.validate(p, c.Policies.ActionsKept)
+	c.validateNotify(p)
 	switch hook := c.Policies.Webhook; {
 	case hook.Listen == "" && hook.SecretFile != "":
 		p.add("policies.webhook.secretFile", "is set, but policies.webhook.listen is not")

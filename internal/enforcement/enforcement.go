@@ -18,6 +18,8 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
+	"federator.dev/federator/pkg/hub/notices"
+	"federator.dev/federator/pkg/notify"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/pkg/remediate"
@@ -73,6 +75,10 @@ type Options struct {
 	Dropped func(policy.Kind) []string
 	// Reports are the OpenReports on the hub; New sets what it wires itself.
 	Reports hub.ReportsOptions
+	// Receivers are told of what happens to corrections, by events of an Origin, as in
+	// notify.Options.
+	Receivers []notify.Receiver
+	Origin    string
 	// Limits bound the evaluation of policies.
 	Limits policy.Limits
 	// Clock is the time by which exemptions expire, and that windows, limits and Actions go
@@ -97,6 +103,8 @@ type Enforcement struct {
 	rollbacks  *hub.Rollbacks
 	gitops     *hub.GitOps
 	elector    *election.Elector
+	notices    *notices.Source  // nil without receivers
+	notifier   *notify.Notifier // nil without receivers
 	members    Members
 }
 
@@ -125,6 +133,9 @@ func New(opts Options) (*Enforcement, error) {
 	statuses.QPS, statuses.Burst = 50, 100 // client-go's 5 would keep hundreds of FleetPolicies waiting
 	corrector, err := e.wireCorrections(&opts, statuses)
 	if err != nil {
+		return nil, err
+	}
+	if err := e.wireNotices(&opts, statuses); err != nil {
 		return nil, err
 	}
 	return e, e.wirePolicies(&opts, statuses, corrector)
@@ -165,13 +176,35 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: statuses, IsLeader: e.isLeader, Instance: e.elector.Host, Logger: log}); err != nil {
 		return nil, err
 	}
-	if e.stop, err = hub.NewStop(hub.StopOptions{Config: statuses, Namespace: opts.Namespace, Dispatcher: e.dispatcher, OnChange: e.trigger, Events: e.events, Logger: log}); err != nil {
+	if e.stop, err = hub.NewStop(hub.StopOptions{Config: statuses, Namespace: opts.Namespace, Dispatcher: e.dispatcher, OnChange: func() { e.trigger(); e.notify() }, Events: e.events, Logger: log}); err != nil {
 		return nil, err
 	}
 	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: statuses, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: e.isLeader, Logger: log}); err != nil {
 		return nil, err
 	}
 	return enforce.NewCorrector(e.dispatcher, log), nil
+}
+
+// wireNotices wires what tells receivers of what happens to corrections. Without receivers
+// nothing is read for it.
+func (e *Enforcement) wireNotices(opts *Options, config *rest.Config) (err error) {
+	if len(opts.Receivers) == 0 {
+		return nil
+	}
+	if e.notices, err = notices.New(notices.Options{Config: config, Stops: e.stop.Active, Changed: e.notify}); err != nil {
+		return err
+	}
+	e.notifier, err = notify.New(notify.Options{
+		Hub: config, Namespace: opts.Namespace, Origin: opts.Origin, Receivers: opts.Receivers, Source: e.notices, IsLeader: e.isLeader, Logger: opts.Logger, Metrics: opts.Metrics,
+	})
+	return err
+}
+
+// notify has receivers told of what is new.
+func (e *Enforcement) notify() {
+	if e.notifier != nil {
+		e.notifier.Trigger()
+	}
 }
 
 // verdicts returns how many violations and Unknown verdicts a policy has, by member.
@@ -235,9 +268,13 @@ func (e *Enforcement) Run(ctx context.Context) error {
 			cancel(fmt.Errorf("%w: %w", component.ErrEnded, err))
 		}
 	})
-	for _, runComponent := range []func(context.Context) error{
+	components := []func(context.Context) error{
 		e.Git.Run, e.stop.Run, e.Loop.Run, e.dispatcher.Run, e.gitops.Run, e.rollbacks.Run, e.Sources.Run, e.policies.Run, e.events.Run, e.reports.Run, e.requireKinds,
-	} {
+	}
+	if e.notifier != nil {
+		components = append(components, e.notices.Run, e.notifier.Run)
+	}
+	for _, runComponent := range components {
 		wg.Go(func() {
 			if err := runComponent(ctx); ctx.Err() == nil {
 				cancel(fmt.Errorf("%w: %w", component.ErrEnded, err))

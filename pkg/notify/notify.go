@@ -110,11 +110,17 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
+// ValidateKeys returns what is wrong with the keys as they are now.
+func (r *Receiver) ValidateKeys() error {
+	_, err := r.keys()
+	return err
+}
+
 // keys returns the secrets, at least one, each long enough.
 func (r *Receiver) keys() ([][]byte, error) {
 	keys, err := r.Keys()
 	if err != nil {
-		return nil, fmt.Errorf("key: %w", err)
+		return nil, err
 	}
 	if len(keys) == 0 {
 		return nil, &FieldError{"key", "there is none"}
@@ -153,7 +159,7 @@ func (o *Options) validate() error {
 		}
 		err := r.Validate()
 		if err == nil {
-			_, err = r.keys()
+			err = r.ValidateKeys()
 		}
 		if err != nil {
 			return fmt.Errorf("notify: receiver %q: %w", r.Name, err)

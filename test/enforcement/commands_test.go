@@ -106,7 +106,7 @@ var storyCommands = map[string]command{
 		return fmt.Errorf("unknown mode %q", args[1:])
 	}},
 	// eventually waits until the output of a view matches a pattern; ^ and $ match at lines.
-	"eventually": {"VIEW ARG... REGEXP", eventually},
+	"eventually": {"VIEW [ARG...] REGEXP", eventually},
 }
 
 // view prints something: as a command to stdout, or to eventually.
@@ -184,6 +184,10 @@ var views = map[string]view{
 		err := s.read(ctx, args[0], &o, "/api/v1/namespaces/shop/configmaps", args[1])
 		return o.Labels["tier"], err
 	}},
+	// told shows the events that a webhook was told, once each: source, type, subject and data.
+	"told": {"", func(_ context.Context, s *story, _ *testscript.TestScript, _ []string) (string, error) {
+		return s.in.told()
+	}},
 	// log shows what a process has logged.
 	"log": {"PROCESS", func(_ context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
 		p, err := s.process(args[0])
@@ -248,7 +252,7 @@ func federator(ctx context.Context, s *story, _ *testscript.TestScript, args []s
 		if err != nil {
 			return err
 		}
-		p, err := startFederator(ctx, filepath.Join(s.dir, "federator-"+args[0]), s.fleet.Hub.ControlPlane, strings.TrimSpace(string(corrections)))
+		p, err := startFederator(ctx, filepath.Join(s.dir, "federator-"+args[0]), s.fleet.Hub.ControlPlane, strings.TrimSpace(string(corrections)), s.in)
 		if err == nil {
 			s.processes[args[0]] = p
 		}
@@ -273,7 +277,7 @@ const pollInterval = 100 * time.Millisecond
 
 func eventually(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
 	v, ok := views[args[0]]
-	if !ok || len(args) < 3 {
+	if !ok || len(args) < 2 {
 		return fmt.Errorf("%q is not a view", args)
 	}
 	last := len(args) - 1

@@ -18,6 +18,9 @@
 //   - corrections.yaml: policies.corrections of federator's configuration, on one line; lines that
 //     follow are other fields of policies.
 //
+// A webhook is told of what happens. An event with a wrong signature, or with the key of another
+// one, fails the story.
+//
 // Commands are listed in commands_test.go and commands_actions_test.go. In files for apply,
 // and in arguments, $REPO is the repository's URL and $COMMIT the last commit.
 //

@@ -29,6 +29,9 @@ policies:
   allowFile: true
   webhook: {listen: 127.0.0.1:0, secretFile: %s}
   corrections: %s
+  notify:
+    origin: /federator/stories
+    receivers: [{name: chat, url: "%s", keyFile: %s, caFile: %s}]
 listen: {serve: 127.0.0.1:0, admin: 127.0.0.1:0}
 log: {format: text, level: info}
 `
@@ -38,15 +41,17 @@ const hookSecret = "the secret of all git hosts"
 
 // startFederator serves in a directory, and waits until it listens. The hub is reached
 // through its proxy. Corrections are those of the configuration, on one line.
-func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane, corrections string) (*server, error) {
+func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane, corrections string, in *inbox) (*server, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(dir, "federator.yaml")
-	secret := filepath.Join(dir, "webhook")
-	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret, corrections)
-	if err := errors.Join(os.WriteFile(config, []byte(text), 0o600), os.WriteFile(secret, []byte(hookSecret+"\n"), 0o600)); err != nil {
-		return nil, err
+	secret, key, ca := filepath.Join(dir, "webhook"), filepath.Join(dir, "key"), filepath.Join(dir, "ca.crt")
+	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret, corrections, in.URL, key, ca)
+	for file, content := range map[string]string{config: text, secret: hookSecret + "\n", key: inboxKey + "\n", ca: string(in.ca())} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			return nil, err
+		}
 	}
 	served, err := process.Serve(filepath.Join(shared.dir, "bin", "federator"), dir)
 	if err != nil {

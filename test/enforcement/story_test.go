@@ -31,7 +31,7 @@ func TestStories(t *testing.T) {
 				return fmt.Errorf("%T is no test", env.T())
 			}
 			l := <-shared.testbeds
-			s := &story{testbed: l, dir: env.WorkDir, clusters: map[string]*kube.ControlPlane{}, kubeconfigs: map[string]string{}, processes: map[string]*server{}}
+			s := &story{testbed: l, dir: env.WorkDir, in: newInbox(), clusters: map[string]*kube.ControlPlane{}, kubeconfigs: map[string]string{}, processes: map[string]*server{}}
 			env.Defer(func() {
 				if tb.Failed() {
 					for name, p := range s.processes {
@@ -56,6 +56,7 @@ type story struct {
 	*testbed
 	dir  string
 	repo *git.Repo
+	in   *inbox
 	// remote serves the repository, behind a network that can fail; nil before command git.
 	remote *remote
 
@@ -118,6 +119,10 @@ func (s *story) end(ctx context.Context) error {
 		if err := p.stop(); err != nil {
 			errs = append(errs, fmt.Errorf("federator %s: %w", name, err))
 		}
+	}
+	s.in.Close()
+	if _, err := s.in.told(); err != nil {
+		errs = append(errs, fmt.Errorf("notices: %w", err))
 	}
 	if s.remote != nil {
 		errs = append(errs, s.remote.close())
