@@ -20,6 +20,14 @@ func newMetrics() *metrics {
 	}
 }
 
+// addReceiver adds the series of a receiver: what grows from nothing is seen to grow.
+func (m *metrics) addReceiver(receiver string) {
+	m.waiting(receiver, 0)
+	for _, c := range []*prometheus.CounterVec{m.sent, m.failed, m.dropped} {
+		c.WithLabelValues(receiver)
+	}
+}
+
 func (m *metrics) waiting(receiver string, n int) {
 	m.pending.WithLabelValues(receiver).Set(float64(n))
 }

@@ -193,6 +193,7 @@ func New(opts Options) (*Notifier, error) {
 	}
 	n := &Notifier{opts: opts, metrics: newMetrics()}
 	for _, r := range opts.Receivers {
+		n.metrics.addReceiver(r.Name)
 		n.senders = append(n.senders, &sender{
 			opts: &n.opts, receiver: r, client: newClient(r.RootCAs), metrics: n.metrics, triggered: trigger.New(), log: opts.Logger.With("receiver", r.Name),
 			store: &store{maps: hub.CoreV1().ConfigMaps(opts.Namespace), name: configMapPrefix + r.Name},

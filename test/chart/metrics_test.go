@@ -31,7 +31,7 @@ func metricsExist(t *testing.T, answer string) error {
 	for _, name := range metric.FindAllString(answer, -1) {
 		there[name] = true
 	}
-	all := render(t, "--values", "testdata/full.yaml", "--set", "policies.hub=true,policies.bindings=null")
+	all := render(t, "--values", "testdata/full.yaml", "--set", "policies.hub=true,policies.bindings=null,notify.receivers[0].name=a,notify.receivers[0].url=https://a,notify.receivers[0].secretName=a")
 	used, missing := 0, map[string]bool{}
 	for _, u := range all {
 		dashboard := u.GetKind() == "ConfigMap" && strings.HasSuffix(u.GetName(), "-dashboard")

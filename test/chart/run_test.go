@@ -85,6 +85,14 @@ func mount(t *testing.T, hub *kube.Hub, pod corev1.PodSpec, root string) {
 			s, err := core.Secrets(system).Get(t.Context(), v.Secret.SecretName, metav1.GetOptions{})
 			must(t, err)
 			files = s.Data
+		case v.Projected != nil:
+			for _, source := range v.Projected.Sources {
+				s, err := core.Secrets(system).Get(t.Context(), source.Secret.Name, metav1.GetOptions{})
+				must(t, err)
+				for _, item := range source.Secret.Items {
+					files[item.Path] = s.Data[item.Key]
+				}
+			}
 		case v.EmptyDir != nil:
 		default:
 			t.Fatalf("volume %q is not there", m.Name)
@@ -99,6 +107,7 @@ func mount(t *testing.T, hub *kube.Hub, pod corev1.PodSpec, root string) {
 		}
 		must(t, os.MkdirAll(at, 0o755))
 		for name, text := range files {
+			must(t, os.MkdirAll(filepath.Dir(filepath.Join(at, name)), 0o755))
 			must(t, os.WriteFile(filepath.Join(at, name), text, 0o600))
 		}
 	}
@@ -262,16 +271,19 @@ func tokenOf(t *testing.T, hub *kube.Hub, name, audience string) string {
 // evaluates, and answers, and is refused nothing.
 func TestBinary_RunsWithTheChartsPermissions(t *testing.T) {
 	f := fleet(t)
+	told := newReceiver(t)
 	must(t, f.Hub.InstallCRDs(t.Context(), "../../pkg/hub/testdata/openreports"))
 	helm(t, append([]string{
 		"install", "federator", chartDir, "--namespace", system, "--create-namespace",
-		"--values", "testdata/run.yaml",
+		"--values", "testdata/run.yaml", "--set", "notify.receivers[0].url=" + told.URL,
 	}, least()...)...)
 	t.Cleanup(func() { uninstall(t, "federator", system) })
-	_, err := f.Hub.Client().CoreV1().Secrets(system).Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "webhook"}, StringData: map[string]string{"secret": hookSecret + "\n"},
-	}, metav1.CreateOptions{})
-	must(t, err)
+	for name, data := range map[string]map[string]string{
+		"webhook": {"secret": hookSecret + "\n"}, "chat": {"key": receiverKey + "\n", "ca.crt": told.ca()},
+	} {
+		_, err := f.Hub.Client().CoreV1().Secrets(system).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: data}, metav1.CreateOptions{})
+		must(t, err)
+	}
 	must(t, f.Hub.Register(t.Context(), kube.Cluster{Namespace: "fleet", Name: "one", Kubeconfig: f.Members[0].Kubeconfig()}))
 	must(t, f.Members[0].Apply(t.Context(), []byte(`
 apiVersion: apps/v1
@@ -366,6 +378,7 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 	t.Run("what is set to enforce is corrected", func(t *testing.T) { corrected(t, f) })
 	t.Run("what is found is reported", func(t *testing.T) { reported(t, f.Hub) })
 	t.Run("a push is received", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
+	t.Run("a stop is told", func(t *testing.T) { stopIsTold(t, f.Hub, told) })
 	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) {
 		must(t, until(t.Context(), func() error {
 			_, metrics, err := get(t.Context(), asking, "https://"+p.serve+"/metrics", scraper)

@@ -75,6 +75,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $namespaces }}{{ $_ := set $policies "secretNamespaces" ($namespaces | uniq | sortAlpha) }}{{ end -}}
 {{- if .Values.policySources.webhook.enabled }}{{ $_ := set $policies "webhook" (dict "listen" ":9292" "secretFile" "/etc/federator/webhook/secret") }}{{ end -}}
 {{- if .Values.policies.reports }}{{ $_ := set $policies "reports" true }}{{ end -}}
+{{- if .Values.notify.receivers }}{{ $_ := set $policies "notify" (include "federator.notify" . | fromYaml) }}{{ end -}}
+{{- else if .Values.notify.receivers }}{{ fail "notify.receivers requires policies.hub=true" }}
 {{- else if .Values.policySources.webhook.enabled }}{{ fail "policySources.webhook requires policies.hub=true" }}
 {{- else if .Values.policies.reports }}{{ fail "policies.reports requires policies.hub=true" }}
 {{- end -}}
@@ -87,6 +89,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 -}}
 {{- if .Values.metrics.perScope }}{{ $_ := set $ours "metrics" (dict "perScope" true) }}{{ end -}}
 {{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml -}}
+{{- end -}}
+
+{{- define "federator.notify" -}}
+{{- $receivers := list -}}
+{{- range .Values.notify.receivers }}
+{{- $dir := printf "/etc/federator/notify/%s" .name -}}
+{{- $receiver := dict "name" .name "url" .url "keyFile" (printf "%s/key" $dir) -}}
+{{- if .ca }}{{ $_ := set $receiver "caFile" (printf "%s/ca.crt" $dir) }}{{ end -}}
+{{- $receivers = append $receivers $receiver -}}
+{{- end -}}
+{{- dict "origin" .Values.notify.origin "receivers" $receivers | toYaml -}}
 {{- end -}}
 
 {{- define "federator.bindings" -}}
