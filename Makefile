@@ -187,8 +187,9 @@ simulate-mutations: ## with each defect of test/simulation/testdata/mutations: t
 
 .PHONY: crash
 crash: export SEED ?= random
-crash: kube ## kill processes that correct KILLS times, and FAILOVERS leaders
+crash: kube ## kill processes that correct, or tell webhooks, KILLS times, and FAILOVERS leaders
 	KILLS=$(KILLS) FAILOVERS=$(FAILOVERS) CORRECTIONS=$(CORRECTIONS) go test ./test/crash -run Crash -v -count 1 -timeout 0
+	KILLS=$(KILLS) go test -p 1 ./pkg/notify ./pkg/hub/notices -run SurvivesKills -v -count 1 -timeout 0
 
 .PHONY: chart
 chart: kube chart-lint ## check the Helm chart, on a real hub too
