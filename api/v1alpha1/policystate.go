@@ -67,6 +67,11 @@ type PolicyStateStatus struct {
 	// +optional
 	Acknowledged *Acknowledgement `json:"acknowledged,omitempty"`
 
+	// approval is which approval is required, whatever the spec says now. It is
+	// not set if none is.
+	// +optional
+	Approval *KeptApproval `json:"approval,omitempty"`
+
 	// longestWindow is the longest window of limits under which the policy has
 	// written. Actions within it are not deleted.
 	// +optional
@@ -126,6 +131,39 @@ type PolicyTransition struct {
 	Message string `json:"message,omitempty"`
 }
 
+// KeptApproval is which approval a policy requires: that of the generation that
+// was approved last, and of each one since, so that lowering it needs the old one.
+type KeptApproval struct {
+	// requirements must all be met.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Requirements []ApprovalRequirement `json:"requirements,omitempty"`
+
+	// generation is the one that was approved last.
+	// +optional
+	Generation RolloutGeneration `json:"generation,omitempty"`
+
+	// observed is the version of the FleetPolicy that was seen last, as
+	// <uid>/<metadata.generation>/<generation of the rollout>: between two of them
+	// nobody has changed it unseen if they follow each other.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Observed string `json:"observed,omitempty"`
+
+	// authors are the users who have changed the policy since. Their Approvals do
+	// not count.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=20
+	Authors []UserName `json:"authors,omitempty"`
+
+	// authorsUnproven is whether there may be other authors: one person more must
+	// approve.
+	// +optional
+	AuthorsUnproven bool `json:"authorsUnproven,omitempty"`
+}
+
 // RecordedHalt is a halt as it was when it began.
 type RecordedHalt struct {
 	// id identifies this halt. To acknowledge the halt, set the annotation
@@ -171,6 +209,11 @@ type RecordedHalt struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	With string `json:"with,omitempty"`
+
+	// plan is the name of the Plan with the targets that wait because of the halt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Plan string `json:"plan,omitempty"`
 }
 
 // ExceededLimit is a limit that was exceeded: a number of targets, or a
@@ -294,6 +337,12 @@ type Allowance struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Halt string `json:"halt"`
+
+	// plan is the name of the Plan with the targets that may be written beyond the
+	// limit, once each.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Plan string `json:"plan,omitempty"`
 
 	// scope is what may be exceeded.
 	// +required

@@ -308,6 +308,9 @@ func (c *Corrector) dispatchLocked(name string) {
 // currentIntent returns an intent with the present version of its target, which may have
 // changed in what the policy does not read.
 func (c *Corrector) currentIntent(out remediate.Intent) remediate.Intent {
+	if m, ok := c.state.Snapshot.Member(out.Remedy.Target.Member); ok {
+		out.MemberUID = m.UID
+	}
 	if o, ok := c.state.Snapshot.Get(out.Remedy.Target); ok {
 		out.APIVersion, out.UID, out.ResourceVersion = o.APIVersion(), o.UID(), o.ResourceVersion()
 	} else {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
@@ -28,6 +29,10 @@ type EnforcementSpec struct {
 	// Generation is what is written, of the policy and its package: when it changes all
 	// verdicts are counted again before anything is written, and waves restart.
 	Generation string
+	// Digests are of what the generation is made from, and Approval says who must approve it:
+	// for Plans.
+	Digests  v1alpha1.PlanDigests
+	Approval remediate.ApprovalTerms
 	// Hold is why violations are only reported now, whatever Mode says: the newest commit of
 	// the source is not the active one, for example.
 	Hold    string
@@ -68,6 +73,7 @@ func (s *EnforcementSpec) compile() (*compiledSpec, error) {
 func (c *compiledSpec) rolloutSpec(s *aggregate.Snapshot, dryRun bool) remediate.RolloutSpec {
 	out := remediate.RolloutSpec{
 		DryRun: dryRun, Limits: c.Limits, Window: c.Window, Suspend: c.Suspend, Generation: c.Generation, Source: c.Source,
+		Commit: c.Commit, Path: c.Path, Digests: c.Digests, Approval: c.Approval,
 	}
 	if c.Ceiling != nil {
 		out.CeilingWindow, out.Ceiling = c.Ceiling.Window, c.Ceiling.Version

@@ -104,7 +104,7 @@ func TestRolloutGeneration_IgnoresTheDefaultsOfTheCRD(t *testing.T) {
 		if err := json.Unmarshal(text, &spec); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		if generation, err = rolloutGeneration(&spec, nil, "digest"); err != nil {
+		if generation, _, err = rolloutGeneration(&spec, nil, "digest"); err != nil {
 			t.Fatal(err)
 		}
 		return generation, enforcementText(&spec)

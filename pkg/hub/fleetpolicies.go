@@ -65,11 +65,10 @@ type FleetPolicies struct {
 	triggered trigger.Trigger
 
 	// The following fields are used by Run only.
-	configured   string                   // fingerprint of the last configuration
-	problems     map[string]policyProblem // of FleetPolicies that are not in effect, by name
-	acknowledged map[string]string        // ids of acknowledged halts, by name
-	recorder     statusRecorder
-	written      map[types.UID]time.Time // when statuses were last written, by the FleetPolicy's UID
+	configured string                   // fingerprint of the last configuration
+	problems   map[string]policyProblem // of FleetPolicies that are not in effect, by name
+	recorder   statusRecorder
+	written    map[types.UID]time.Time // when statuses were last written, by the FleetPolicy's UID
 }
 
 // policyProblem is why a FleetPolicy is not in effect.
@@ -91,7 +90,7 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 		return nil, err
 	}
 	f := &FleetPolicies{
-		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{}, acknowledged: map[string]string{},
+		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{},
 		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}}, written: map[types.UID]time.Time{},
 	}
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
@@ -244,11 +243,10 @@ func (f *FleetPolicies) bindingFor(set *policy.Set, fp *v1alpha1.FleetPolicy, or
 func (f *FleetPolicies) acknowledgeHalts(policies []*v1alpha1.FleetPolicy) {
 	for _, fp := range policies {
 		id := fp.Annotations[api.AcknowledgeKey]
-		if id == "" || f.acknowledged[fp.Name] == id {
+		if id == "" { // what has been acknowledged is no halt any more, unless recording that failed
 			continue
 		}
 		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id, clip.Text(acknowledgedBy(fp), 253)); err == nil {
-			f.acknowledged[fp.Name] = id
 			f.opts.Logger.Info("halt acknowledged", "policy", fp.Name, "halt", id, "by", acknowledgedBy(fp))
 		}
 	}

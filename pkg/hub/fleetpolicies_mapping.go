@@ -71,14 +71,15 @@ func toStrings[T ~string](list []T) []string {
 // a digest. Errors name a field.
 func toEnforcementSpec(fp *v1alpha1.FleetPolicy, from Origin, digest string) (enforce.EnforcementSpec, error) {
 	spec := &fp.Spec
-	generation, err := rolloutGeneration(spec, from.Ceiling, digest)
+	generation, digests, err := rolloutGeneration(spec, from.Ceiling, digest)
 	if err != nil {
 		return enforce.EnforcementSpec{}, err
 	}
 	t := enforce.EnforcementSpec{
 		Mode: policy.Mode(spec.Mode), Force: spec.Force, ActAs: spec.ActAs, Suspend: spec.Suspend,
 		Limits: toLimits(spec.Limits), Source: from.Source, Commit: from.Commit, Path: from.Path, Hold: from.Hold, Ceiling: from.Ceiling,
-		OverrideGitOps: spec.GitOps == v1alpha1.OverrideGitOps, IgnoreOptOut: spec.OptOut == v1alpha1.IgnoreOptOut, Generation: generation,
+		OverrideGitOps: spec.GitOps == v1alpha1.OverrideGitOps, IgnoreOptOut: spec.OptOut == v1alpha1.IgnoreOptOut,
+		Generation: generation, Digests: digests,
 	}
 	if spec.Limits.MaxAffected.Policy == nil {
 		t.Limits.Policy = remediate.Limit{Percent: defaults.PolicyPercent}
@@ -118,8 +119,9 @@ func toWindow(w *v1alpha1.Window) (*remediate.Window, error) {
 // rolloutGeneration returns what a rollout is named by: a digest of all that decides what
 // is written, of the package and the spec. Other commits of the source, a FleetPolicy that
 // was deleted and made again, suspending it and writing out a default do not begin another
-// rollout; other waves of the source's ceiling do.
-func rolloutGeneration(spec *v1alpha1.FleetPolicySpec, ceiling *enforce.Ceiling, digest string) (string, error) {
+// rollout; other waves of the source's ceiling do. It also returns the digests of what it is
+// made from.
+func rolloutGeneration(spec *v1alpha1.FleetPolicySpec, ceiling *enforce.Ceiling, digest string) (string, v1alpha1.PlanDigests, error) {
 	of := defaults.Without(spec)
 	of.Suspend, of.Parameters = false, nil
 	var parameters any
@@ -127,19 +129,23 @@ func rolloutGeneration(spec *v1alpha1.FleetPolicySpec, ceiling *enforce.Ceiling,
 		d := json.NewDecoder(bytes.NewReader(p.Raw))
 		d.UseNumber()
 		if err := d.Decode(&parameters); err != nil {
-			return "", fmt.Errorf("spec.parameters: %w", err)
+			return "", v1alpha1.PlanDigests{}, fmt.Errorf("spec.parameters: %w", err)
 		}
 	}
 	all := []any{digest, parameters, of}          // keys are sorted
 	if ceiling != nil && len(ceiling.Waves) > 0 { // which are numbered with the policy's
 		all = append(all, ceiling.Waves)
 	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		return "", err
+	var digests [3]v1alpha1.Digest
+	for n, what := range []any{parameters, all[2:], all} {
+		text, err := json.Marshal(what)
+		if err != nil {
+			return "", v1alpha1.PlanDigests{}, err
+		}
+		sum := sha256.Sum256(text)
+		digests[n] = v1alpha1.Digest(hex.EncodeToString(sum[:]))
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:16]), nil
+	return string(digests[2][:32]), v1alpha1.PlanDigests{Package: v1alpha1.Digest(digest), Parameters: digests[0], Spec: digests[1]}, nil
 }
 
 func toLimits(l v1alpha1.Limits) remediate.Limits {

@@ -101,7 +101,10 @@ func TestToEnforcementSpec_MapsEveryField(t *testing.T) {
 	if len(got.Generation) != 32 {
 		t.Errorf("generation %q", got.Generation)
 	}
-	got.Window, got.Generation = nil, ""
+	if d := got.Digests; d.Package != "digest" || len(d.Parameters) != 64 || len(d.Spec) != 64 {
+		t.Errorf("digests %+v", d)
+	}
+	got.Window, got.Generation, got.Digests = nil, "", v1alpha1.PlanDigests{}
 	want := enforce.EnforcementSpec{
 		Mode: policy.Enforce, Force: true, ActAs: "system:serviceaccount:platform:fixer", Suspend: true, OverrideGitOps: true, IgnoreOptOut: true,
 		Limits: remediate.Limits{

@@ -50,7 +50,31 @@ func (d *Dispatcher) deleteLoop(ctx context.Context) {
 		case n > 0:
 			d.opts.Logger.Info("old Actions deleted", "deleted", n, "retention", d.opts.Retention)
 		}
+		d.deletePlans(ctx)
 	}
+}
+
+// plansPerPass is how many Plans and parts are deleted at once.
+const plansPerPass = 1000
+
+// deletePlans deletes Plans that were over long ago.
+func (d *Dispatcher) deletePlans(ctx context.Context) {
+	n, left, err := d.plans.Purge(ctx, d.opts.Clock().Add(-d.opts.Retention), plansPerPass, d.isPlanInUse)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		d.opts.Logger.Error("deleting old Plans failed", "deleted", n, "error", err)
+	case n > 0:
+		d.opts.Logger.Info("old Plans deleted", "deleted", n, "left", left, "retention", d.opts.Retention)
+	}
+}
+
+// isPlanInUse reports whether a Plan is one that decides about writes.
+func (d *Dispatcher) isPlanInUse(p *v1alpha1.Plan) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[string(p.Spec.Policy)]
+	return s != nil && (s.freezing || s.plan(p.Name) != nil)
 }
 
 // endedAction is an Action that may be deleted.

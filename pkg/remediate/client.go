@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/values"
 )
 
 // ClientFactory creates clients of members. It is safe for concurrent use.
@@ -217,7 +218,7 @@ func notExecuted(err error) bool {
 // Secret may contain its values.
 func describeError(err error, target policy.Ref) string {
 	var status apierrors.APIStatus
-	if !isSecret(target.Kind) || !errors.As(err, &status) {
+	if !values.IsSecret(target.Kind) || !errors.As(err, &status) {
 		return clip.Line(err.Error(), maxMessage)
 	}
 	s := status.Status()

@@ -16,6 +16,7 @@ import (
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/objects"
+	"federator.dev/federator/pkg/remediate/internal/values"
 )
 
 // Labels of Actions on the hub, for listing them; see LabelValue.
@@ -47,8 +48,6 @@ func LabelValue(name string) string {
 	}
 	return dnsLabel(name) + "-" + objects.Hash([]byte(name))[:12]
 }
-
-func isSecret(kind policy.Kind) bool { return kind == "Secret" }
 
 // encodeAction returns the record of an action on the hub. Messages are truncated to the
 // CRD's limits; a patch cannot be, so that one which is too large is an errInvalidIntent.
@@ -126,14 +125,14 @@ func bytesOf(in *v1alpha1.Action) int64 {
 
 func encodePatch(spec *v1alpha1.ActionSpec, a *Action) error {
 	kind := a.Remedy.Target.Kind
-	spec.ValuesKept = isSensitive(kind) && !isSecret(kind) && !a.withheld
+	spec.ValuesKept = values.IsSensitive(kind) && !values.IsSecret(kind) && !a.withheld
 	var text json.RawMessage
 	switch a.Remedy.Action {
 	case "apply":
 		text = a.Remedy.Object
 	case "patch":
 		text = a.Remedy.Patch
-		if spec.PatchType = v1alpha1.MergePatch; isJSONPatch(text) {
+		if spec.PatchType = v1alpha1.MergePatch; values.IsJSONPatch(text) {
 			spec.PatchType = v1alpha1.JSONPatch
 		}
 	case "delete":
@@ -141,7 +140,7 @@ func encodePatch(spec *v1alpha1.ActionSpec, a *Action) error {
 		return nil
 	}
 	spec.PatchHash = v1alpha1.Digest(objects.Hash(text))
-	if isSecret(kind) || a.withheld && refuseValues(&a.Remedy) != "" {
+	if values.IsSecret(kind) || a.withheld && values.Refuse(&a.Remedy) != "" {
 		return nil
 	}
 	spec.Patch = v1alpha1.JSONText(text)

@@ -7,6 +7,7 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/planstore"
 )
 
 // BenchmarkDispatcher_Completion is a plan after the end of one correction, of as many as are
@@ -15,7 +16,7 @@ func BenchmarkDispatcher_Completion(b *testing.B) {
 	cost := map[int]float64{}
 	for _, pending := range []int{100, 20_000} {
 		b.Run(fmt.Sprint(pending), func(b *testing.B) {
-			d, err := newDispatcher(Options{Clients: memberClients{}, Clock: time.Now, MemberConcurrency: 1}, nil, nil)
+			d, err := newDispatcher(Options{Clients: memberClients{}, Clock: time.Now, MemberConcurrency: 1}, nil, nil, planstore.Store{})
 			if err != nil {
 				b.Fatal(err)
 			}

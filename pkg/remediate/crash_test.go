@@ -13,7 +13,9 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/hubclient"
 	"federator.dev/federator/pkg/remediate/internal/objects"
+	"federator.dev/federator/pkg/remediate/internal/planstore"
 )
 
 // ownJournal is the hub's journal with the actions of one policy only.
@@ -101,7 +103,7 @@ func (o ownStates) listStates(ctx context.Context) ([]v1alpha1.PolicyState, erro
 // takeOver has another process take over.
 func (s *fixture) takeOver(i *Intent, stale bool) {
 	s.Helper()
-	d, err := newDispatcher(Options{Clients: s.clients(), Clock: time.Now, KeepSecretValues: true}, ownJournal{s.journal, s.binding}, ownStates{hubStates{s.journal.hubClient}, s.binding})
+	d, err := newDispatcher(Options{Clients: s.clients(), Clock: time.Now, KeepSecretValues: true}, ownJournal{s.journal, s.binding}, ownStates{hubStates{s.journal.hubClient}, s.binding}, planstore.Store{Hub: hubclient.Client{REST: s.journal.hub}})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -17,7 +17,9 @@ import (
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/bounds"
+	"federator.dev/federator/pkg/remediate/internal/hubclient"
 	"federator.dev/federator/pkg/remediate/internal/ledger"
+	"federator.dev/federator/pkg/remediate/internal/planstore"
 	"federator.dev/federator/pkg/remediate/internal/quota"
 )
 
@@ -116,6 +118,7 @@ type Dispatcher struct {
 	opts      Options
 	journal   journal
 	states    stateStore
+	plans     planstore.Store
 	exec      *executor
 	metrics   *metrics
 	triggered trigger.Trigger
@@ -157,10 +160,10 @@ func New(opts Options) (*Dispatcher, error) {
 		return nil, fmt.Errorf("remediate: %d Actions are kept of at most %d: nothing makes room", opts.Keep, most.Actions)
 	}
 	opts.quota = quota.New(most)
-	return newDispatcher(opts, newHubJournal(opts.Hub, opts.Clock).within(opts.quota), hubStates{hubClient{opts.Hub}})
+	return newDispatcher(opts, newHubJournal(opts.Hub, opts.Clock).within(opts.quota), hubStates{hubClient{opts.Hub}}, planstore.Store{Hub: hubclient.Client{REST: opts.Hub}})
 }
 
-func newDispatcher(opts Options, j journal, states stateStore) (*Dispatcher, error) {
+func newDispatcher(opts Options, j journal, states stateStore, plans planstore.Store) (*Dispatcher, error) {
 	if opts.Clients == nil {
 		return nil, errors.New("remediate: Clients is required")
 	}
@@ -199,7 +202,7 @@ func newDispatcher(opts Options, j journal, states stateStore) (*Dispatcher, err
 		opts.quota = quota.New(quota.Usage{})
 	}
 	d := &Dispatcher{
-		opts: opts, journal: j, states: states, triggered: trigger.New(), policies: map[string]*policyState{},
+		opts: opts, journal: j, states: states, plans: plans, triggered: trigger.New(), policies: map[string]*policyState{},
 		ledger: ledger.New(opts.FleetWindow), busy: map[policy.Ref]bool{}, inflight: map[string]int{},
 		bounds: bounds.New(opts.Bounds), failed: trigger.New(),
 	}
@@ -362,6 +365,10 @@ func (d *Dispatcher) Status(binding string) (st Status, ok bool) {
 	}
 	if len(s.halts) > 0 {
 		st.Halted = s.halts[0]
+	}
+	st.Approval = s.approval.DeepCopy()
+	for _, p := range s.plans {
+		st.Plans = append(st.Plans, p.PlanInfo)
 	}
 	for target, o := range s.outcomes {
 		st.Phases[o.Phase]++

@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/remediate/internal/hubclient"
+	"federator.dev/federator/pkg/remediate/internal/planstore"
 )
 
 // dispatcher runs a dispatcher with the fixture's member and hub.
 func (s *fixture) dispatcher(opts Options) *Dispatcher {
 	s.Helper()
 	opts.Clients, opts.Clock, opts.KeepSecretValues = s.clients(), time.Now, true
-	d, err := newDispatcher(opts, s.journal, ownStates{hubStates{s.journal.hubClient}, s.binding})
+	d, err := newDispatcher(opts, s.journal, ownStates{hubStates{s.journal.hubClient}, s.binding}, planstore.Store{Hub: hubclient.Client{REST: s.journal.hub}})
 	if err != nil {
 		s.Fatal(err)
 	}

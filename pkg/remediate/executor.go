@@ -14,6 +14,7 @@ import (
 	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/objects"
+	"federator.dev/federator/pkg/remediate/internal/values"
 )
 
 // Retries of temporary failures.
@@ -112,7 +113,7 @@ func (x *executor) refusal(i *Intent) string {
 	if i.Refused != "" || x.keepsValues {
 		return i.Refused
 	}
-	return refuseValues(&i.Remedy)
+	return values.Refuse(&i.Remedy)
 }
 
 // startWrite records an action that passed its dry run, and continues with the write. If it
@@ -315,7 +316,7 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 		return now, fmt.Errorf("%w: %w", errInvalidIntent, err)
 	}
 	a.InverseVerb, a.Inverse, a.Irreversible = inv.Verb, inv.Body, inv.Irreversible
-	if fields, ok := a.fields(); ok && after != nil && !isSecret(a.Remedy.Target.Kind) {
+	if fields, ok := a.fields(); ok && after != nil && !values.IsSecret(a.Remedy.Target.Kind) {
 		a.ChangedHash = objects.DigestOf(after, fields, a.withheld)
 	}
 	return now, nil
@@ -469,4 +470,10 @@ func jitter(wait time.Duration, action string, try int) time.Duration {
 	h := fnv.New32a()
 	fmt.Fprint(h, action, try)
 	return time.Duration(float64(wait) * (0.8 + 0.4*float64(h.Sum32())/math.MaxUint32))
+}
+
+// withholds reports whether values of a kind are recorded nowhere. Those of Secrets never
+// are.
+func (x *executor) withholds(kind policy.Kind) bool {
+	return values.IsSecret(kind) || values.IsSensitive(kind) && !x.keepsValues
 }

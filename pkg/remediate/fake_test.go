@@ -233,6 +233,9 @@ func (f *fleet) serveLocked(r *http.Request, body map[string]any, dryRun bool) (
 	if r.Method == http.MethodGet && path.Base(key) == v1alpha1.PolicyStates {
 		return f.statesLocked(), nil
 	}
+	if base := path.Base(key); r.Method == http.MethodGet && (base == "plans" || base == "planparts") {
+		return f.listPlansLocked(key, r), nil
+	}
 	patch := body
 	meta, _ := body["metadata"].(map[string]any)
 	if r.Method == http.MethodPost {
@@ -240,7 +243,10 @@ func (f *fleet) serveLocked(r *http.Request, body map[string]any, dryRun bool) (
 		if f.objects[key] != nil {
 			return nil, failure(http.StatusConflict, metav1.StatusReasonAlreadyExists, path.Base(key))
 		}
-		meta["uid"] = key
+		meta["uid"] = fmt.Sprint(key, "-", f.version)
+		if r.URL.Host == "hub" {
+			meta["creationTimestamp"] = time.Now().UTC().Format(time.RFC3339)
+		}
 	} else if f.objects[key] == nil {
 		return nil, failure(http.StatusNotFound, metav1.StatusReasonNotFound, path.Base(key))
 	}
@@ -272,7 +278,11 @@ func (f *fleet) serveLocked(r *http.Request, body map[string]any, dryRun bool) (
 	meta["resourceVersion"] = "v" + strconv.Itoa(f.version)
 	if r.Method == http.MethodPut {
 		f.puts++
-		object = map[string]any{}
+		if strings.HasSuffix(r.URL.Path, "/status") {
+			object["status"] = nil
+		} else {
+			object = map[string]any{}
+		}
 	}
 	merge(object, patch)
 	text, err := json.Marshal(object)
@@ -442,7 +452,7 @@ func intents(version string, targets ...string) []remediate.Intent {
 	for _, t := range targets {
 		member, name, _ := strings.Cut(t, " ")
 		out = append(out, remediate.Intent{
-			Binding: "b", UID: "u-" + t, ResourceVersion: version,
+			Binding: "b", MemberUID: "uid-" + member, UID: "u-" + t, ResourceVersion: version,
 			Remedy: policy.Remedy{
 				Action: "patch", Target: policy.Ref{Member: member, Kind: "ConfigMap", Namespace: "shop", Name: name},
 				Patch: []byte(`{"data":{"a":"b"}}`),

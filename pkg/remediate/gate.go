@@ -116,6 +116,9 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 	case !s.reaches(i.Remedy.Target.Member, s.reached(now)):
 		return "the wave of member " + i.Remedy.Target.Member + " has not begun"
 	}
+	if why := s.refuseUnapproved(i); why != "" {
+		return why
+	}
 	return d.permitLocked(s, i, now)
 }
 
@@ -133,11 +136,11 @@ func (d *Dispatcher) refusePolicyLocked(s *policyState, now time.Time) refusal {
 	case !s.ready:
 		return refusal{why: "its verdicts have not all been counted"}
 	}
-	open, until := s.spec.Window.isOpen(now)
+	open, until := s.spec.Window.IsOpen(now)
 	if !open {
 		return refusal{WaitingForWindow, until}
 	}
-	open, ceiling := s.spec.CeilingWindow.isOpen(now)
+	open, ceiling := s.spec.CeilingWindow.IsOpen(now)
 	if !open {
 		return refusal{WaitingForCeilingWindow, ceiling}
 	}

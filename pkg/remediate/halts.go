@@ -26,6 +26,7 @@ type Halt struct {
 	Over       *BudgetUsage  // the first of them
 	Targets    []string      // that were fought over, or unhealthy: some of them
 	With       string        // the other policy of a fight
+	Plan       string        // the name of the Plan with the targets that wait because of it; "" until it is recorded
 }
 
 // Acknowledgement says who acknowledged a halt, so that writing resumes.
@@ -45,6 +46,7 @@ type allowance struct {
 	generation        string
 	targets, subjects int
 	expires           time.Time
+	plan              string // that has the targets
 }
 
 // maxAllowance is how long an acknowledgement allows something, at most.
@@ -81,7 +83,8 @@ func (r *record) remember(what v1alpha1.PolicyTransitionType, h *Halt, by, messa
 // Acknowledge ends a halt on behalf of a user, once that is recorded. Of a halt over limits,
 // as many targets as were counted then are allowed, for the limits that were exceeded and
 // for this generation of the policy, until the limits' window has passed, at most a day;
-// Actions name the acknowledgement.
+// Actions name the acknowledgement. It is for the targets that waited then, which are in the
+// halt's Plan. Errors are ErrNoHalt, and ErrNotNow until that is recorded.
 func (d *Dispatcher) Acknowledge(binding, id, by string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,6 +95,9 @@ func (d *Dispatcher) Acknowledge(binding, id, by string) error {
 	n := slices.IndexFunc(s.halts, func(h *Halt) bool { return h.ID == id })
 	if n < 0 {
 		return fmt.Errorf("policy %q: halt %q: %w", binding, id, ErrNoHalt)
+	}
+	if h := s.halts[n]; h.Reason == v1alpha1.OverLimit && h.Plan == "" && h.Generation == s.spec.Generation && s.ready && !s.removed {
+		return fmt.Errorf("policy %q: halt %q: %w: the targets that wait because of it are being recorded", binding, id, ErrNotNow)
 	}
 	now := d.opts.Clock()
 	ack := Acknowledgement{Halt: id, By: by, At: now}
@@ -118,6 +124,7 @@ func (s *policyState) allow(h *Halt, ack Acknowledgement, now time.Time) {
 	case v1alpha1.OverLimit:
 		for _, u := range h.Exceeded {
 			a := of(v1alpha1.AllowanceScope(v1alpha1.MemberScope))
+			a.plan = h.Plan
 			switch a.member = u.Scope; u.Scope {
 			case scopePolicy:
 				a.scope, a.member = v1alpha1.AllowanceScope(v1alpha1.PolicyScope), ""
@@ -169,14 +176,14 @@ func (s *policyState) dropAllowances(now time.Time) {
 }
 
 // allowed returns how many targets and subjects a limit allows by acknowledgements.
-func (s *policyState) allowed(scope v1alpha1.LimitScope, member string, now time.Time) (targets, subjects int) {
+func (s *policyState) allowed(scope v1alpha1.LimitScope, member string, now time.Time) (by acknowledged) {
 	for n := range s.allowances {
 		a := &s.allowances[n]
 		if a.scope == v1alpha1.AllowanceScope(scope) && a.member == member && a.effective(s.spec.Generation, now) {
-			targets, subjects = max(targets, a.targets), max(subjects, a.subjects)
+			by.targets, by.subjects = max(by.targets, a.targets), max(by.subjects, a.subjects)
 		}
 	}
-	return targets, subjects
+	return by
 }
 
 // acceptedAt returns before when what was written is accepted as it is; zero is never.

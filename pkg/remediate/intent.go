@@ -27,6 +27,7 @@ type Intent struct {
 	Subject              policy.Subject
 	Remedy               policy.Remedy
 
+	MemberUID string // of the Cluster object of the target's member
 	// Of the target as it was evaluated: "" where it did not exist.
 	APIVersion, UID, ResourceVersion string
 

@@ -58,6 +58,7 @@ func (d *Dispatcher) observeLeadership() (leads, recovered bool) {
 // now on would make it false.
 func (d *Dispatcher) forgetLocked() {
 	d.epoch++
+	d.nextSweep = time.Time{}
 	now := d.opts.Clock()
 	d.ledger = ledger.New(d.opts.FleetWindow)
 	for name, s := range d.policies {
@@ -128,6 +129,10 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	plans, err := d.restorePlans(ctx)
+	if err != nil {
+		return err
+	}
 	actions, err := d.journal.list(ctx)
 	if err != nil {
 		return err
@@ -148,7 +153,7 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 			*a = *whole // it has ended meanwhile
 		}
 	}
-	d.restoreStates(states, actions)
+	d.restoreStates(states, plans, actions)
 	soon, cancel := context.WithTimeout(ctx, takeoverTimeout)
 	d.exec.resolveAll(soon) // others do not wait for slow members
 	cancel()
@@ -163,7 +168,7 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 }
 
 // restoreStates replaces what this process knows by what the hub has.
-func (d *Dispatcher) restoreStates(states []v1alpha1.PolicyState, actions []*Action) {
+func (d *Dispatcher) restoreStates(states []v1alpha1.PolicyState, plans map[string][]*plan, actions []*Action) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forgetLocked()
@@ -177,6 +182,14 @@ func (d *Dispatcher) restoreStates(states []v1alpha1.PolicyState, actions []*Act
 		}
 		s.record = decodeRecord(&states[n])
 		s.needsBaseline = len(s.baseline) == 0
+	}
+	for name, list := range plans {
+		if s := d.policies[name]; s != nil { // without a state there is nothing that they are for
+			s.plans = list
+		}
+	}
+	for _, s := range d.policies {
+		s.findHaltPlans()
 	}
 	for _, a := range actions {
 		d.countLocked(a, now)

@@ -86,19 +86,32 @@ type Totals struct {
 	Violations, Unknown map[string]int
 }
 
+// acknowledged is how far acknowledgements raise a limit, for the targets in their Plans.
+type acknowledged struct {
+	targets, subjects int
+	uncovered         bool // it is about a target that none of them has: nothing is raised
+}
+
+func (a *acknowledged) raise(limit, to int) int {
+	if a.uncovered {
+		return limit
+	}
+	return max(limit, to)
+}
+
 // use returns how much of a limit a count uses: the tighter of its two bounds, and those
 // that it exceeds although acknowledgements allow so many.
-func (l Limit) use(scope string, n ledger.Count, denominator, targets, subjects int) (tightest BudgetUsage, exceeded []BudgetUsage) {
+func (l Limit) use(scope string, n ledger.Count, denominator int, by acknowledged) (tightest BudgetUsage, exceeded []BudgetUsage) {
 	var all []BudgetUsage
 	if l.Count > 0 {
 		u := BudgetUsage{Scope: scope, Targets: n.Targets, Max: l.Count, Denominator: denominator}
-		if all = append(all, u); n.Targets > max(l.Count, targets) {
+		if all = append(all, u); n.Targets > by.raise(l.Count, by.targets) {
 			exceeded = append(exceeded, u)
 		}
 	}
 	if l.Percent > 0 {
 		u := BudgetUsage{Scope: scope, Targets: n.Subjects, Max: max(1, int(float64(denominator)*l.Percent/100)), Denominator: denominator, Percent: true}
-		if all = append(all, u); n.Subjects > max(u.Max, subjects) {
+		if all = append(all, u); n.Subjects > by.raise(u.Max, by.subjects) {
 			exceeded = append(exceeded, u)
 		}
 	}
@@ -116,8 +129,11 @@ func (d *Dispatcher) checkLimitsLocked(s *policyState, now time.Time) (usage, ex
 		if kind == v1alpha1.MemberScope {
 			member = scope
 		}
-		targets, subjects := s.allowed(kind, member, now)
-		u, over := l.use(scope, n, denominator, targets, subjects)
+		by := s.allowed(kind, member, now)
+		if by.uncovered = s.uncovered.len() > 0; kind == v1alpha1.MemberScope {
+			by.uncovered = s.uncovered.members[member] > 0
+		}
+		u, over := l.use(scope, n, denominator, by)
 		usage, exceeded = append(usage, u), append(exceeded, over...)
 	}
 	limits := &s.spec.Limits
@@ -137,6 +153,7 @@ func (d *Dispatcher) checkLimitsLocked(s *policyState, now time.Time) (usage, ex
 func (d *Dispatcher) permitLocked(s *policyState, i *Intent, now time.Time) string {
 	w := d.ledger.Writing(s.name, i.Remedy.Target, i.Subject)
 	member := i.Remedy.Target.Member
+	uncovered := !s.covers(s.intents[i.Remedy.Target], now)
 	for _, c := range []struct {
 		limit       Limit
 		scope       string
@@ -153,8 +170,9 @@ func (d *Dispatcher) permitLocked(s *policyState, i *Intent, now time.Time) stri
 		if c.limit.unlimited() || c.after.Known {
 			continue
 		}
-		targets, subjects := s.allowed(c.kind, c.member, now)
-		if _, exceeded := c.limit.use(c.scope, c.after.Count, c.denominator, targets, subjects); len(exceeded) > 0 {
+		by := s.allowed(c.kind, c.member, now)
+		by.uncovered = uncovered
+		if _, exceeded := c.limit.use(c.scope, c.after.Count, c.denominator, by); len(exceeded) > 0 {
 			return exceeded[0].describe()
 		}
 	}

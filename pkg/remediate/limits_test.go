@@ -30,7 +30,7 @@ func TestLimit_CountsTargetsAndPercentagesSubjects(t *testing.T) {
 		{Limit{Percent: 10}, ledger.Count{Targets: 1, Subjects: 1}, 5, 0, 0, 1, 0}, // never none: a fleet of five must be correctable
 		{Limit{Count: 50, Percent: 10}, ledger.Count{Targets: 60, Subjects: 20}, 100, 0, 0, 50, 2},
 	} {
-		u, exceeded := c.limit.use("policy", c.n, c.of, c.targets, c.subjects)
+		u, exceeded := c.limit.use("policy", c.n, c.of, acknowledged{targets: c.targets, subjects: c.subjects})
 		if u.Max != c.max || len(exceeded) != c.exceeded {
 			t.Errorf("%+v: uses %+v, exceeds %+v", c, u, exceeded)
 		}

@@ -38,6 +38,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		for _, r := range p.saves {
 			workers.Go(func() { d.saveRecord(ctx, r) })
 		}
+		for _, r := range p.planSaves {
+			workers.Go(func() { d.savePlan(ctx, r) })
+		}
+		for _, r := range p.freezes {
+			workers.Go(func() { d.freeze(ctx, r) })
+		}
 		for _, binding := range p.changed {
 			d.opts.Changed(binding)
 		}
@@ -89,10 +95,12 @@ type pass struct {
 	verdicts   map[string]map[string]Verdicts // by policy and member, for gates on effects
 	ceilings   map[string]string              // by source, as Options.Ceiling says
 
-	start   []*Intent
-	saves   []saveRequest
-	changed []string  // policies whose status has changed
-	next    time.Time // of the next plan, at the latest
+	start     []*Intent
+	saves     []saveRequest
+	planSaves []planSave
+	freezes   []*freezeRequest
+	changed   []string  // policies whose status has changed
+	next      time.Time // of the next plan, at the latest
 }
 
 // again makes the next plan at a time at the latest; zero is no time.
@@ -191,18 +199,20 @@ const heldPollInterval = time.Second
 // planLocked plans one policy.
 func (d *Dispatcher) planLocked(s *policyState, p *pass) {
 	if s.notLeading != "" || !d.recovered {
-		s.waiting, s.pending = cmp.Or(s.notLeading, resolving), s.queue.Len()
+		s.waiting, s.pending = cmp.Or(s.notLeading, resolving), s.queue.Len()+s.awaiting.len()
 		return
 	}
 	defer d.saveLocked(s, p)
+	defer d.freezeLocked(s, p)
 	p.again(s.advance(p.now))
 	if s.removed {
 		return
 	}
 	d.endHaltsLocked(s, p)
 	s.dropAllowances(p.now)
-	s.pending = s.queue.Len()
-	if s.ready && len(s.halts) == 0 {
+	d.reviewApprovalsLocked(s, p)
+	s.pending = s.queue.Len() + s.awaiting.len()
+	if s.ready && len(s.halts) == 0 && !s.isUnapproved() {
 		d.beginRolloutLocked(s, p.now)
 		if p.swept && s.followsHealth(p.now) {
 			d.observeLocked(s, p.health, p.now)
@@ -275,6 +285,9 @@ func (d *Dispatcher) startLocked(s *policyState, p *pass) {
 	}
 	if !writing {
 		s.waiting = cmp.Or(waiting, s.held)
+		if s.waiting == "" && s.awaiting.len() > 0 {
+			s.waiting = s.awaitsApproval()
+		}
 	}
 }
 
@@ -395,6 +408,9 @@ func (s *policyState) recordOutcome(i *Intent, a *Action, err error, now time.Ti
 		if o.superseded = 1; was != nil && was.actionName == o.actionName {
 			o.superseded = was.superseded + 1
 		}
+	}
+	if o.Phase == v1alpha1.PhaseSucceeded {
+		s.countWritten(target)
 	}
 	if s.intents[target] == nil {
 		o.actionName = ""

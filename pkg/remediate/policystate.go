@@ -4,9 +4,12 @@ import (
 	"regexp"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/ledger"
+	"federator.dev/federator/pkg/remediate/internal/plans"
 	"federator.dev/federator/pkg/remediate/internal/pqueue"
 	"federator.dev/federator/pkg/remediate/internal/queue"
 	"federator.dev/federator/pkg/remediate/internal/rollout"
@@ -37,6 +40,17 @@ type policyState struct {
 	health     rollout.Health
 	unclean    map[string]int // by member: written targets that are not healthy, or not known to be
 
+	plans       []*plan                // that wait, or are approved: the oldest first
+	approved    map[types.UID]Approved // by UID of a Plan; nil: not said yet
+	within      bool                   // so little is written that it needs no approval
+	passed      string                 // passing, when it was looked at what it lets pass
+	awaiting    refs                   // due, but for approval
+	uncovered   refs                   // due, and in no acknowledgement that raises limits
+	freezing    bool                   // a Plan is being made
+	freezeAt    time.Time              // when it is tried again
+	freezeError string                 // why it failed
+	gatherFrom  time.Time              // since when there is something for an amendment
+
 	record
 	saving        bool      // the record is being written
 	needsBaseline bool      // a wave has begun, and its baseline is not taken yet
@@ -55,6 +69,9 @@ type desiredIntent struct {
 
 	name    string
 	managed bool // a GitOps controller manages the target, or that is not known
+
+	planKey          plans.Key // see key
+	keyed, unnamable bool      // no request can name the target: it fails before it is sent
 }
 
 // targetOutcome is the result of a target's last correction.
@@ -91,7 +108,9 @@ func (s *policyState) reset(l *ledger.Ledger) {
 	s.obsolete = pqueue.New[policy.Ref](time.Time.Compare)
 	s.repeated, s.failed, s.excused = map[policy.Ref]bool{}, map[string]map[policy.Ref]bool{}, map[policy.Ref]bool{}
 	s.superseded = map[policy.Ref]bool{}
-	s.written, s.unclean, s.health = map[policy.Ref]*writtenTarget{}, map[string]int{}, rollout.Health{}
+	s.plans, s.approved, s.within, s.passed, s.awaiting, s.uncovered = nil, nil, false, "", newRefs(), newRefs()
+	s.freezing, s.freezeAt, s.freezeError, s.gatherFrom = false, time.Time{}, "", time.Time{}
+	s.written, s.unclean, s.health = map[policy.Ref]*writtenTarget{}, map[string]int{}, rollout.Health{Unknown: "what was written has not been looked at yet"}
 	s.record, s.saving, s.retryAt = record{}, false, time.Time{}
 	s.usage, s.waiting, s.held, s.pending = nil, "", "", 0
 }
@@ -154,6 +173,8 @@ func (s *policyState) updateDue(target policy.Ref, now time.Time) {
 	s.setFailed(target, false)
 	delete(s.repeated, target)
 	delete(s.superseded, target)
+	s.awaiting.remove(target)
+	s.uncovered.remove(target)
 	i, o := s.intents[target], s.outcomes[target]
 	switch {
 	case i == nil:
@@ -192,7 +213,16 @@ const maxSuperseded = 2
 func (s *policyState) makeDue(i *desiredIntent, now time.Time) {
 	target := i.Remedy.Target
 	delete(s.superseded, target)
+	if s.waitsForApproval(i) {
+		s.queue.Remove(target)
+		s.ledger.ClearPending(s.name, target, now)
+		s.awaiting.add(target)
+		return
+	}
 	s.queue.Add(target)
+	if len(s.allowances) > 0 && !s.covers(i, now) {
+		s.uncovered.add(target)
+	}
 	if !i.DryRun && !i.managed {
 		s.ledger.SetPending(s.name, target, i.Subject, now)
 		s.repeated[target] = true

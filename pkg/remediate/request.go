@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/pkg/remediate/internal/objects"
+	"federator.dev/federator/pkg/remediate/internal/values"
 )
 
 // Content types of patches.
@@ -131,10 +132,8 @@ func objectField(object map[string]any, field string) (map[string]any, error) {
 	return m, nil
 }
 
-func isJSONPatch(patch []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(patch), []byte("[")) }
-
 func (i *Intent) buildPatch(before map[string]any, action string) (*request, error) {
-	if isJSONPatch(i.Remedy.Patch) {
+	if values.IsJSONPatch(i.Remedy.Patch) {
 		return i.buildJSONPatch(before, action)
 	}
 	var patch map[string]any
@@ -163,21 +162,13 @@ func patchField(patch map[string]any, field string) (map[string]any, error) {
 	return objectField(patch, field)
 }
 
-// jsonPatchOp is an operation of a JSON patch, RFC 6902.
-type jsonPatchOp struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	From  string `json:"from,omitempty"`
-	Value any    `json:"value"`
-}
-
 const annotationsPath = "/metadata/annotations"
 
 // buildJSONPatch lets the API server detect a changed target: setting the resourceVersion
 // that was evaluated is an optimistic lock. The added operations come after the remedy's
 // own, which cannot undo them.
 func (i *Intent) buildJSONPatch(before map[string]any, action string) (*request, error) {
-	var ops []jsonPatchOp
+	var ops []values.PatchOp
 	if err := decode(i.Remedy.Patch, &ops); err != nil {
 		return nil, fmt.Errorf("%w: patch: %w", errInvalidIntent, err)
 	}
@@ -185,7 +176,7 @@ func (i *Intent) buildJSONPatch(before map[string]any, action string) (*request,
 	_, has := meta["annotations"].(map[string]any)
 	var all []any
 	if !has { // the remedy's own operations may rely on them
-		all = append(all, jsonPatchOp{Op: "add", Path: annotationsPath, Value: map[string]any{}})
+		all = append(all, values.PatchOp{Op: "add", Path: annotationsPath, Value: map[string]any{}})
 		has = true
 	}
 	var own []json.RawMessage // as they are: a value may be null, or absent
@@ -201,12 +192,12 @@ func (i *Intent) buildJSONPatch(before map[string]any, action string) (*request,
 		}
 	}
 	if !has {
-		all = append(all, jsonPatchOp{Op: "add", Path: annotationsPath, Value: map[string]any{}})
+		all = append(all, values.PatchOp{Op: "add", Path: annotationsPath, Value: map[string]any{}})
 	}
 	all = append(all,
-		jsonPatchOp{Op: "add", Path: annotationsPath + "/" + strings.ReplaceAll(actionAnnotation, "/", "~1"), Value: action},
-		jsonPatchOp{Op: "add", Path: "/metadata/uid", Value: i.UID},
-		jsonPatchOp{Op: "add", Path: "/metadata/resourceVersion", Value: i.ResourceVersion})
+		values.PatchOp{Op: "add", Path: annotationsPath + "/" + strings.ReplaceAll(actionAnnotation, "/", "~1"), Value: action},
+		values.PatchOp{Op: "add", Path: "/metadata/uid", Value: i.UID},
+		values.PatchOp{Op: "add", Path: "/metadata/resourceVersion", Value: i.ResourceVersion})
 	body, err := json.Marshal(all)
 	return &request{verb: "PATCH", contentType: jsonPatch, body: body, fieldManager: true}, err
 }

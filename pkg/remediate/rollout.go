@@ -8,6 +8,7 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/window"
 )
 
 // RolloutSpec is how the corrections of a policy are rolled out.
@@ -24,6 +25,28 @@ type RolloutSpec struct {
 	Generation string
 	Source     string // the PolicySource of the package, "" for none
 	Ceiling    string // which of the source's ceilings the intents keep to, as in Options.Ceiling
+	// Commit and Path are where the source has the package, Digests of what the generation
+	// was made from: Plans show them.
+	Commit, Path string
+	Digests      v1alpha1.PlanDigests
+	Approval     ApprovalTerms
+}
+
+// origin returns where the package is from, nil where it is built in.
+func (s *RolloutSpec) origin() *v1alpha1.Origin {
+	if s.Source == "" {
+		return nil
+	}
+	return &v1alpha1.Origin{Source: s.Source, Commit: v1alpha1.CommitHash(s.Commit), Path: s.Path}
+}
+
+// Window is when corrections may be written; nil: always.
+type Window = window.Window
+
+// NewWindow returns a window that opens by a schedule (five fields, as in crontab(5)) in a
+// time zone of the IANA database, for a duration.
+func NewWindow(schedule string, duration time.Duration, zone string) (*Window, error) {
+	return window.New(schedule, duration, zone)
 }
 
 // Wave is a group of members that is written to after the groups before it.
@@ -147,6 +170,9 @@ type Status struct {
 	// has read them.
 	Restored     bool
 	Acknowledged *Acknowledgement // the last one
+
+	Approval *v1alpha1.KeptApproval // what is required; nil: nothing
+	Plans    []PlanInfo             // that wait, or are approved; the oldest first
 }
 
 // Outcome is the result of the last attempt to correct a target.

@@ -30,6 +30,7 @@ type record struct {
 	acknowledged *Acknowledgement
 	longest      time.Duration // of the windows under which it wrote
 	history      history.Log
+	approval     *v1alpha1.KeptApproval
 
 	changed, saved int    // how often this has changed, and when it was recorded last
 	version        string // resourceVersion of the PolicyState, "" for none
@@ -63,13 +64,14 @@ func (r *record) encode() *v1alpha1.PolicyStateStatus {
 	}
 	for _, a := range r.allowances {
 		out.Allowances = append(out.Allowances, v1alpha1.Allowance{
-			Halt: a.Halt, Scope: a.scope, Member: a.member, Generation: v1alpha1.RolloutGeneration(a.generation), Targets: int64(a.targets), Subjects: int64(a.subjects),
+			Halt: a.Halt, Plan: a.plan, Scope: a.scope, Member: a.member, Generation: v1alpha1.RolloutGeneration(a.generation), Targets: int64(a.targets), Subjects: int64(a.subjects),
 			By: clip.Text(a.By, maxAcknowledger), At: *microTime(a.At), Expires: *microTime(a.expires),
 		})
 	}
 	if a := r.acknowledged; a != nil {
 		out.Acknowledged = &v1alpha1.Acknowledgement{ID: a.Halt, By: clip.Text(a.By, maxAcknowledger), At: metav1.NewTime(a.At)}
 	}
+	out.Approval = r.approval
 	if r.longest > 0 {
 		out.LongestWindow = &metav1.Duration{Duration: r.longest}
 	}
@@ -80,30 +82,34 @@ func (r *record) encode() *v1alpha1.PolicyStateStatus {
 func encodeHalt(h *Halt) v1alpha1.RecordedHalt {
 	out := v1alpha1.RecordedHalt{
 		ID: h.ID, Reason: h.Reason, Message: clip.Text(h.Message, maxMessage), Since: *microTime(h.Since),
-		Generation: v1alpha1.RolloutGeneration(h.Generation), Targets: h.Targets, With: h.With,
+		Generation: v1alpha1.RolloutGeneration(h.Generation), Targets: h.Targets, With: h.With, Plan: h.Plan,
 	}
-	for _, u := range h.Exceeded {
-		l := v1alpha1.ExceededLimit{Allowed: int64(u.Max), Denominator: int64(u.Denominator), Scope: v1alpha1.MemberScope, Member: u.Scope}
-		switch u.Scope {
-		case scopePolicy:
-			l.Scope, l.Member = v1alpha1.PolicyScope, ""
-		case scopeFleet:
-			l.Scope, l.Member = v1alpha1.FleetScope, ""
-		}
-		if u.Percent {
-			l.Subjects = int64(u.Targets)
-		} else {
-			l.Targets = int64(u.Targets)
-		}
-		out.Over = append(out.Over, l)
+	for n := range h.Exceeded {
+		out.Over = append(out.Over, encodeLimit(&h.Exceeded[n]))
 	}
 	return out
+}
+
+func encodeLimit(u *BudgetUsage) v1alpha1.ExceededLimit {
+	l := v1alpha1.ExceededLimit{Allowed: int64(u.Max), Denominator: int64(u.Denominator), Scope: v1alpha1.MemberScope, Member: u.Scope}
+	switch u.Scope {
+	case scopePolicy:
+		l.Scope, l.Member = v1alpha1.PolicyScope, ""
+	case scopeFleet:
+		l.Scope, l.Member = v1alpha1.FleetScope, ""
+	}
+	if u.Percent {
+		l.Subjects = int64(u.Targets)
+	} else {
+		l.Targets = int64(u.Targets)
+	}
+	return l
 }
 
 // decodeRecord returns the record that a PolicyState has.
 func decodeRecord(in *v1alpha1.PolicyState) record {
 	s := &in.Status
-	r := record{version: in.ResourceVersion, history: s.History}
+	r := record{version: in.ResourceVersion, history: s.History, approval: s.Approval}
 	for n := range s.Halts {
 		r.halts = append(r.halts, decodeHalt(&s.Halts[n]))
 	}
@@ -117,7 +123,7 @@ func decodeRecord(in *v1alpha1.PolicyState) record {
 	for _, a := range s.Allowances {
 		r.allowances = append(r.allowances, allowance{
 			Acknowledgement: Acknowledgement{Halt: a.Halt, By: a.By, At: a.At.Time},
-			scope:           a.Scope, member: a.Member, generation: string(a.Generation), targets: int(a.Targets), subjects: int(a.Subjects), expires: a.Expires.Time,
+			plan:            a.Plan, scope: a.Scope, member: a.Member, generation: string(a.Generation), targets: int(a.Targets), subjects: int(a.Subjects), expires: a.Expires.Time,
 		})
 	}
 	if a := s.Acknowledged; a != nil {
@@ -132,7 +138,7 @@ func decodeRecord(in *v1alpha1.PolicyState) record {
 func decodeHalt(in *v1alpha1.RecordedHalt) *Halt {
 	h := &Halt{
 		ID: in.ID, Reason: in.Reason, Message: in.Message, Since: in.Since.Time, Generation: string(in.Generation),
-		Targets: slices.Clone(in.Targets), With: in.With,
+		Targets: slices.Clone(in.Targets), With: in.With, Plan: in.Plan,
 	}
 	for _, l := range in.Over {
 		u := BudgetUsage{Scope: l.Member, Targets: int(l.Targets), Max: int(l.Allowed), Denominator: int(l.Denominator)}

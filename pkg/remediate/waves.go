@@ -136,6 +136,11 @@ func (s *policyState) openIn(wave int) (n int) {
 			n += due + running
 		}
 	})
+	for member, waiting := range s.awaiting.members {
+		if members[member] {
+			n += waiting
+		}
+	}
 	return n + s.supersededIn(members)
 }
 

@@ -224,6 +224,9 @@ func refusals() map[string][]refusal {
 			{`status: {rollout: {began: null}}`, "status.rollout.began", "Required value"},
 			{`status: {allowances: [{halt: a, scope: Member, at: "2026-11-21T11:00:00.000000Z"}]}`, "status.allowances[0].expires", "Required value"},
 			{`status: {allowances: [{halt: a, scope: Everything, at: "2026-11-21T11:00:00.000000Z", expires: "2026-11-21T11:00:00.000000Z"}]}`, "status.allowances[0].scope", unsupported},
+			{`status: {approval: {requirements: [{required: 1, groups: ["system:authenticated"]}]}}`, "status.approval.requirements[0].groups[0]", everybody},
+			{`status: {approval: {requirements: [{required: 1, serviceAccounts: [approver]}]}}`, "status.approval.requirements[0].serviceAccounts[0]", noAccount},
+			{`status: {approval: {requirements: [{required: 1, validFor: 721h}]}}`, "status.approval.requirements[0].validFor", "validFor must be between 1m and 720h"},
 			{`status: {history: [` + strings.Repeat(`{type: HaltBegan, id: a, at: "2026-11-21T11:00:00.000000Z"},`, 51) + `]}`, "status.history", "must have at most 50 items"},
 		},
 	}

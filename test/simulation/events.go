@@ -81,7 +81,7 @@ func (w *world) calmOptions() (all []option) {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(w.policies)) {
-			if s, ok := p.dispatcher.Status(name); ok && s.Halted != nil && p.leads() {
+			if s, ok := p.dispatcher.Status(name); ok && w.mayAcknowledge(s.Halted) && p.leads() {
 				add(1, "acknowledge", func() { w.acknowledge(p, name, s.Halted.ID) })
 			}
 		}

@@ -1,8 +1,12 @@
 package simulation
 
 import (
+	"errors"
 	"maps"
 	"slices"
+	"time"
+
+	"federator.dev/federator/pkg/remediate"
 )
 
 // offerPeople offers what people do.
@@ -46,7 +50,7 @@ func (w *world) offerPeople(add func(int, string, func())) {
 			continue
 		}
 		for _, name := range names {
-			if s, ok := p.dispatcher.Status(name); ok && s.Halted != nil {
+			if s, ok := p.dispatcher.Status(name); ok && w.mayAcknowledge(s.Halted) {
 				add(5, "acknowledge", func() { w.acknowledge(p, name, s.Halted.ID) })
 			}
 		}
@@ -60,9 +64,18 @@ func (w *world) acknowledge(p *process, name, halt string) {
 	}
 	err := p.dispatcher.Acknowledge(name, halt, "ann")
 	w.note("people: acknowledge halt %s of %s by %s: %v", halt, name, p.name, err)
+	if errors.Is(err, remediate.ErrNotNow) {
+		w.unready[halt] = time.Now()
+	}
 	if err == nil {
 		w.model.acknowledged(w, p, name, s.Halted)
 	}
+}
+
+// mayAcknowledge reports whether people acknowledge a halt now: not twice at a time while what
+// waits because of it is being recorded.
+func (w *world) mayAcknowledge(h *remediate.Halt) bool {
+	return h != nil && (w.unready[h.ID].IsZero() || w.unready[h.ID].Before(time.Now()))
 }
 
 func toggled(why string) string {

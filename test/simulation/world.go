@@ -40,6 +40,8 @@ type world struct {
 	stops    remediate.Stops
 	held     map[string]string // members that nothing is written to, and why
 
+	unready map[string]time.Time // when it was too early to acknowledge a halt, by its ID
+
 	model   model
 	states  map[[8]byte]bool
 	history []string
@@ -50,7 +52,7 @@ type world struct {
 func newWorld(ctx context.Context, c *choices) *world {
 	w := &world{
 		choices: c, ctx: ctx, start: time.Now(), hub: apiserver.New(hubKinds(), false), states: map[[8]byte]bool{}, arrived: make(chan struct{}, 1),
-		rates: drawRates(c), perMember: c.between(1, 4), policies: map[string]*wish{}, held: map[string]string{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
+		rates: drawRates(c), perMember: c.between(1, 4), policies: map[string]*wish{}, held: map[string]string{}, unready: map[string]time.Time{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
 	}
 	for n := range c.between(1, 3) {
 		w.addMember(n, c.between(1, 3))

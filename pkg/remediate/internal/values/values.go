@@ -1,4 +1,6 @@
-package remediate
+// Package values knows which objects hold values that the index redacts, and which remedies
+// carry such values.
+package values
 
 import (
 	"bytes"
@@ -10,18 +12,21 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// isSensitive reports whether objects of a kind hold values that the index redacts unless
+// IsSensitive reports whether objects of a kind hold values that the index redacts unless
 // it is told to keep them.
-func isSensitive(kind policy.Kind) bool { return isSecret(kind) || kind == "ConfigMap" }
+func IsSensitive(kind policy.Kind) bool { return IsSecret(kind) || kind == "ConfigMap" }
+
+// IsSecret reports whether objects of a kind are Secrets, whose values are recorded nowhere.
+func IsSecret(kind policy.Kind) bool { return kind == "Secret" }
 
 // valueFields are the fields of sensitive kinds that hold values.
 var valueFields = []string{"data", "stringData", "binaryData"}
 
-// refuseValues returns why a remedy must not be sent, "" when it may be: policies see keys
+// Refuse returns why a remedy must not be sent, "" when it may be: policies see keys
 // of Secrets and ConfigMaps, but no values, so that values which a remedy carries are not
 // those of the object, or are empty.
-func refuseValues(r *policy.Remedy) string {
-	if !isSensitive(r.Target.Kind) {
+func Refuse(r *policy.Remedy) string {
+	if !IsSensitive(r.Target.Kind) {
 		return ""
 	}
 	field := ""
@@ -29,7 +34,7 @@ func refuseValues(r *policy.Remedy) string {
 	case "apply":
 		field = valueField(r.Object)
 	case "patch":
-		if field = valueField(r.Patch); isJSONPatch(r.Patch) {
+		if field = valueField(r.Patch); IsJSONPatch(r.Patch) {
 			field = valuePath(r.Patch)
 		}
 	}
@@ -56,7 +61,7 @@ func valueField(object []byte) string {
 // valuePath returns the field with values that a JSON patch writes or reads, "" if there is
 // none.
 func valuePath(patch []byte) string {
-	var ops []jsonPatchOp
+	var ops []PatchOp
 	if json.NewDecoder(bytes.NewReader(patch)).Decode(&ops) != nil {
 		return ""
 	}
@@ -78,8 +83,13 @@ func valuePath(patch []byte) string {
 	return ""
 }
 
-// withholds reports whether values of a kind are recorded nowhere. Those of Secrets never
-// are.
-func (x *executor) withholds(kind policy.Kind) bool {
-	return isSecret(kind) || isSensitive(kind) && !x.keepsValues
+// IsJSONPatch reports whether a patch is one of RFC 6902, and not a merge patch.
+func IsJSONPatch(patch []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(patch), []byte("[")) }
+
+// PatchOp is an operation of a JSON patch, RFC 6902.
+type PatchOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from,omitempty"`
+	Value any    `json:"value"`
 }

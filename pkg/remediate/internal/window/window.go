@@ -1,4 +1,5 @@
-package remediate
+// Package window says when corrections may be written.
+package window
 
 import (
 	"fmt"
@@ -14,9 +15,9 @@ type Window struct {
 	zone     *time.Location
 }
 
-// NewWindow returns a window that opens by a schedule (five fields, as in crontab(5)) in a
+// New returns a window that opens by a schedule (five fields, as in crontab(5)) in a
 // time zone of the IANA database, for a duration.
-func NewWindow(schedule string, duration time.Duration, zone string) (*Window, error) {
+func New(schedule string, duration time.Duration, zone string) (*Window, error) {
 	s, err := cron.ParseStandard(schedule)
 	if err != nil {
 		return nil, fmt.Errorf("window: schedule %q: %w", schedule, err)
@@ -31,9 +32,9 @@ func NewWindow(schedule string, duration time.Duration, zone string) (*Window, e
 	return &Window{schedule: s, duration: duration, zone: at}, nil
 }
 
-// isOpen reports whether the window is open at a time, and when it closes, or else when it
+// IsOpen reports whether the window is open at a time, and when it closes, or else when it
 // opens next. A nil window is always open.
-func (w *Window) isOpen(now time.Time) (yes bool, until time.Time) {
+func (w *Window) IsOpen(now time.Time) (yes bool, until time.Time) {
 	if w == nil {
 		return true, time.Time{}
 	}

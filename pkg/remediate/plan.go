@@ -1,0 +1,494 @@
+package remediate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/plans"
+	"federator.dev/federator/pkg/remediate/internal/planstore"
+)
+
+// plan is a Plan on the hub.
+type plan struct {
+	PlanInfo
+
+	version string
+	amends  string
+	targets map[plans.Key]bool
+
+	since     time.Time // it entered its state
+	message   string
+	approved  bool // its targets may be written now
+	written   int
+	countedAt time.Time // when it was looked at last whether all is written
+	recorded  string    // what the hub has of the status
+	recordAt  time.Time // when counters are due to be recorded
+	saving    bool
+
+	recordedWritten int
+	retryAt         time.Time
+}
+
+// Times of Plans.
+const (
+	amendAfter   = 10 * time.Second // what has come meanwhile is in one amendment
+	planInterval = 10 * time.Second // how often it is looked at whether a Plan is done
+	freezeRetry  = 5 * time.Second
+)
+
+// passes reports whether the Plan's targets may be written, for a generation of its policy.
+func (p *plan) passes(generation string) bool {
+	return p.approved && p.Generation == generation && (p.Purpose == v1alpha1.PlanGeneration || p.Purpose == v1alpha1.PlanAmendment)
+}
+
+func (p *plan) enter(state v1alpha1.PlanState, message string, now time.Time) {
+	p.State, p.message, p.since = state, message, now
+	p.approved = state == v1alpha1.PlanApproved || state == v1alpha1.PlanDone
+}
+
+// isOver reports that nothing will be written with the Plan any more.
+func (p *plan) isOver() bool {
+	return p.State == v1alpha1.PlanSuperseded || p.State == v1alpha1.PlanExpired || p.State == v1alpha1.PlanDone && p.Purpose == v1alpha1.PlanHalt
+}
+
+func (s *policyState) plan(name string) *plan {
+	if n := slices.IndexFunc(s.plans, func(p *plan) bool { return p.Name == name }); n >= 0 {
+		return s.plans[n]
+	}
+	return nil
+}
+
+// reviewPlansLocked updates the states of a policy's Plans, and has them recorded.
+func (d *Dispatcher) reviewPlansLocked(s *policyState, p *pass) {
+	for _, pl := range s.plans {
+		switch {
+		case pl.Purpose == v1alpha1.PlanHalt:
+			s.reviewHaltPlan(pl, p.now)
+		case pl.Generation != s.spec.Generation && !pl.isOver():
+			pl.enter(v1alpha1.PlanSuperseded, "the policy has been changed", p.now)
+		default:
+			s.reviewPlan(pl, p)
+		}
+		d.savePlanLocked(s, pl, p)
+	}
+	s.plans = slices.DeleteFunc(s.plans, func(pl *plan) bool { return pl.isOver() && pl.isRecorded() && !pl.saving })
+}
+
+// reviewPlan decides by its Approvals whether what a Plan has may be written.
+func (s *policyState) reviewPlan(pl *plan, p *pass) {
+	a := s.approved[pl.UID]
+	met := a.Met && (a.Until.IsZero() || p.now.Before(a.Until))
+	switch pl.State {
+	case v1alpha1.PlanWaiting:
+		pl.Approved = a
+		if !met {
+			return
+		}
+		pl.enter(v1alpha1.PlanApproved, "", p.now)
+		if pl.Purpose == v1alpha1.PlanGeneration {
+			s.adoptTerms()
+		}
+		p.again(p.now.Add(planInterval))
+	case v1alpha1.PlanApproved:
+		if pl.approved = met; s.approved == nil {
+			return // it has not been said yet what is approved
+		}
+		if pl.Approved = a; !met {
+			pl.enter(v1alpha1.PlanExpired, "its Approvals ended before everything was written", p.now)
+			return
+		}
+		p.again(a.Until)
+		if at := pl.countedAt.Add(planInterval); p.now.Before(at) {
+			p.again(at)
+			return
+		}
+		if pl.countedAt = p.now; s.isWritten(pl) {
+			pl.enter(v1alpha1.PlanDone, "", p.now)
+		} else {
+			p.again(p.now.Add(planInterval))
+		}
+	}
+}
+
+// isWritten reports whether each target of a Plan is written or accounted for.
+func (s *policyState) isWritten(pl *plan) bool {
+	for target, i := range s.intents {
+		if pl.targets[i.key()] && !s.isDone(target) {
+			return false
+		}
+	}
+	return true
+}
+
+// countWritten counts a write for the Plans that approve it.
+func (s *policyState) countWritten(target policy.Ref) {
+	i := s.intents[target]
+	if i == nil {
+		return
+	}
+	for _, p := range s.plans {
+		if p.State == v1alpha1.PlanApproved && p.targets[i.key()] {
+			p.written++
+		}
+	}
+}
+
+// reviewHaltPlan follows the halt that a Plan is of, and its acknowledgement.
+func (s *policyState) reviewHaltPlan(pl *plan, now time.Time) {
+	halted := slices.ContainsFunc(s.halts, func(h *Halt) bool { return h.ID == pl.Halt })
+	allowed := slices.ContainsFunc(s.allowances, func(a allowance) bool { return a.plan == pl.Name && a.effective(s.spec.Generation, now) })
+	switch {
+	case halted:
+		pl.Approved = s.approved[pl.UID]
+	case allowed && pl.State == v1alpha1.PlanWaiting:
+		pl.enter(v1alpha1.PlanApproved, "the halt is acknowledged", now)
+	case !allowed && pl.State == v1alpha1.PlanApproved:
+		pl.enter(v1alpha1.PlanDone, "", now)
+	case !allowed && pl.State == v1alpha1.PlanWaiting:
+		pl.enter(v1alpha1.PlanSuperseded, "the halt has ended", now)
+	}
+}
+
+// findHaltPlans sets which Plans have the targets of halts, after Plans were read: that of one
+// may be lost, or may have been recorded right before the process ended.
+func (s *policyState) findHaltPlans() {
+	for _, h := range s.halts {
+		name := ""
+		if n := slices.IndexFunc(s.plans, func(p *plan) bool { return p.Halt == h.ID && !p.isOver() }); n >= 0 {
+			name = s.plans[n].Name
+		}
+		if h.Plan != name {
+			h.Plan = name
+			s.touch()
+		}
+	}
+}
+
+// freezeRequest is a Plan to be made.
+type freezeRequest struct {
+	policy  string
+	epoch   int
+	spec    v1alpha1.PlanSpec
+	targets []plans.Target
+	halt    string
+}
+
+// freezeLocked has a Plan made of what waits: because of a halt, or for approval.
+func (d *Dispatcher) freezeLocked(s *policyState, p *pass) {
+	if s.freezing || s.removed || !s.ready {
+		return
+	}
+	if p.now.Before(s.freezeAt) {
+		p.again(s.freezeAt)
+		return
+	}
+	r := &freezeRequest{policy: s.name, epoch: d.epoch, spec: v1alpha1.PlanSpec{
+		Policy: v1alpha1.PolicyName(s.name), Generation: s.spec.Generation, Digests: s.spec.Digests, AuthorsProven: true, Origin: s.spec.origin(),
+	}}
+	if h := s.unplannedHalt(); h != nil {
+		r.halt, r.spec.Purpose = h.ID, v1alpha1.PlanHalt
+		r.spec.Halt = &v1alpha1.PlannedHalt{ID: h.ID, Reason: h.Reason}
+		for _, u := range h.Exceeded {
+			r.spec.Halt.Over = append(r.spec.Halt.Over, u.budget())
+		}
+		r.targets = s.planTargets(func(target policy.Ref) bool { return !s.awaiting.all[target] && !s.isDone(target) })
+	} else if !s.amend(r, p) {
+		return
+	}
+	if k := s.approval; k != nil {
+		r.spec.Authors, r.spec.AuthorsProven = slices.Clone(k.Authors), !k.AuthorsUnproven
+	}
+	if first := s.firstPlan(); first != nil { // whose authors do not approve what is added either
+		r.spec.AuthorsProven = r.spec.AuthorsProven && first.AuthorsProven
+		for _, a := range first.Authors {
+			if !slices.Contains(r.spec.Authors, a) && len(r.spec.Authors) < maxAuthors {
+				r.spec.Authors = append(r.spec.Authors, a)
+			}
+		}
+	}
+	s.freezing = true
+	p.freezes = append(p.freezes, r)
+}
+
+// unplannedHalt returns a halt over limits whose targets are not frozen yet.
+func (s *policyState) unplannedHalt() *Halt {
+	n := slices.IndexFunc(s.halts, func(h *Halt) bool {
+		return h.Reason == v1alpha1.OverLimit && h.Plan == "" && h.Generation == s.spec.Generation
+	})
+	if n < 0 {
+		return nil
+	}
+	return s.halts[n]
+}
+
+// firstPlan returns the Plan of the present generation, nil if there is none.
+func (s *policyState) firstPlan() *plan {
+	n := slices.IndexFunc(s.plans, func(p *plan) bool {
+		return p.Purpose == v1alpha1.PlanGeneration && p.Generation == s.spec.Generation && !p.isOver()
+	})
+	if n < 0 {
+		return nil
+	}
+	return s.plans[n]
+}
+
+// amend completes the request for a Plan of what waits for approval. It reports false where
+// nothing needs one, or one waits already.
+func (s *policyState) amend(r *freezeRequest, p *pass) bool {
+	if s.approval == nil || s.within || s.spec.DryRun || s.spec.Approval.Unsettled || len(s.approval.Requirements) > maxRequirements || len(s.halts) > 0 {
+		return false
+	}
+	first := s.firstPlan()
+	r.spec.Purpose = v1alpha1.PlanGeneration
+	if first != nil {
+		waits := func(p *plan) bool {
+			return p.State == v1alpha1.PlanWaiting && p.Generation == s.spec.Generation && p.Purpose != v1alpha1.PlanHalt
+		}
+		if s.awaiting.len() == 0 || slices.ContainsFunc(s.plans, waits) {
+			s.gatherFrom = time.Time{}
+			return false
+		}
+		if s.gatherFrom.IsZero() {
+			s.gatherFrom = p.now
+		}
+		if at := s.gatherFrom.Add(amendAfter); p.now.Before(at) {
+			p.again(at)
+			return false
+		}
+		r.spec.Purpose, r.spec.Amends = v1alpha1.PlanAmendment, first.Name
+	}
+	s.gatherFrom = time.Time{}
+	r.targets = s.planTargets(func(target policy.Ref) bool { return s.awaiting.all[target] })
+	return first == nil || len(r.targets) > 0
+}
+
+// planTargets returns the targets that a Plan has.
+func (s *policyState) planTargets(has func(policy.Ref) bool) (out []plans.Target) {
+	for target, i := range s.intents {
+		if has(target) && s.isPlannable(i) {
+			out = append(out, i.planTarget())
+		}
+	}
+	return out
+}
+
+// isDone reports whether the intent for a target has its outcome.
+func (s *policyState) isDone(target policy.Ref) bool {
+	i, o := s.intents[target], s.outcomes[target]
+	return i != nil && o != nil && o.actionName == i.name && o.Phase != v1alpha1.PhaseSuperseded && o.Phase != v1alpha1.PhaseFailed
+}
+
+// budget returns the limit as a Plan has it.
+func (u *BudgetUsage) budget() v1alpha1.Budget {
+	l := encodeLimit(u)
+	return v1alpha1.Budget{Scope: l.Scope, Member: l.Member, Targets: max(l.Targets, l.Subjects), Allowed: l.Allowed, Denominator: l.Denominator}
+}
+
+// freeze makes a Plan, and records it.
+func (d *Dispatcher) freeze(ctx context.Context, r *freezeRequest) {
+	made, err := d.makePlan(ctx, r)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[r.policy]
+	if d.epoch != r.epoch || s == nil {
+		return // what it was about is forgotten
+	}
+	now := d.opts.Clock()
+	s.freezing, s.freezeError = false, ""
+	if err != nil {
+		s.freezeError, s.freezeAt = clip.Line(err.Error(), maxMessage), now.Add(freezeRetry)
+		if ctx.Err() == nil {
+			d.opts.Logger.Error("recording a Plan failed", "policy", r.policy, "error", err)
+		}
+		d.trigger()
+		return
+	}
+	s.plans = append(slices.DeleteFunc(s.plans, func(p *plan) bool { return p.Name == made.Name }), made)
+	if r.halt != "" {
+		if n := slices.IndexFunc(s.halts, func(h *Halt) bool { return h.ID == r.halt }); n >= 0 {
+			s.halts[n].Plan = made.Name
+			s.touch()
+		}
+	}
+	d.opts.Logger.Info("plan recorded", "policy", r.policy, "plan", made.Name, "purpose", string(made.Purpose), "targets", made.Targets)
+	d.trigger()
+}
+
+func (d *Dispatcher) makePlan(ctx context.Context, r *freezeRequest) (*plan, error) {
+	until, err := d.lease()
+	if err != nil {
+		return nil, err
+	}
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	object, parts, err := plans.Build(r.spec, r.targets)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := d.plans.Recreate(ctx, object, parts)
+	if err != nil {
+		return nil, err
+	}
+	return newPlan(recorded, r.targets), nil
+}
+
+// newPlan returns a Plan as the hub has it.
+func newPlan(object *v1alpha1.Plan, targets []plans.Target) *plan {
+	p := &plan{
+		PlanInfo: PlanInfo{
+			Name: object.Name, UID: object.UID, Hash: object.Spec.Hash, Purpose: object.Spec.Purpose, State: object.Status.State, Targets: int(object.Spec.Targets),
+			Since: object.CreationTimestamp.Time, Generation: object.Spec.Generation, Authors: object.Spec.Authors, AuthorsProven: object.Spec.AuthorsProven,
+		},
+		version: object.ResourceVersion, amends: object.Spec.Amends,
+		targets: make(map[plans.Key]bool, len(targets)), message: object.Status.Message, written: int(object.Status.Written), recordedWritten: int(object.Status.Written), recorded: planMark(&object.Status),
+		approved: object.Status.State == v1alpha1.PlanDone,
+	}
+	if h := object.Spec.Halt; h != nil {
+		p.Halt = h.ID
+	}
+	if at := object.Status.Since; at != nil {
+		p.since = at.Time
+	}
+	for n := range targets {
+		p.targets[targets[n].Key()] = true
+	}
+	return p
+}
+
+// restorePlans reads the Plans that are in use, with their targets. One that was not recorded
+// whole, or is not what it was, is deleted: it approves nothing.
+func (d *Dispatcher) restorePlans(ctx context.Context) (map[string][]*plan, error) {
+	all, err := d.plans.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]*plan{}
+	for n := range all {
+		object := &all[n]
+		switch object.Status.State {
+		case v1alpha1.PlanWaiting, v1alpha1.PlanApproved, v1alpha1.PlanDone:
+		case v1alpha1.PlanSuperseded, v1alpha1.PlanExpired:
+			continue
+		default:
+			if err := d.plans.Delete(ctx, object.Name, string(object.UID)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		targets, err := d.plans.Targets(ctx, object)
+		if errors.Is(err, plans.ErrCorrupt) || errors.Is(err, plans.ErrIncomplete) {
+			d.opts.Logger.Error("a Plan is not what it was: deleting it", "plan", object.Name, "error", err)
+			err = d.plans.Delete(ctx, object.Name, string(object.UID))
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if p := newPlan(object, targets); !p.isOver() {
+			out[string(object.Spec.Policy)] = append(out[string(object.Spec.Policy)], p)
+		}
+	}
+	for _, list := range out {
+		slices.SortFunc(list, func(a, b *plan) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name)) })
+	}
+	return out, nil
+}
+
+// status returns what the hub is to show of the Plan.
+func (p *plan) status() v1alpha1.PlanStatus {
+	since := metav1.NewTime(p.since)
+	return v1alpha1.PlanStatus{
+		State: p.State, Message: p.message, Since: &since, Required: int32(min(p.Approved.Required, 1000)), // people
+		Approvals: p.Approved.Given, Written: int32(min(p.written, v1alpha1.MaxPlanTargets)),
+	}
+}
+
+// isRecorded reports that the hub shows the Plan's state.
+func (p *plan) isRecorded() bool {
+	status := p.status()
+	return p.recorded == planMark(&status)
+}
+
+// savePlanLocked has a Plan's status written if it has changed; only counters, once in 10 s.
+func (d *Dispatcher) savePlanLocked(s *policyState, pl *plan, p *pass) {
+	status := pl.status()
+	mark := planMark(&status)
+	if pl.saving || mark == pl.recorded && pl.recordedWritten == pl.written {
+		return
+	}
+	if p.now.Before(pl.recordAt) && mark == pl.recorded || p.now.Before(pl.retryAt) {
+		p.again(pl.recordAt)
+		p.again(pl.retryAt)
+		return
+	}
+	pl.saving = true
+	p.planSaves = append(p.planSaves, planSave{s.name, pl.Name, pl.version, status, d.epoch})
+}
+
+// planSave is a Plan's status to be written.
+type planSave struct {
+	policy, name, version string
+	status                v1alpha1.PlanStatus
+	epoch                 int
+}
+
+// savePlan writes a Plan's status.
+func (d *Dispatcher) savePlan(ctx context.Context, r planSave) {
+	until, err := d.lease()
+	if err == nil {
+		if !until.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, until)
+			defer cancel()
+		}
+		r.version, err = d.plans.PutStatus(ctx, r.name, r.version, r.status)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[r.policy]
+	if d.epoch != r.epoch || s == nil {
+		return
+	}
+	pl := s.plan(r.name)
+	if pl == nil {
+		return
+	}
+	now := d.opts.Clock()
+	pl.saving = false
+	switch {
+	case err == nil:
+		pl.version, pl.recorded, pl.recordedWritten, pl.recordAt = r.version, planMark(&r.status), int(r.status.Written), now.Add(planInterval)
+	case errors.Is(err, planstore.ErrChanged):
+		d.opts.Logger.Warn("a Plan was changed by somebody else: reading all of them again", "policy", r.policy, "plan", r.name)
+		d.recovered = false
+	default:
+		pl.retryAt = now.Add(time.Second)
+		if ctx.Err() == nil {
+			d.opts.Logger.Error("recording the status of a Plan failed", "policy", r.policy, "plan", r.name, "error", err)
+		}
+	}
+	d.trigger()
+}
+
+// planMark is what of a status is written at once.
+func planMark(s *v1alpha1.PlanStatus) string {
+	mark := fmt.Sprint(s.State, s.Message, s.Required)
+	for _, g := range s.Approvals {
+		mark += fmt.Sprint(" ", g.Name, g.By, g.Expires.Unix())
+	}
+	return mark
+}
