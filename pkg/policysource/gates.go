@@ -205,8 +205,8 @@ func (o Options) diff(ctx context.Context, s validSource, c Candidate, bounded b
 		v := rejection(Diff, "NotTold", "commit %s could not be compared with the active one: %s", c.Commit.Hash, shorten(err.Error()))
 		v.retriable, v.inconclusive = true, true
 		return nil, nil, v
-	case bounded && d.Total() > s.MaxDiff:
-		v := rejection(Diff, "TooWide", "commit %s changes %d verdicts, but at most %d are allowed", c.Commit.Hash, d.Total(), s.MaxDiff)
+	case bounded && d.Total() > s.MaxDiff && !o.Approved(c.Source, c.Commit.Hash):
+		v := rejection(Diff, ReasonTooWide, "commit %s changes %d verdicts, but at most %d are allowed", c.Commit.Hash, d.Total(), s.MaxDiff)
 		v.retriable = true // the fleet changes, too
 		return &d, nil, v
 	}

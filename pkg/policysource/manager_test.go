@@ -330,6 +330,37 @@ func TestManager_DiffOverMaxDiffIsRejected(t *testing.T) {
 	}
 }
 
+// TestManager_ApprovedCommitPassesMaxDiff: the commit that people have approved, and no other.
+func TestManager_ApprovedCommitPassesMaxDiff(t *testing.T) {
+	r := newRepo(t, t.TempDir(), "r")
+	first := commit(t, r, good("one"))
+	opts := options()
+	opts.MinBackoff = time.Hour // fetches are triggered
+	opts.Diff = func(context.Context, policysource.Candidate) (policysource.Difference, error) {
+		return policysource.Difference{Appeared: 11}, nil
+	}
+	var approved atomic.Value
+	approved.Store(first)
+	opts.Approved = func(source, commit string) bool { return source == "team" && commit == approved.Load() }
+	src := source("team", r)
+	src.MaxDiff = 10
+	m := start(t, opts, src)
+	active(t, m, "team", first)
+	second := commit(t, r, good("two"))
+	after(t, m, "team", phase(policysource.Diff, policysource.ReasonTooWide))
+	approved.Store(second)
+	if err := m.Sync("team"); err != nil {
+		t.Fatal(err)
+	}
+	if s := active(t, m, "team", second).Status["team"]; s.Diff == nil || s.Diff.Total() != 11 || !s.Current {
+		t.Errorf("%+v", s)
+	}
+	commit(t, r, good("three"))
+	if s := after(t, m, "team", phase(policysource.Diff, policysource.ReasonTooWide)).Status["team"]; s.Active.Hash != second {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestManager_RestoresLastGoodFirst(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	last := commit(t, r, good("one"))

@@ -85,6 +85,9 @@ type Commit struct {
 	Signer string    `json:"signer,omitempty"` // owner of a trusted key
 }
 
+// ReasonTooWide is Status.Reason while MaxDiff holds a commit back.
+const ReasonTooWide = "TooWide"
+
 // Difference is how many verdicts on the live fleet a candidate changes.
 type Difference struct {
 	Appeared int `json:"appeared"` // violations
@@ -114,6 +117,10 @@ type Options struct {
 	// Diff compares a candidate with the active set, on the live fleet. An error means
 	// that they could not be compared. nil: sources with MaxDiff are invalid.
 	Diff func(context.Context, Candidate) (Difference, error)
+	// Approved reports whether people have approved a commit of a source that exceeds
+	// MaxDiff. It must not block. When that changes, Sync has the commit checked again. nil:
+	// none is approved.
+	Approved func(source, commit string) bool
 
 	// Dial opens connections to remotes and may reject addresses; nil means net.Dialer's.
 	Dial      func(ctx context.Context, network, address string) (net.Conn, error)
@@ -135,6 +142,9 @@ func (o Options) validate() (Options, error) {
 		if !dnsLabel.MatchString(b.Name) { // it prefixes paths of files
 			return o, fmt.Errorf("policysource: options: base %.80q: %w", b.Name, errInvalidName)
 		}
+	}
+	if o.Approved == nil {
+		o.Approved = func(string, string) bool { return false }
 	}
 	if o.Test == nil {
 		o.Test = runTests(policytest.Options{})
