@@ -52,6 +52,9 @@ type Approved struct {
 	Required int                      // people who must approve
 	Met      bool                     // enough have
 	Until    time.Time                // when too few of them count any more
+	// Unknown says that it is not known now which count: nothing is written, and nothing has
+	// ended.
+	Unknown bool
 }
 
 // PlanInfo is a Plan that waits for Approvals, or has them.
@@ -63,6 +66,7 @@ type PlanInfo struct {
 	Purpose v1alpha1.PlanPurpose
 	State   v1alpha1.PlanState
 	Targets int
+	Written int // targets, as the hub has it
 	// Since is when it was recorded: Approvals that are older are not of this Plan.
 	Since      time.Time
 	Generation string

@@ -212,6 +212,30 @@ func TestDispatcher_ApprovalsEnd(t *testing.T) {
 	})
 }
 
+// TestDispatcher_UnknownApprovalsEndNothing: while it is not known which Approvals count,
+// nothing is written, and when it is known again the same Plan goes on.
+func TestDispatcher_UnknownApprovalsEndNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		d := run(t, f, remediate.Options{})
+		spec := approved("1", 1)
+		spec.Limits.PerMinute = 1
+		d.set(t, spec, 20, intents("1", "m1 a", "m1 b", "m1 c"))
+		p := d.waiting(t)
+		d.approve(p)
+		d.expect(t, "approved", "m1 a@0s")
+		d.SetApprovals("b", map[types.UID]remediate.Approved{p.UID: {Required: 2, Unknown: true}})
+		time.Sleep(10 * time.Minute)
+		d.expect(t, "not known", "")
+		if got := f.states(); got != "Generation Approved 3" {
+			t.Errorf("plans: %s", got)
+		}
+		d.approve(p)
+		time.Sleep(90 * time.Second)
+		d.expect(t, "known again", "m1 b@10m0s, m1 c@11m0s")
+	})
+}
+
 // TestDispatcher_AShareNeedsNoApproval, and more than that does.
 func TestDispatcher_AShareNeedsNoApproval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

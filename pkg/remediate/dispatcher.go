@@ -368,7 +368,9 @@ func (d *Dispatcher) Status(binding string) (st Status, ok bool) {
 	}
 	st.Approval = s.approval.DeepCopy()
 	for _, p := range s.plans {
-		st.Plans = append(st.Plans, p.PlanInfo)
+		info := p.PlanInfo
+		info.Written = p.recordedWritten
+		st.Plans = append(st.Plans, info)
 	}
 	for target, o := range s.outcomes {
 		st.Phases[o.Phase]++

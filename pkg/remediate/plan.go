@@ -99,7 +99,7 @@ func (s *policyState) reviewPlan(pl *plan, p *pass) {
 		}
 		p.again(p.now.Add(planInterval))
 	case v1alpha1.PlanApproved:
-		if pl.approved = met; s.approved == nil {
+		if pl.approved = met; s.approved == nil || a.Unknown {
 			return // it has not been said yet what is approved
 		}
 		if pl.Approved = a; !met {
@@ -129,14 +129,12 @@ func (s *policyState) isWritten(pl *plan) bool {
 	return true
 }
 
-// countWritten counts a write for the Plans that approve it.
-func (s *policyState) countWritten(target policy.Ref) {
-	i := s.intents[target]
-	if i == nil {
-		return
-	}
+// countWritten counts a write for the Plans that approve it. The intent may be gone by now: the
+// violation is.
+func (s *policyState) countWritten(i *Intent) {
+	key := (&desiredIntent{Intent: i}).key()
 	for _, p := range s.plans {
-		if p.State == v1alpha1.PlanApproved && p.targets[i.key()] {
+		if p.State == v1alpha1.PlanApproved && p.targets[key] && p.written < p.Targets { // drift is written again
 			p.written++
 		}
 	}
@@ -246,6 +244,9 @@ func (s *policyState) firstPlan() *plan {
 func (s *policyState) amend(r *freezeRequest, p *pass) bool {
 	if s.approval == nil || s.within || s.spec.DryRun || s.spec.Approval.Unsettled || len(s.approval.Requirements) > maxRequirements || len(s.halts) > 0 {
 		return false
+	}
+	if slices.ContainsFunc(s.plans, func(p *plan) bool { return p.State == v1alpha1.PlanApproved && !p.approved }) {
+		return false // what it has may still be approved: that is not known now
 	}
 	first := s.firstPlan()
 	r.spec.Purpose = v1alpha1.PlanGeneration

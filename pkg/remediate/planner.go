@@ -410,7 +410,7 @@ func (s *policyState) recordOutcome(i *Intent, a *Action, err error, now time.Ti
 		}
 	}
 	if o.Phase == v1alpha1.PhaseSucceeded {
-		s.countWritten(target)
+		s.countWritten(i)
 	}
 	if s.intents[target] == nil {
 		o.actionName = ""
