@@ -93,11 +93,11 @@ func TestServe_RejectsInvalidPolicies(t *testing.T) {
 }
 
 func TestConfig_BoundsActionRetention(t *testing.T) {
-	path := clitest.WriteFile(t, "config.yaml", "policies:\n  actionRetention: 59m\n  actionsKept: -1\n  corrections:\n    protected: {kinds: [a b]}\n    bounds: {maxAway: 101}\n    gitops:\n      trusted: [{kind: Deployment.apps}]\n    maxActions: -1\n    maxActionBytes: 1024\n")
+	path := clitest.WriteFile(t, "config.yaml", "policies:\n  actionRetention: 59m\n  actionsKept: -1\n  signers: {SHA256:short: ann}\n  corrections:\n    protected: {kinds: [a b]}\n    bounds: {maxAway: 101}\n    gitops:\n      trusted: [{kind: Deployment.apps}]\n    maxActions: -1\n    maxActionBytes: 1024\n")
 	_, err := command(t, "serve", "--config", path)
 	for _, want := range []string{
-		":2: policies.actionRetention: is 59m0s, must be at least 1h", ":3: policies.actionsKept: is -1, must not be negative", `:5: policies.corrections.protected: "a b" is not a pattern of a kind`, ":6: policies.corrections.bounds: a share is not of 0 to 100 percent", `:8: policies.corrections.gitops.trusted[0]: kind "Deployment.apps" is not`,
-		":9: policies.corrections.maxActions: is -1, must be above policies.actionsKept, -1", ":10: policies.corrections.maxActionBytes: is 1024, must be at least 67108864",
+		":2: policies.actionRetention: is 59m0s, must be at least 1h", ":3: policies.actionsKept: is -1, must not be negative", `:4: policies.signers: "SHA256:short": "ann" is not a fingerprint`, `:6: policies.corrections.protected: "a b" is not a pattern of a kind`, ":7: policies.corrections.bounds: a share is not of 0 to 100 percent", `:9: policies.corrections.gitops.trusted[0]: kind "Deployment.apps" is not`,
+		":10: policies.corrections.maxActions: is -1, must be above policies.actionsKept, -1", ":11: policies.corrections.maxActionBytes: is 1024, must be at least 67108864",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -33,7 +33,7 @@ func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, lo
 	return enforcement.New(enforcement.Options{
 		Hub: hubREST, Index: f.Index, Members: memberAccess{f.Manager},
 		Git:       policysource.Options{Base: base, Dial: f.Network.Dialer().DialContext, AllowFile: cfg.Policies.AllowFile},
-		Namespace: cfg.Policies.Namespace, SecretNamespaces: cfg.Policies.SecretNamespaces,
+		Namespace: cfg.Policies.Namespace, SecretNamespaces: cfg.Policies.SecretNamespaces, Signers: cfg.Policies.Signers,
 		Retention: cfg.Policies.ActionRetention, Keep: cfg.Policies.ActionsKept, Protection: cfg.Policies.Corrections.Protection(),
 		MaxActions: cfg.Policies.Corrections.MaxActions, MaxActionBytes: cfg.Policies.Corrections.MaxActionBytes,
 		Bounds: cfg.Policies.Corrections.Bounds.Limits(), Away: f.Manager.Away, MemberAway: f.Manager.CheckContact, Applied: f.Manager.Applied, Dropped: f.Manager.Dropped,

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"regexp"
 	"slices"
 	"time"
 )
@@ -11,10 +12,11 @@ type Policies struct {
 	Library  bool     `yaml:"library" doc:"Also load the policies that ship with federator."`
 	Bindings string   `yaml:"bindings" doc:"File of bindings. A policy without a binding is evaluated everywhere."`
 
-	Hub              bool     `yaml:"hub" doc:"Read FleetPolicies, which bind policies and configure enforcement, and PolicySources, which load policies from git, from the hub."`
-	Namespace        string   `yaml:"namespace" doc:"Namespace of the hub with the Leases of the leader (federator) and of revisions (federator-revisions), and the ConfigMaps that stop actions."`
-	SecretNamespaces []string `yaml:"secretNamespaces" doc:"Namespaces of the hub whose Secrets PolicySources may refer to."`
-	AllowFile        bool     `yaml:"allowFile" doc:"Allow PolicySources with repositories on this machine, as file:// URLs."`
+	Hub              bool              `yaml:"hub" doc:"Read FleetPolicies, which bind policies and configure enforcement, and PolicySources, which load policies from git, from the hub."`
+	Namespace        string            `yaml:"namespace" doc:"Namespace of the hub with the Leases of the leader (federator) and of revisions (federator-revisions), and the ConfigMaps that stop actions."`
+	SecretNamespaces []string          `yaml:"secretNamespaces" doc:"Namespaces of the hub whose Secrets PolicySources may refer to."`
+	Signers          map[string]string `yaml:"signers" doc:"Users of the hub who own the keys that sign commits, by the key's fingerprint: SHA256:… of an SSH key, PGP:… of a PGP key, as status.activeCommit.signer of the PolicySource shows it.\nTheir Approvals of what they have signed do not count. Where a signer is not listed, one person more must approve."`
+	AllowFile        bool              `yaml:"allowFile" doc:"Allow PolicySources with repositories on this machine, as file:// URLs."`
 
 	Webhook Webhook `yaml:"webhook" doc:"Webhook for git hosts, so that pushes are fetched immediately."`
 
@@ -34,6 +36,9 @@ type Webhook struct {
 	Listen     string `yaml:"listen" doc:"Address of POST /hooks/git, in plain HTTP: terminate TLS in a proxy. Empty: none."`
 	SecretFile string `yaml:"secretFile" doc:"File with the secret that requests are signed with (GitHub, Gitea, Forgejo, GitLab), 16 bytes or more. Several secrets, one per line, allow rotation."`
 }
+
+// signerKey is the fingerprint of a key, as package policysource names it.
+var signerKey = regexp.MustCompile(`^(SHA256:[A-Za-z0-9+/]{43}|PGP:[0-9A-F]{40,64})$`)
 
 func (c *Config) validatePolicies(p *problems) {
 	c.Policies.Corrections.validate(p, c.Policies.ActionsKept)
@@ -69,6 +74,11 @@ func (c *Config) validatePolicies(p *problems) {
 	}
 	if c.Policies.ActionsKept < 0 {
 		p.add("policies.actionsKept", "is %d, must not be negative", c.Policies.ActionsKept)
+	}
+	for key, user := range c.Policies.Signers {
+		if !signerKey.MatchString(key) || user == "" {
+			p.add("policies.signers", "%q: %q is not a fingerprint (SHA256:… or PGP:…) with the name of a user", key, user)
+		}
 	}
 	if slices.Contains(c.Policies.Dirs, "") {
 		p.add("policies.dirs", "a directory must not be empty")

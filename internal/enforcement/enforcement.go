@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/component"
 	"federator.dev/federator/internal/election"
 	"federator.dev/federator/pkg/aggregate"
@@ -48,6 +49,8 @@ type Options struct {
 	Identity string
 	// SecretNamespaces are the namespaces in which PolicySources may refer to Secrets.
 	SecretNamespaces []string
+	// Signers are the users who own the keys that sign commits, as in hub.FleetPoliciesOptions.
+	Signers map[string]string
 	// Retention and Keep say which Actions are kept, as in remediate.Options.
 	Retention time.Duration
 	Keep      int
@@ -96,6 +99,7 @@ type Enforcement struct {
 	Loop    *enforce.Loop
 
 	policies   *hub.FleetPolicies
+	approvals  *hub.Approvals
 	events     *hub.Events
 	reports    *hub.Reports
 	dispatcher *remediate.Dispatcher
@@ -122,6 +126,7 @@ func New(opts Options) (*Enforcement, error) {
 	e := &Enforcement{members: opts.Members}
 	git := opts.Git
 	git.Diff, git.Logger = e.diff, opts.Logger
+	git.Approved = func(source, commit string) bool { return e.Sources.CommitApproved(source, commit) }
 	var err error
 	if e.Git, err = policysource.NewManager(git); err != nil {
 		return nil, fmt.Errorf("policies: %w", err)
@@ -146,6 +151,9 @@ func (e *Enforcement) isLeader() bool { return e.elector.Lead() == nil }
 func (e *Enforcement) trigger() {
 	if e.policies != nil {
 		e.policies.Trigger()
+	}
+	if e.approvals != nil {
+		e.approvals.Trigger()
 	}
 }
 
@@ -234,7 +242,9 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 		reserved = append(reserved, s.Name)
 	}
 	e.Sources, err = hub.NewPolicySources(hub.PolicySourcesOptions{
-		Config: statuses, Manager: e.Git, SecretNamespaces: opts.SecretNamespaces, ReservedNames: reserved, IsLeader: e.isLeader, OnChange: e.trigger, Events: e.events, Logger: log,
+		Config: statuses, Manager: e.Git, SecretNamespaces: opts.SecretNamespaces, ReservedNames: reserved, IsLeader: e.isLeader, OnChange: e.trigger,
+		Approved: func(source, commit string) remediate.Approved { return e.approvals.Commit(source, commit) },
+		Events:   e.events, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -244,8 +254,17 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 			return fmt.Errorf("policy sources: metrics: %w", err)
 		}
 	}
+	e.approvals, err = hub.NewApprovals(hub.ApprovalsOptions{
+		Config: statuses, Namespace: opts.Namespace, Dispatcher: e.dispatcher, IsLeader: e.isLeader, Logger: log,
+		Required: func() (map[string][]v1alpha1.ApprovalRequirement, bool) { return e.policies.Required() }, OnChange: func() { e.policies.Trigger() },
+		Commits: e.Sources.WideCommits, OnCommits: e.Sources.Trigger, Signers: opts.Signers,
+	})
+	if err != nil {
+		return err
+	}
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
-		Config: statuses, Library: e.Sources, Loop: e.Loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: e.isLeader, Events: e.events, Clock: opts.Clock, Logger: log,
+		Config: statuses, Library: e.Sources, Loop: e.Loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: e.isLeader,
+		Proofs: e.approvals, Signers: opts.Signers, Events: e.events, Clock: opts.Clock, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -269,7 +288,7 @@ func (e *Enforcement) Run(ctx context.Context) error {
 		}
 	})
 	components := []func(context.Context) error{
-		e.Git.Run, e.stop.Run, e.Loop.Run, e.dispatcher.Run, e.gitops.Run, e.rollbacks.Run, e.Sources.Run, e.policies.Run, e.events.Run, e.reports.Run, e.requireKinds,
+		e.Git.Run, e.stop.Run, e.Loop.Run, e.dispatcher.Run, e.gitops.Run, e.rollbacks.Run, e.Sources.Run, e.policies.Run, e.approvals.Run, e.events.Run, e.reports.Run, e.requireKinds,
 	}
 	if e.notifier != nil {
 		components = append(components, e.notices.Run, e.notifier.Run)

@@ -5,6 +5,8 @@
 // FleetPolicies configures the policy engine and the corrector from the FleetPolicies on
 // the hub, with PolicySources as its Library, and writes their statuses. Stop stops all
 // corrections while a ConfigMap exists, and Rollbacks rolls back Actions on request.
+// Approvals counts who has approved Plans, halts and commits, as far as the hub proves who
+// they are.
 // Events records Events about FleetPolicies and PolicySources, and Reports writes
 // violations as OpenReports.
 //

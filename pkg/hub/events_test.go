@@ -36,6 +36,8 @@ func (s shelf) Policies() (*policy.Set, <-chan struct{}) { return s.set, nil }
 
 func (s shelf) Origin(string) hub.Origin { return hub.Origin{} }
 
+func (s shelf) AppliedAs(*v1alpha1.FleetPolicy) (string, bool) { return "", false }
+
 // newShelf has a policy of each name; see rego.
 func newShelf(t *testing.T, packages ...string) shelf {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -29,10 +30,13 @@ import (
 // Origin is where a package was read from, and what its source allows.
 type Origin struct {
 	Source, Commit, Path string // empty for a package that is built into federator
+	Signer               string // the owner of the trusted key that signed the commit, "" if none has
 	// Hold says why violations may not be corrected now, such as a newer commit that
 	// does not compile; "" if they may.
 	Hold    string
 	Ceiling *enforce.Ceiling // nil: none
+	// Approval is what the ceiling requires in addition to a policy's own; nil: nothing.
+	Approval *v1alpha1.ApprovalRequirement
 }
 
 // Library provides the active packages. Its methods are safe for concurrent use.
@@ -41,9 +45,24 @@ type Library interface {
 	Policies() (*policy.Set, <-chan struct{})
 	// Origin returns where a package was read from.
 	Origin(pkg string) Origin
+	// AppliedAs returns the signer of the commit whose manifest a FleetPolicy is, "" if it is
+	// not signed; false if the FleetPolicy is anything else, or that is not known.
+	AppliedAs(fp *v1alpha1.FleetPolicy) (signer string, exactly bool)
 }
 
-// FleetPoliciesOptions configure FleetPolicies. All but Events and Logger are required.
+// Proofs say what the hub proves of people. Its methods are safe for concurrent use.
+type Proofs interface {
+	// Unproven returns why it is not proven who creates Approvals, "" if it is.
+	Unproven() string
+	// AuthorsSince returns since when the hub proves who changes FleetPolicies, zero if it does
+	// not, and when it was asked, zero if that is not known. What was seen since is not known.
+	AuthorsSince() (since, asked time.Time)
+	// Request has the hub asked soon, as of now. It does not block.
+	Request()
+}
+
+// FleetPoliciesOptions configure FleetPolicies. All but Proofs, Signers, Events and Logger are
+// required.
 type FleetPoliciesOptions struct {
 	Config     *rest.Config // of the hub
 	Library    Library
@@ -52,8 +71,12 @@ type FleetPoliciesOptions struct {
 	Dispatcher *remediate.Dispatcher
 	IsLeader   func() bool      // whether this process writes statuses
 	Clock      func() time.Time // of exemptions, as the Loop's; nil: time.Now
-	Events     *Events          // nil: none
-	Logger     *slog.Logger
+	Proofs     Proofs           // nil: nothing is proven
+	// Signers are the users of the hub who own the keys that sign commits, by fingerprint:
+	// SHA256:… of an SSH key, PGP:… of a PGP key.
+	Signers map[string]string
+	Events  *Events // nil: none
+	Logger  *slog.Logger
 }
 
 // FleetPolicies configures the policy engine and the corrector from the FleetPolicies on
@@ -65,8 +88,12 @@ type FleetPolicies struct {
 	triggered trigger.Trigger
 
 	// The following fields are used by Run only.
-	configured string                   // fingerprint of the last configuration
+	configured string // fingerprint of the last configuration
+	specs      map[string]enforce.EnforcementSpec
+	terms      map[string]remediate.ApprovalTerms // of the last configuration
+	authors    map[types.UID]*authorProof
 	problems   map[string]policyProblem // of FleetPolicies that are not in effect, by name
+	ignored    map[string]string        // ids of halts whose acknowledgement does nothing, by name
 	recorder   statusRecorder
 	written    map[types.UID]time.Time // when statuses were last written, by the FleetPolicy's UID
 }
@@ -90,7 +117,7 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 		return nil, err
 	}
 	f := &FleetPolicies{
-		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{},
+		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{}, ignored: map[string]string{}, authors: map[types.UID]*authorProof{},
 		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}}, written: map[types.UID]time.Time{},
 	}
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
@@ -159,8 +186,10 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	for _, p := range set.Packages {
 		origins[p.Name] = f.opts.Library.Origin(p.Name)
 	}
+	terms := f.approvalTerms(policies, origins)
 	mark := fingerprint(set, policies, origins)
 	if mark == f.configured {
+		f.setTerms(terms)
 		return
 	}
 	problems, specs := map[string]policyProblem{}, map[string]enforce.EnforcementSpec{}
@@ -175,8 +204,8 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	}
 	own, _ := policy.DefaultBindings(set, bindings)
 	// Corrections pause until verdicts have been counted with the new policies.
-	before := map[string]enforce.EnforcementSpec{}
-	for name, t := range specs {
+	before := withTerms(specs, terms)
+	for name, t := range before {
 		t.Pause = true
 		before[name] = t
 	}
@@ -185,7 +214,7 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 		err = f.opts.Loop.Configure(ctx, set, append(bindings, own...))
 	}
 	if err == nil {
-		err = f.opts.Corrector.SetSpecs(specs)
+		err = f.opts.Corrector.SetSpecs(withTerms(specs, terms))
 	}
 	if ctx.Err() != nil {
 		return
@@ -194,7 +223,20 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 		f.opts.Logger.Error("configuring the policies failed", "error", err)
 		return
 	}
-	f.configured, f.problems = mark, problems
+	f.configured, f.problems, f.specs, f.terms = mark, problems, specs, terms
+}
+
+// setTerms tells the corrector who must approve what, and who has changed it. Nothing is
+// evaluated again therefore.
+func (f *FleetPolicies) setTerms(terms map[string]remediate.ApprovalTerms) {
+	if reflect.DeepEqual(terms, f.terms) {
+		return
+	}
+	if err := f.opts.Corrector.SetSpecs(withTerms(f.specs, terms)); err != nil {
+		f.opts.Logger.Error("configuring approval failed", "error", err)
+		return
+	}
+	f.terms = terms
 }
 
 // fingerprint returns a text that changes whenever the bindings may.
@@ -219,9 +261,6 @@ func (f *FleetPolicies) bindingFor(set *policy.Set, fp *v1alpha1.FleetPolicy, or
 	case fp.Spec.Source != "" && fp.Spec.Source != from.Source:
 		return policy.Binding{}, enforce.EnforcementSpec{}, policyProblem{"OtherSource", fmt.Sprintf("package %q comes from source %q, not from %q", fp.Spec.Package, from.Source, fp.Spec.Source)}
 	}
-	if bad := notSupported(fp); bad.reason != "" {
-		return policy.Binding{}, enforce.EnforcementSpec{}, bad
-	}
 	b, err := toBinding(fp)
 	if err == nil {
 		var resolved []policy.Binding
@@ -239,16 +278,33 @@ func (f *FleetPolicies) bindingFor(set *policy.Set, fp *v1alpha1.FleetPolicy, or
 	return b, t, policyProblem{}
 }
 
-// acknowledgeHalts passes acknowledgements of halts to the Dispatcher.
+// acknowledgeHalts passes acknowledgements of halts to the Dispatcher, unless approval is
+// required: then an annotation, which does not prove who has set it, does nothing.
 func (f *FleetPolicies) acknowledgeHalts(policies []*v1alpha1.FleetPolicy) {
 	for _, fp := range policies {
 		id := fp.Annotations[api.AcknowledgeKey]
 		if id == "" { // what has been acknowledged is no halt any more, unless recording that failed
 			continue
 		}
+		if st, _ := f.opts.Dispatcher.Status(fp.Name); st.Approval != nil || len(f.required(fp)) > 0 {
+			f.ignoreAcknowledgement(fp, id, &st)
+			continue
+		}
 		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id, clip.Text(acknowledgedBy(fp), 253)); err == nil {
 			f.opts.Logger.Info("halt acknowledged", "policy", fp.Name, "halt", id, "by", acknowledgedBy(fp))
 		}
+	}
+}
+
+// ignoreAcknowledgement says once of each halt that the annotation does nothing.
+func (f *FleetPolicies) ignoreAcknowledgement(fp *v1alpha1.FleetPolicy, id string, st *remediate.Status) {
+	if f.ignored[fp.Name] == id || !slices.ContainsFunc(st.Halts, func(h *remediate.Halt) bool { return h.ID == id }) {
+		return
+	}
+	f.ignored[fp.Name] = id
+	f.opts.Logger.Warn("acknowledgement ignored: the policy requires approval", "policy", fp.Name, "halt", id)
+	if f.opts.IsLeader() {
+		f.recorder.ignored(fp, id)
 	}
 }
 

@@ -245,8 +245,4 @@ violation contains {"msg": "old"} if input.member.labels.old
 	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "Invalid" || !strings.Contains(why.message, "match.namespaces: package acme.old evaluates members") {
 		t.Errorf("%+v", why)
 	}
-	fp.Spec.Match.Namespaces, fp.Spec.Approval = nil, &v1alpha1.ApprovalRequirement{}
-	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "NotSupported" {
-		t.Errorf("%+v", why)
-	}
 }

@@ -35,13 +35,14 @@ type manifest struct {
 // plan is what to apply for a commit: all manifests, or none if there are findings.
 type plan struct {
 	commit    string
+	signer    string     // of the commit
 	manifests []manifest // by name
 	findings  []policy.Finding
 }
 
 // parseManifests reads the manifests in a commit.
 func parseManifests(source string, p policysource.Policies) *plan {
-	out := &plan{commit: p.Commit.Hash}
+	out := &plan{commit: p.Commit.Hash, signer: p.Commit.Signer}
 	seen := map[string]string{}
 	err := fs.WalkDir(p.Tree, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {

@@ -55,6 +55,7 @@ func (s *PolicySources) resetApplied() {
 	defer s.mu.Unlock()
 	clear(s.applied)
 	clear(s.changed)
+	clear(s.exact)
 }
 
 // applyAll applies the FleetPolicies of all active commits that are the newest of their
@@ -184,6 +185,7 @@ func (s *PolicySources) apply(ctx context.Context, ps *v1alpha1.PolicySource, pl
 			changes = append(changes, m)
 		default:
 			s.appliedVersions[m.name] = now.ResourceVersion
+			s.noteExact(now, ps.Name, pl.signer)
 		}
 	}
 	if len(refused) > 0 {
@@ -199,6 +201,7 @@ func (s *PolicySources) apply(ctx context.Context, ps *v1alpha1.PolicySource, pl
 			continue
 		}
 		s.appliedVersions[m.name] = fp.ResourceVersion
+		s.noteExact(fp, ps.Name, pl.signer)
 		s.opts.Logger.Info("FleetPolicy applied", "policy", m.name, "source", ps.Name, "commit", pl.commit)
 	}
 	out.synced, out.failed = len(pl.manifests)-len(tried), len(tried)
@@ -327,6 +330,14 @@ func stalePolicies(live map[string]*v1alpha1.FleetPolicy, source string, pl *pla
 func appliedBy(fp *v1alpha1.FleetPolicy, source string) bool {
 	return slices.ContainsFunc(fp.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == fieldManager(source) && m.Operation == metav1.ManagedFieldsOperationApply && m.Subresource == ""
+	})
+}
+
+// onlyAppliedBy reports whether a source has applied the spec of a FleetPolicy, and nobody else
+// owns a field of it.
+func onlyAppliedBy(fp *v1alpha1.FleetPolicy, source string) bool {
+	return appliedBy(fp, source) && !slices.ContainsFunc(fp.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+		return (m.Manager != fieldManager(source) || m.Operation != metav1.ManagedFieldsOperationApply) && ownsSpec(&m)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
@@ -13,15 +14,20 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
+	"federator.dev/federator/pkg/remediate"
 )
 
 // PolicySourcesOptions configure PolicySources. Config, Manager and IsLeader are required.
@@ -34,7 +40,10 @@ type PolicySourcesOptions struct {
 	SecretNamespaces []string
 	// ReservedNames are not allowed for PolicySources: those of the Manager's Base.
 	ReservedNames []string
-	IsLeader      func() bool // whether this process writes to the hub
+	// Approved returns what the Approvals of a commit that waits for them amount to. nil:
+	// nothing.
+	Approved func(source, commit string) remediate.Approved
+	IsLeader func() bool // whether this process writes to the hub
 	// OnChange is called when the results of Origin may have changed other than by a new
 	// state of the Manager. It must not block. May be nil.
 	OnChange func()
@@ -65,6 +74,22 @@ type PolicySources struct {
 	pushed  map[string]bool          // sources that a webhook reported a push to, by name
 	changed map[string]bool          // FleetPolicies that have changed since they were applied, by name
 	applied map[string]appliedCommit // outcome for the FleetPolicies of active commits, by source
+	exact   map[string]exactPolicy   // FleetPolicies that are as their manifest, by name
+
+	approved map[string]approvedCommit // commits that were checked again because they are approved, by source
+}
+
+// exactPolicy is a version of a FleetPolicy that is as a manifest of a commit.
+type exactPolicy struct {
+	uid            types.UID
+	generation     int64
+	source, signer string // of the commit
+}
+
+// approvedCommit is a commit that people have approved.
+type approvedCommit struct {
+	hash  string
+	given []v1alpha1.GivenApproval
 }
 
 // appliedCommit is the commit whose FleetPolicies were applied, and why its policies may
@@ -84,6 +109,9 @@ func NewPolicySources(opts PolicySourcesOptions) (*PolicySources, error) {
 	if opts.OnChange == nil {
 		opts.OnChange = func() {}
 	}
+	if opts.Approved == nil {
+		opts.Approved = func(string, string) remediate.Approved { return remediate.Approved{} }
+	}
 	c, err := newClient(opts.Config)
 	if err != nil {
 		return nil, err
@@ -96,6 +124,7 @@ func NewPolicySources(opts PolicySourcesOptions) (*PolicySources, error) {
 		opts: opts, client: c, triggered: trigger.New(),
 		syncRequests: map[string]syncRequest{}, written: map[string]writtenStatus{}, plans: map[string]*plan{}, appliedVersions: map[string]string{},
 		results: map[string]*applyResult{}, problems: map[string]problem{}, pushed: map[string]bool{}, changed: map[string]bool{}, applied: map[string]appliedCommit{},
+		exact: map[string]exactPolicy{}, approved: map[string]approvedCommit{},
 	}
 	s.secrets = newSecretWatcher(core, opts.SecretNamespaces, s.trigger)
 	s.sources = c.informer(v1alpha1.PolicySources, &v1alpha1.PolicySourceList{}, &v1alpha1.PolicySource{})
@@ -170,6 +199,7 @@ func (s *PolicySources) Run(ctx context.Context) error {
 		s.configure(ctx, list)
 		s.announcePushes(ctx)
 		s.syncRequested(list)
+		s.syncApproved(list, state)
 		if s.opts.IsLeader() {
 			s.applyAll(ctx, list, state)
 			s.writeStatuses(ctx, list, state)
@@ -238,6 +268,59 @@ func (s *PolicySources) Policies() (*policy.Set, <-chan struct{}) {
 	return st.Set, st.Replaced()
 }
 
+// isWide reports whether the newest commit of a source is not active because it changes more
+// verdicts than spec.maxDiff of the PolicySource.
+func isWide(st *policysource.Status) bool {
+	return st.Phase == policysource.Diff && st.Reason == policysource.ReasonTooWide && st.Newest != nil
+}
+
+// WideCommits returns the commits that wait for approval.
+func (s *PolicySources) WideCommits() []WideCommit {
+	var out []WideCommit
+	state := s.opts.Manager.State()
+	for _, ps := range s.list() {
+		st := state.Status[ps.Name]
+		if !isWide(&st) || st.Generation != ps.Generation {
+			continue
+		}
+		c := WideCommit{Source: ps.Name, Hash: st.Newest.Hash, Signer: st.Newest.Signer, Since: ps.CreationTimestamp.Time}
+		if r := ps.Spec.Ceiling.Approval; r != nil {
+			c.Required = append(c.Required, *r)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// CommitApproved reports whether people have approved a commit that changes more verdicts
+// than spec.maxDiff: the leader counts their Approvals, and the others follow it.
+func (s *PolicySources) CommitApproved(source, commit string) bool {
+	if s.opts.IsLeader() {
+		a := s.opts.Approved(source, commit)
+		return a.Met && time.Now().Before(a.Until)
+	}
+	o, exists, err := s.sources.GetStore().GetByKey(source)
+	ps, _ := o.(*v1alpha1.PolicySource)
+	return err == nil && exists && ps != nil && ps.Status.ActiveCommit != nil && string(ps.Status.ActiveCommit.Hash) == commit
+}
+
+// syncApproved checks commits again, once each, that are approved now.
+func (s *PolicySources) syncApproved(list []*v1alpha1.PolicySource, state *policysource.State) {
+	for _, ps := range list {
+		switch st := state.Status[ps.Name]; {
+		case !isWide(&st):
+		case !s.CommitApproved(ps.Name, st.Newest.Hash):
+			delete(s.approved, ps.Name)
+		case s.approved[ps.Name].hash != st.Newest.Hash:
+			s.approved[ps.Name] = approvedCommit{st.Newest.Hash, s.opts.Approved(ps.Name, st.Newest.Hash).Given}
+			s.syncSource(ps.Name)
+		}
+	}
+}
+
+// Trigger has Run look at what is approved soon. It does not block.
+func (s *PolicySources) Trigger() { s.trigger() }
+
 // current reports whether a source's policies may be enforced: its newest known commit is
 // active and, if this process leads, the commit's FleetPolicies are applied. If not, the
 // text says why.
@@ -276,7 +359,7 @@ func (s *PolicySources) Origin(pkg string) Origin {
 		return Origin{}
 	}
 	out := Origin{
-		Source: p.Source, Commit: from.Commit.Hash, Path: path.Join(from.Commit.Path, strings.TrimPrefix(p.File, p.Source+"/")),
+		Source: p.Source, Commit: from.Commit.Hash, Signer: from.Commit.Signer, Path: path.Join(from.Commit.Path, strings.TrimPrefix(p.File, p.Source+"/")),
 		Ceiling: &enforce.Ceiling{Mode: policy.Observe},
 	}
 	_, out.Hold = s.current(st, p.Source)
@@ -290,7 +373,7 @@ func (s *PolicySources) Origin(pkg string) Origin {
 	if err != nil {
 		out.Hold = cmp.Or(out.Hold, err.Error())
 	}
-	out.Ceiling = &ceiling
+	out.Ceiling, out.Approval = &ceiling, ps.Spec.Ceiling.Approval
 	return out
 }
 
@@ -303,4 +386,89 @@ func (s *PolicySources) CeilingVersion(source string) string {
 		return ""
 	}
 	return ceilingVersion(ps)
+}
+
+// AppliedAs returns the signer of the commit whose manifest a FleetPolicy is, "" if it is not
+// signed; false if it is anything else, or that is not known: fields that somebody else has
+// set are of nobody's commit.
+func (s *PolicySources) AppliedAs(fp *v1alpha1.FleetPolicy) (signer string, exactly bool) {
+	s.mu.Lock()
+	is, ok := s.exact[fp.Name]
+	s.mu.Unlock()
+	return is.signer, ok && is.uid == fp.UID && is.generation == fp.Generation && onlyAppliedBy(fp, is.source)
+}
+
+// noteExact notes that a FleetPolicy is as the manifest of a commit of a source.
+func (s *PolicySources) noteExact(fp *v1alpha1.FleetPolicy, source, signer string) {
+	is := exactPolicy{fp.UID, fp.Generation, source, signer}
+	s.mu.Lock()
+	changed := s.exact[fp.Name] != is
+	s.exact[fp.Name] = is
+	s.mu.Unlock()
+	if changed {
+		s.opts.OnChange()
+	}
+}
+
+// syncRequest is what triggers a check of a repository when it changes.
+type syncRequest struct {
+	sync string    // the annotation
+	push time.Time // status.lastPush
+}
+
+// syncRequested checks the repositories of sources whose sync was requested. New sources
+// are checked anyway.
+func (s *PolicySources) syncRequested(list []*v1alpha1.PolicySource) {
+	all := map[string]syncRequest{}
+	for _, ps := range list {
+		uid, now := string(ps.UID), syncRequest{sync: ps.Annotations[api.SyncKey]}
+		if ps.Status.LastPush != nil {
+			now.push = ps.Status.LastPush.Time
+		}
+		before, known := s.syncRequests[uid]
+		all[uid] = now
+		if !known || (before.sync == now.sync || now.sync == "") && before.push.Equal(now.push) {
+			continue
+		}
+		s.syncSource(ps.Name)
+	}
+	s.syncRequests = all
+}
+
+func (s *PolicySources) syncSource(name string) {
+	if err := s.opts.Manager.Sync(name); err != nil && !errors.Is(err, policysource.ErrUnknownSource) {
+		s.opts.Logger.Warn("syncing a policy source failed", "source", name, "error", err)
+	}
+}
+
+// RecordPush records a push to the repositories of some sources in their statuses, so that
+// each process checks them: the leader is often not the process that a webhook has called.
+// It does not block.
+func (s *PolicySources) RecordPush(sources []string) {
+	s.mu.Lock()
+	for _, name := range sources {
+		s.pushed[name] = true
+	}
+	s.mu.Unlock()
+	s.trigger()
+}
+
+// announcePushes writes pushes that webhooks have reported to this process to the hub. If
+// that fails, only this process checks the repositories.
+func (s *PolicySources) announcePushes(ctx context.Context) {
+	s.mu.Lock()
+	names := slices.Sorted(maps.Keys(s.pushed))
+	clear(s.pushed)
+	s.mu.Unlock()
+	for _, name := range names {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		patch := fmt.Appendf(nil, `{"status":{"lastPush":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
+		err := s.client.rest.Patch(types.MergePatchType).Resource(v1alpha1.PolicySources).Name(name).SubResource("status").
+			VersionedParams(&metav1.PatchOptions{FieldManager: "federator"}, s.client.codec).Body(patch).Do(ctx).Error()
+		cancel()
+		if err != nil && !apierrors.IsNotFound(err) {
+			s.opts.Logger.Warn("recording a push on the hub failed", "source", name, "error", err)
+			s.syncSource(name)
+		}
+	}
 }

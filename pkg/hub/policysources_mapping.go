@@ -51,9 +51,6 @@ func toSource(ps *v1alpha1.PolicySource, secret func(secretName) (map[string][]b
 	if c := ps.Status.ActiveCommit; c != nil {
 		out.LastGood, out.Owned = string(c.Hash), ps.Status.Packages
 	}
-	if bad := notSupportedCeiling(ps); bad.reason != "" {
-		return out, bad
-	}
 	if _, err := toCeiling(ps); err != nil {
 		return out, problem{"Invalid", err.Error()}
 	}

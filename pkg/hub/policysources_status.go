@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -111,6 +112,10 @@ func sameSourceStatus(a, b *v1alpha1.PolicySourceStatus) bool {
 			}
 		}
 		st.LastContact = toSeconds(st.LastContact)
+		for i := range st.Approvals {
+			a := &st.Approvals[i]
+			a.At, a.Expires = *toSeconds(&a.At), *toSeconds(&a.Expires)
+		}
 	}
 	return reflect.DeepEqual(x, y)
 }
@@ -152,6 +157,7 @@ func (s *PolicySources) statusOf(ps *v1alpha1.PolicySource, state *policysource.
 		next.LastContact = toSeconds(&metav1.Time{Time: st.Contact})
 	}
 	next.LastDiff = toDiff(ps, st, old)
+	next.Approvals = s.commitApprovals(ps, &st, old)
 	done := s.results[ps.Name]
 	if done != nil && (next.ActiveCommit == nil || string(next.ActiveCommit.Hash) != done.commit) {
 		done = nil
@@ -167,6 +173,9 @@ func (s *PolicySources) statusOf(ps *v1alpha1.PolicySource, state *policysource.
 	}
 	next.Findings = toFindings(findings)
 	for _, c := range newGateConditions(ps, st, bad) {
+		if c.Type == v1alpha1.Bounded {
+			c = s.boundedCondition(ps, &st, next, c)
+		}
 		setSourceCondition(next, ps, c)
 	}
 	setSourceCondition(next, ps, s.readyCondition(ps, st, bad, state))
@@ -288,6 +297,35 @@ func newGateConditions(ps *v1alpha1.PolicySource, st policysource.Status, bad pr
 		out = append(out, c)
 	}
 	return out
+}
+
+// commitApprovals returns the Approvals that count of the newest commit, or that have let it
+// become active.
+func (s *PolicySources) commitApprovals(ps *v1alpha1.PolicySource, st *policysource.Status, old *v1alpha1.PolicySourceStatus) []v1alpha1.GivenApproval {
+	switch {
+	case st.Newest == nil:
+		return old.Approvals
+	case isWide(st):
+		return s.opts.Approved(ps.Name, st.Newest.Hash).Given
+	case st.Phase == policysource.Active && s.approved[ps.Name].hash == st.Newest.Hash:
+		return s.approved[ps.Name].given
+	case st.Phase == policysource.Active && old.ObservedCommit != nil && string(old.ObservedCommit.Hash) == st.Newest.Hash:
+		return old.Approvals
+	}
+	return nil
+}
+
+// boundedCondition completes the condition Bounded: who must approve a commit, or has.
+func (s *PolicySources) boundedCondition(ps *v1alpha1.PolicySource, st *policysource.Status, next *v1alpha1.PolicySourceStatus, c metav1.Condition) metav1.Condition {
+	switch {
+	case isWide(st):
+		a := s.opts.Approved(ps.Name, st.Newest.Hash)
+		c.Message = fmt.Sprintf("%s; it has Approvals of %d people, and needs %d: federator actions approve --source %s --commit %s --reason TEXT",
+			c.Message, len(a.Given), max(a.Required, 1), ps.Name, st.Newest.Hash)
+	case c.Status == metav1.ConditionTrue && len(next.Approvals) > 0:
+		c.Reason, c.Message = "Approved", fmt.Sprintf("the commit changes more verdicts than spec.maxDiff allows, and people have approved it: see status.approvals (%d)", len(next.Approvals))
+	}
+	return c
 }
 
 // readyCondition returns the condition Ready.

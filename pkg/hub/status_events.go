@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/remediate"
@@ -22,6 +23,7 @@ const (
 	eventNotInEffect   = "NotInEffect"
 	eventHalted        = "Halted"
 	eventAcknowledged  = "Acknowledged"
+	eventIgnored       = "AcknowledgementIgnored"
 	eventWaveBegins    = "WaveBegins"
 	eventWavesDone     = "WavesDone"
 	eventStopped       = "Stopped"
@@ -61,7 +63,7 @@ func (t *statusRecorder) record(fp *v1alpha1.FleetPolicy, next *v1alpha1.FleetPo
 	}
 	was := &fp.Status
 	if h := next.Halted; h != nil && (was.Halted == nil || was.Halted.ID != h.ID) {
-		once(true, eventHalted, h.ID, "Enforce", haltMessage(fp.Name, h))
+		once(true, eventHalted, h.ID, "Enforce", haltMessage(fp.Name, h, next.Approval != nil))
 	}
 	if a := next.Acknowledged; a != nil && (was.Acknowledged == nil || was.Acknowledged.ID != a.ID) {
 		once(false, eventAcknowledged, a.ID, "Enforce", fmt.Sprintf("halt %s was acknowledged by %s", a.ID, cmp.Or(a.By, "an unknown user")))
@@ -89,6 +91,14 @@ func (t *statusRecorder) record(fp *v1alpha1.FleetPolicy, next *v1alpha1.FleetPo
 	for of, c := range verdictChanges(base, next) {
 		t.events.add(&pendingEvent{eventKey: eventKey{reason: eventVerdicts, subject: of}, regarding: about, action: "Evaluate", from: &c.from, to: &c.to})
 	}
+}
+
+// ignored records that an annotation does not acknowledge a halt.
+func (t *statusRecorder) ignored(fp *v1alpha1.FleetPolicy, halt string) {
+	t.events.add(&pendingEvent{
+		eventKey: eventKey{reason: eventIgnored, subject: halt}, regarding: objectReference("FleetPolicy", &fp.ObjectMeta), warning: true, immediate: true, action: "Enforce",
+		text: fmt.Sprintf("annotation %s does nothing, since approval is required: %s", api.AcknowledgeKey, approveCommand(fp.Name, "halt", halt)),
+	})
 }
 
 // previous returns the status that the next one is compared with; it is empty for a policy
@@ -168,10 +178,13 @@ func (t *statusRecorder) recordEvaluation(about corev1.ObjectReference, was, nex
 
 // haltMessage says why a policy is halted. Objects of members are named in the status of
 // the FleetPolicy only.
-func haltMessage(name string, h *v1alpha1.Halt) string {
+func haltMessage(name string, h *v1alpha1.Halt, approval bool) string {
 	why := string(h.Reason) + ": see status.halted"
 	if h.Reason == v1alpha1.OverLimit {
 		why = string(h.Reason) + ": " + h.Message
+	}
+	if approval {
+		return fmt.Sprintf("%s; halted until halt %s is approved: %s", clip.Text(why, maxText/2), h.ID, approveCommand(name, "halt", h.ID))
 	}
 	return fmt.Sprintf("%s; halted until halt %s is acknowledged: federator actions ack %s %s", clip.Text(why, maxText/2), h.ID, name, h.ID)
 }

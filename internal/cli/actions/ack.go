@@ -24,7 +24,7 @@ func ackCommand(f *hubFlags) *cobra.Command {
 
 With HALT, the status.halted.id that you have reviewed, no other halt is
 acknowledged. If a limit was exceeded, as many targets as were pending are allowed
-for one window.`,
+for one window. Where approval is required, see approve.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.open()
@@ -43,6 +43,8 @@ func (c *hubClient) acknowledge(ctx context.Context, name string, halt []string,
 	}
 	h := fp.Status.Halted
 	switch {
+	case h != nil && (fp.Spec.Approval != nil || fp.Status.Approval != nil):
+		return fmt.Errorf("FleetPolicy %q requires approval, and an acknowledgement does nothing: federator actions approve %s --halt %s --reason TEXT", name, name, h.ID)
 	case h == nil:
 		return fmt.Errorf("FleetPolicy %q is not halted", name)
 	case len(halt) > 0 && halt[0] != h.ID:

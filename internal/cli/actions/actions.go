@@ -14,6 +14,8 @@ All but plan talk to the hub with the kubeconfig that kubectl uses: KUBECONFIG, 
   rollback       patch actions
   ack            get and patch fleetpolicies
   plan           none on the hub: it asks the query API
+  approve        get fleetpolicies, policysources and plans; get and create approvals;
+                 and approve fleetpolicies or policysources
   stop, resume   create, get and delete ConfigMap federator-stop, and those of
                  policies (federator-stop-policy-NAME), members and sources
 
@@ -34,7 +36,7 @@ func Command(version string) *cobra.Command {
 	}
 	f.register(cmd.PersistentFlags())
 	cmd.AddCommand(
-		listCommand(&f), showCommand(&f), planCommand(version), rollbackCommand(&f), ackCommand(&f),
+		listCommand(&f), showCommand(&f), planCommand(version), rollbackCommand(&f), approveCommand(&f), ackCommand(&f), approveCommand(&f),
 		stopCommand(&f), resumeCommand(&f),
 	)
 	return cmd

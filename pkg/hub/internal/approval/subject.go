@@ -12,12 +12,15 @@ func SubjectKey(a *v1alpha1.Approval) string {
 	case s.Rollback != "":
 		return PlanKey(string(s.FleetPolicy), v1alpha1.PlanRollback, s.Rollback)
 	default:
-		return "commit " + s.PolicySource + " " + string(s.Commit)
+		return CommitKey(s.PolicySource, string(s.Commit))
 	}
 }
 
 // HaltKey is the SubjectKey of Approvals of a halt.
 func HaltKey(policy, id string) string { return "halt " + policy + " " + id }
+
+// CommitKey is the SubjectKey of Approvals of a commit of a PolicySource.
+func CommitKey(source, hash string) string { return "commit " + source + " " + hash }
 
 // PlanKey is the SubjectKey of Approvals of a Plan: those of a rollback name it as such.
 func PlanKey(policy string, purpose v1alpha1.PlanPurpose, hash v1alpha1.Digest) string {

@@ -42,7 +42,7 @@ func run(t *testing.T, f func(context.Context)) {
 func TestProofs_AreAskedAndGetOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked, changes atomic.Int32
-		var fails, follows atomic.Bool
+		var fails, follows, unproven atomic.Bool
 		hangs := make(chan struct{})
 		var hang atomic.Bool
 		since := time.Now().Add(-time.Hour)
@@ -54,6 +54,9 @@ func TestProofs_AreAskedAndGetOld(t *testing.T) {
 				}
 				if fails.Load() {
 					return approvals, authors, errors.New("the hub is away")
+				}
+				if unproven.Load() {
+					return admission.Known{Why: "missing"}, admission.Known{Why: "missing"}, nil
 				}
 				return admission.Known{Since: since}, admission.Known{Why: "differs"}, nil
 			},
@@ -92,7 +95,15 @@ func TestProofs_AreAskedAndGetOld(t *testing.T) {
 			t.Errorf("after an error: %+v", a)
 		}
 		fails.Store(false)
+		unproven.Store(true)
 		time.Sleep(7 * time.Second)
+		before := asked.Load()
+		time.Sleep(20 * time.Second)
+		if n := asked.Load() - before; n != 2 {
+			t.Errorf("asked %d times within 20 s while names are not proven", n)
+		}
+		unproven.Store(false)
+		time.Sleep(11 * time.Second)
 		if a := p.Answer(time.Now()); a.Asked.IsZero() {
 			t.Errorf("after the error: %+v", a)
 		}
@@ -112,7 +123,7 @@ func TestProofs_AreAskedAndGetOld(t *testing.T) {
 
 		follows.Store(true)
 		time.Sleep(2 * time.Second)
-		before := asked.Load()
+		before = asked.Load()
 		p.Request()
 		time.Sleep(10 * time.Minute)
 		if a := p.Answer(time.Now()); !a.Asked.IsZero() || asked.Load() != before {

@@ -13,10 +13,11 @@ import (
 
 // How often a hub is asked what it proves.
 const (
-	proofInterval = time.Minute
-	proofRequest  = 5 * time.Second  // at most that often on request, and after an error
-	proofTimeout  = 15 * time.Second // of one answer
-	maxProofAge   = 3 * time.Minute  // older answers prove nothing
+	proofInterval    = time.Minute
+	unprovenInterval = 10 * time.Second // while names of Approvals are not proven
+	proofRequest     = 5 * time.Second  // at most that often on request, and after an error
+	proofTimeout     = 15 * time.Second // of one answer
+	maxProofAge      = 3 * time.Minute  // older answers prove nothing
 
 	maxWhy = 512
 )
@@ -79,7 +80,7 @@ func (p *Proofs) Run(ctx context.Context) {
 		case !p.opts.IsLeader():
 			began, wanted = time.Time{}, false
 			p.set(Answer{Why: unknownYet}) // another process asks, and may learn that it has changed
-		case began.IsZero(), time.Since(began) >= proofInterval, (wanted || p.failed()) && time.Since(began) >= proofRequest:
+		case began.IsZero(), time.Since(began) >= p.interval(wanted):
 			began, wanted = time.Now(), false
 			p.ask(ctx, began)
 		}
@@ -104,10 +105,17 @@ func (p *Proofs) ask(ctx context.Context, began time.Time) {
 	p.set(Answer{Asked: began, Approvals: approvals, Authors: authors})
 }
 
-func (p *Proofs) failed() bool {
+// interval is the time from one question to the next.
+func (p *Proofs) interval(wanted bool) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.answer.Asked.IsZero()
+	switch {
+	case wanted, p.answer.Asked.IsZero():
+		return proofRequest
+	case p.answer.Approvals.Since.IsZero(): // somebody may install what is missing, and waits
+		return unprovenInterval
+	}
+	return proofInterval
 }
 
 func (p *Proofs) set(a Answer) {

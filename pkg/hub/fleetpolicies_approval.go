@@ -1,0 +1,184 @@
+package hub
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"federator.dev/federator/api"
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// appliedGrace is how long after a change of a FleetPolicy of a source it may not be known yet
+// which commit it is of.
+const appliedGrace = 10 * time.Second
+
+// authorProof is whether the hub proves who made a version of a FleetPolicy. Once that is
+// known of a version it stays so.
+type authorProof struct {
+	generation      int64
+	seen            time.Time // the version, first
+	decided, proven bool
+}
+
+// required returns the approval that a FleetPolicy and the ceiling of its source require now.
+func (f *FleetPolicies) required(fp *v1alpha1.FleetPolicy) []v1alpha1.ApprovalRequirement {
+	return requiredApproval(fp, f.opts.Library.Origin(fp.Spec.Package))
+}
+
+func requiredApproval(fp *v1alpha1.FleetPolicy, from Origin) []v1alpha1.ApprovalRequirement {
+	var out []v1alpha1.ApprovalRequirement
+	if r := fp.Spec.Approval; r != nil {
+		out = append(out, *r)
+	}
+	if r := from.Approval; r != nil {
+		out = append(out, *r)
+	}
+	return out
+}
+
+// Required returns the FleetPolicies that require approval, or have, with what they require
+// now; false while they are not known.
+func (f *FleetPolicies) Required() (map[string][]v1alpha1.ApprovalRequirement, bool) {
+	if !f.informer.HasSynced() {
+		return nil, false
+	}
+	out := map[string][]v1alpha1.ApprovalRequirement{}
+	for _, fp := range f.list() {
+		if r := f.required(fp); len(r) > 0 || fp.Status.Approval != nil {
+			out[fp.Name] = r
+		}
+	}
+	return out, true
+}
+
+// approvalTerms returns the terms of all policies. Of those that require no approval, and have
+// required none, it is not asked who has changed them.
+func (f *FleetPolicies) approvalTerms(policies []*v1alpha1.FleetPolicy, origins map[string]Origin) map[string]remediate.ApprovalTerms {
+	out, now := map[string]remediate.ApprovalTerms{}, time.Now()
+	here := map[types.UID]bool{}
+	for _, fp := range policies {
+		from := origins[fp.Spec.Package]
+		t := remediate.ApprovalTerms{UID: string(fp.UID), Version: fp.Generation, Required: requiredApproval(fp, from)}
+		if len(t.Required) > 0 || fp.Status.Approval != nil {
+			here[fp.UID] = f.opts.IsLeader()
+			f.addAuthors(&t, fp, from, now)
+		}
+		out[fp.Name] = t
+	}
+	maps.DeleteFunc(f.authors, func(uid types.UID, _ *authorProof) bool { return !here[uid] })
+	return out
+}
+
+// addAuthors adds who has made a FleetPolicy and its package what they are: the signer of the
+// commit that they are of, or the user who has changed the FleetPolicy.
+func (f *FleetPolicies) addAuthors(t *remediate.ApprovalTerms, fp *v1alpha1.FleetPolicy, from Origin, now time.Time) {
+	if !f.opts.IsLeader() {
+		t.Unsettled = true // the leader knows
+		return
+	}
+	seen := f.authors[fp.UID]
+	if seen == nil || seen.generation != fp.Generation {
+		seen = &authorProof{generation: fp.Generation, seen: now}
+		f.authors[fp.UID] = seen
+		if f.opts.Proofs != nil {
+			f.opts.Proofs.Request()
+		}
+	}
+	t.AuthorsProven = true
+	add := func(user string, proven bool) {
+		if user == "" || !proven {
+			t.AuthorsProven = false
+		}
+		if name := v1alpha1.UserName(user); user != "" && !slices.Contains(t.Authors, name) {
+			t.Authors = append(t.Authors, name)
+		}
+	}
+	if from.Source != "" && from.Commit != "" {
+		add(userOf(f.opts.Signers, from.Signer), true)
+	}
+	signer, exactly := f.opts.Library.AppliedAs(fp)
+	switch {
+	case exactly:
+		add(userOf(f.opts.Signers, signer), true)
+	case fp.Labels[api.SourceKey] != "" && now.Sub(seen.seen) < appliedGrace:
+		t.Unsettled = true
+	default:
+		t.Unsettled = !f.proveAuthor(seen, fp)
+		add(clip.Text(fp.Annotations[api.ChangedByKey], maxUserName), seen.proven)
+	}
+}
+
+// maxUserName is how long a UserName may be, as in the CRD.
+const maxUserName = 512
+
+// proveAuthor decides whether the hub proves who made a version of a FleetPolicy, by an answer
+// of the hub since the version was seen. It returns false while there is none.
+func (f *FleetPolicies) proveAuthor(p *authorProof, fp *v1alpha1.FleetPolicy) bool {
+	if f.opts.Proofs == nil {
+		p.decided = true
+	}
+	if !p.decided {
+		if since, asked := f.opts.Proofs.AuthorsSince(); asked.After(p.seen) {
+			// managedFields may be changed by whoever may change the object: what was seen
+			// before names were proven stays unproven, whatever they say later.
+			p.decided, p.proven = true, !since.IsZero() && specChanged(fp).After(since) && p.seen.After(since)
+		}
+	}
+	return p.decided
+}
+
+// ownsSpec reports whether a field manager owns a field of the spec, or may.
+func ownsSpec(m *metav1.ManagedFieldsEntry) bool {
+	if m.Subresource != "" {
+		return false
+	}
+	var fields map[string]json.RawMessage
+	if m.FieldsV1 == nil || json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
+		return true
+	}
+	_, owns := fields["f:spec"]
+	return owns
+}
+
+// specChanged returns when the spec of an object was changed last, as far as managedFields
+// tell: zero if they do not.
+func specChanged(fp *v1alpha1.FleetPolicy) time.Time {
+	var last time.Time
+	for _, m := range fp.ManagedFields {
+		if !ownsSpec(&m) {
+			continue
+		}
+		if m.Time == nil {
+			return time.Time{}
+		}
+		if m.Time.After(last) {
+			last = m.Time.Time
+		}
+	}
+	return last
+}
+
+// userOf returns the user of the hub who owns the key that has signed a commit, "" if that is
+// not configured.
+func userOf(signers map[string]string, signer string) string {
+	return signers[signer[strings.LastIndexByte(signer, ' ')+1:]]
+}
+
+// withTerms returns specs with the terms of their approval.
+func withTerms(specs map[string]enforce.EnforcementSpec, terms map[string]remediate.ApprovalTerms) map[string]enforce.EnforcementSpec {
+	out := make(map[string]enforce.EnforcementSpec, len(specs))
+	for name, spec := range specs {
+		spec.Approval = terms[name]
+		out[name] = spec
+	}
+	return out
+}
