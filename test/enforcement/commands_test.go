@@ -49,8 +49,9 @@ var storyCommands = map[string]command{
 	"leave": {"NAME", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
 		return s.unregister(ctx, args[0])
 	}},
-	// federator starts, stops or kills a process. Its restarts share one log.
-	"federator": {"PROCESS start|stop|kill", federator},
+	// federator starts, stops or kills a process. Its restarts share one log. KEYs that have
+	// signed commits are those of USERs of the hub.
+	"federator": {"PROCESS start|stop|kill [KEY=USER...]", federator},
 	// commit makes a new commit of the files of DIR alone, or of none.
 	"commit": {"[-sign] [KEY] [DIR]", commit},
 	// key creates a key to sign commits with, and writes KEY.asc.
@@ -231,7 +232,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 			}
 		}
 	}
-	for _, words := range []map[string]command{storyCommands, actionCommands} {
+	for _, words := range []map[string]command{storyCommands, actionCommands, peopleCommands} {
 		for name, c := range words {
 			add(name, c.usage, c.run)
 		}
@@ -252,7 +253,11 @@ func federator(ctx context.Context, s *story, _ *testscript.TestScript, args []s
 		if err != nil {
 			return err
 		}
-		p, err := startFederator(ctx, filepath.Join(s.dir, "federator-"+args[0]), s.fleet.Hub.ControlPlane, strings.TrimSpace(string(corrections)), s.in)
+		signers, err := s.usersOf(args[2:])
+		if err != nil {
+			return err
+		}
+		p, err := startFederator(ctx, filepath.Join(s.dir, "federator-"+args[0]), s.fleet.Hub.ControlPlane, s.in, strings.TrimSpace(string(corrections)), signers)
 		if err == nil {
 			s.processes[args[0]] = p
 		}

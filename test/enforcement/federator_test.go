@@ -28,6 +28,7 @@ policies:
   secretNamespaces: [federator]
   allowFile: true
   webhook: {listen: 127.0.0.1:0, secretFile: %s}
+  signers: {%s}
   corrections: %s
   notify:
     origin: /federator/stories
@@ -40,14 +41,15 @@ log: {format: text, level: info}
 const hookSecret = "the secret of all git hosts"
 
 // startFederator serves in a directory, and waits until it listens. The hub is reached
-// through its proxy. Corrections are those of the configuration, on one line.
-func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane, corrections string, in *inbox) (*server, error) {
+// through its proxy. Corrections and signers are those of the
+// configuration, on one line.
+func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane, in *inbox, corrections, signers string) (*server, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(dir, "federator.yaml")
 	secret, key, ca := filepath.Join(dir, "webhook"), filepath.Join(dir, "key"), filepath.Join(dir, "ca.crt")
-	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret, corrections, in.URL, key, ca)
+	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret, signers, corrections, in.URL, key, ca)
 	for file, content := range map[string]string{config: text, secret: hookSecret + "\n", key: inboxKey + "\n", ca: string(in.ca())} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			return nil, err

@@ -224,3 +224,17 @@ func push(ctx context.Context, s *story, ts *testscript.TestScript, args []strin
 	}
 	return nil
 }
+
+// usersOf returns policies.signers of the configuration, for KEY=USER.
+func (s *story) usersOf(keys []string) (string, error) {
+	var out []string
+	for _, k := range keys {
+		name, user, _ := strings.Cut(k, "=")
+		key := s.signers[name]
+		if key == nil {
+			return "", fmt.Errorf("there is no key %q", name)
+		}
+		out = append(out, fmt.Sprintf("%q: %q", fmt.Sprintf("PGP:%X", key.PrimaryKey.Fingerprint), user))
+	}
+	return strings.Join(out, ", "), nil
+}
