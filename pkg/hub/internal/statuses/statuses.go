@@ -31,9 +31,7 @@ func (w *Writer[T]) Set(pending map[string]T) {
 	w.mu.Lock()
 	w.pending, w.failed = pending, false
 	w.mu.Unlock()
-	if len(pending) > 0 {
-		w.triggered.Fire()
-	}
+	w.triggered.Fire()
 }
 
 // Failed reports whether a write has failed since Set.
