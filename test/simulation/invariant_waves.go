@@ -1,14 +1,19 @@
 package simulation
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
-// Invariant 3: the first write to the second wave is not sent before every target of the
-// first is written or accounted for, the process has read each version that was written
-// there, the member is within reach and not held, and what was written has been healthy for
-// the whole soak.
+// Invariant 3: nothing of the second wave is sent before the hub has recorded that it has begun,
+// and that is not asked for before every target of the first is written or accounted for, the
+// process has read each version that was written there, the member is within reach and not
+// held, and what was written has been healthy for the whole soak.
 type waveModel struct {
 	first map[string][]wroteCanary // of the first wave, by policy and generation
-	begun map[string]bool          // the second wave, by policy and generation
+	// begun are the second waves that a process has asked to be recorded, by policy and
+	// generation.
+	begun map[*process]map[string]bool
 }
 
 type wroteCanary struct {
@@ -18,7 +23,7 @@ type wroteCanary struct {
 }
 
 func newWaveModel() waveModel {
-	return waveModel{first: map[string][]wroteCanary{}, begun: map[string]bool{}}
+	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}}
 }
 
 func (m *waveModel) written(w *world, p *process, x write) {
@@ -28,36 +33,79 @@ func (m *waveModel) written(w *world, p *process, x write) {
 	}
 }
 
+// sent checks that the hub knows of the second wave before anything of it is sent.
 func (m *waveModel) sent(w *world, p *process, x write) {
-	const invariant = "3 waves"
 	wish := p.told.policies[x.policy]
-	canary := w.members[0]
-	if wish == nil || !wish.waves || x.member == canary.name || m.begun[wish.key()] {
+	if wish == nil || !wish.waves || x.member == w.members[0].name {
 		return
 	}
-	m.begun[wish.key()] = true
+	o := w.hub.Object("policystates", "", x.policy)
+	if status, _ := o["status"].(map[string]any); waveOf(status, wish.key()) < 2 {
+		w.fail("3 waves", "%s writes to %s, and the hub does not know that the second wave has begun", p.name, x.target())
+	}
+}
+
+// waveOf returns the wave of a generation that the status of a PolicyState has, 0 for none.
+func waveOf(status map[string]any, generation string) float64 {
+	rollout, _ := status["rollout"].(map[string]any)
+	if rollout["generation"] != generation {
+		return 0
+	}
+	switch n := rollout["wave"].(type) {
+	case int64:
+		return float64(n)
+	case float64:
+		return n
+	}
+	return 0
+}
+
+// recorded checks what a process knows when it first asks the hub to record the second wave.
+// What comes later is of a wave that has begun.
+func (m *waveModel) recorded(w *world, p *process, r *parked) {
+	const invariant = "3 waves"
+	var body struct {
+		Metadata struct{ Name string } `json:"metadata"`
+		Status   map[string]any        `json:"status"`
+	}
+	if json.Unmarshal(r.body, &body) != nil {
+		return
+	}
+	wish := p.told.policies[body.Metadata.Name]
+	canary := w.members[0]
+	if wish == nil || !wish.waves || waveOf(body.Status, wish.key()) < 2 || m.begun[p][wish.key()] {
+		return
+	}
+	if m.begun[p] == nil {
+		m.begun[p] = map[string]bool{}
+	}
+	m.begun[p][wish.key()] = true
+	o := w.hub.Object("policystates", "", body.Metadata.Name)
+	if status, _ := o["status"].(map[string]any); waveOf(status, wish.key()) >= 2 {
+		return // another process has recorded it
+	}
 	if why := p.told.held[canary.name]; why != "" {
-		w.fail(invariant, "%s writes to %s while the first wave's member is held: %s", p.name, x.target(), why)
+		w.fail(invariant, "%s begins the second wave of %s while the first one's member is held: %s", p.name, wish.policy, why)
 	}
 	if canary.away {
-		w.fail(invariant, "%s writes to %s while the first wave's member is away", p.name, x.target())
+		w.fail(invariant, "%s begins the second wave of %s while the first one's member is away", p.name, wish.policy)
 	}
 	healthy := map[string]bool{}
 	for _, o := range canary.server.ObjectsAt("deployments", p.read[canary.name]) {
 		name := o["metadata"].(map[string]any)["name"].(string)
-		if healthy[name] = reconciled(o); violates(x.policy, o) {
-			w.fail(invariant, "%s writes to %s, and %s of the first wave is not corrected", p.name, x.target(), name)
+		if healthy[name] = reconciled(o); violates(wish.policy, o) {
+			w.fail(invariant, "%s begins the second wave of %s, and %s of the first is not corrected", p.name, wish.policy, name)
 		}
 	}
 	for _, c := range m.first[wish.key()] {
 		is, exists := healthy[c.name]
 		switch {
 		case p.read[canary.name] < c.revision:
-			w.fail(invariant, "%s writes to %s before it has read what was written to %s", p.name, x.target(), c.name)
+			w.fail(invariant, "%s begins the second wave of %s before it has read what was written to %s", p.name, wish.policy, c.name)
 		case exists && !is:
-			w.fail(invariant, "%s writes to %s while %s of the first wave is not healthy", p.name, x.target(), c.name)
+			w.fail(invariant, "%s begins the second wave of %s while %s of the first is not healthy", p.name, wish.policy, c.name)
 		case time.Since(c.at) < wish.soak:
-			w.fail(invariant, "%s writes to %s %v after %s of the first wave was written, its soak is %v", p.name, x.target(), time.Since(c.at), c.name, wish.soak)
+			w.fail(invariant, "%s begins the second wave of %s %v after %s of the first was written, its soak is %v", p.name, wish.policy, time.Since(c.at), c.name, wish.soak)
 		}
 	}
 }

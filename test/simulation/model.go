@@ -29,6 +29,9 @@ func newModel(*world) model {
 
 // sent is told of each request when it is sent.
 func (m *model) sent(w *world, p *process, r *parked) {
+	if strings.Contains(r.request.URL.Path, "/policystates") && r.request.Method != http.MethodGet {
+		m.waves.recorded(w, p, r)
+	}
 	if !r.writes() {
 		return
 	}
