@@ -61,20 +61,20 @@ func (j *hubJournal) create(ctx context.Context, a *Action) error {
 	if err != nil {
 		return fmt.Errorf("action %q: %w", a.Name, err)
 	}
-	if !j.quota.Reserve(bytes, a.RollbackOf != "") { // a person has requested a rollback
+	if !j.quota.Reserve(a.Name, bytes, a.RollbackOf != "") { // a person has requested a rollback
 		return fmt.Errorf("action %q: %w: %s", a.Name, ErrNotNow, WaitingForRoom)
 	}
 	a.recordBytes = bytes
 	err = j.post(ctx, a, record, body)
 	switch {
 	case apierrors.IsAlreadyExists(err), errors.Is(err, errExists):
-		j.quota.Release(bytes)
+		j.quota.Release(a.Name, bytes)
 		return fmt.Errorf("action %q: %w", a.Name, errExists)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		j.quota.Release(bytes)
+		j.quota.Release(a.Name, bytes)
 		return fmt.Errorf("%w: it cannot be recorded: %s", errInvalidIntent, clip.Line(err.Error(), maxMessage/2))
 	}
-	j.quota.Recorded(bytes) // also after an error: it may be recorded
+	j.quota.Recorded(a.Name, bytes) // also after an error: it may be recorded
 	if err != nil {
 		return fmt.Errorf("action %q: %w", a.Name, err)
 	}
@@ -243,6 +243,7 @@ func (j *hubJournal) list(ctx context.Context) ([]*Action, error) {
 func (j *hubJournal) forEach(ctx context.Context, restart func(), f func(*Action)) error {
 	restart()
 	count := j.quota.Begin()
+	defer func() { count.Close() }()
 	next := ""
 	for restarts := 0; ; {
 		page := &actionPage{}
@@ -258,13 +259,14 @@ func (j *hubJournal) forEach(ctx context.Context, restart func(), f func(*Action
 		if apierrors.IsResourceExpired(err) && restarts < 3 {
 			restarts++ // the continue token has expired
 			restart()
+			count.Close()
 			next, count = "", j.quota.Begin()
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if err := page.each(func(a *Action) { count.Add(a.recordBytes); f(a) }); err != nil {
+		if err := page.each(func(a *Action) { count.Add(a.Name, a.recordBytes); f(a) }); err != nil {
 			return err
 		}
 		if next = page.Metadata.Continue; next == "" {

@@ -3,6 +3,7 @@ package quota
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 )
 
@@ -16,15 +17,8 @@ type Usage struct {
 	Bytes   int64
 }
 
-func (u *Usage) add(o Usage) {
-	u.Actions += o.Actions
-	u.Bytes += o.Bytes
-}
-
-func (u *Usage) subtract(o Usage) {
-	u.Actions -= o.Actions
-	u.Bytes -= o.Bytes
-}
+func (u Usage) plus(o Usage) Usage  { return Usage{u.Actions + o.Actions, u.Bytes + o.Bytes} }
+func (u Usage) minus(o Usage) Usage { return Usage{u.Actions - o.Actions, u.Bytes - o.Bytes} }
 
 // Validate returns what is wrong with bounds of which 0 bounds nothing.
 func (u Usage) Validate() error {
@@ -45,48 +39,63 @@ type Quota struct {
 	known     bool // a Count has ended
 	used      Usage
 	exhausted bool
-	recording Usage // reserved, and perhaps not on the hub yet
-	made      Usage // all that was ever reserved and not released
-	removed   Usage // all that was ever removed
+	// recording is what is reserved, and perhaps not on the hub yet, by name: more than one
+	// Action where the answer to an earlier attempt was lost.
+	recording map[string]Usage
+	counts    map[*Count]struct{} // those under way
 }
 
 // New returns a Quota that knows of no Action yet; bounds of 0 bound nothing.
-func New(most Usage) *Quota { return &Quota{max: most} }
+func New(most Usage) *Quota {
+	return &Quota{max: most, recording: map[string]Usage{}, counts: map[*Count]struct{}{}}
+}
 
 // Reserve makes room for an Action that is about to be recorded, and reports whether there is
 // any: not before a Count has ended, unless nothing is bounded. One that is urgent goes beyond
 // the bounds. Recorded or Release follows.
-func (q *Quota) Reserve(bytes int64, urgent bool) bool {
+func (q *Quota) Reserve(name string, bytes int64, urgent bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	u := Usage{1, bytes}
-	after := q.used
-	after.add(u)
+	after := q.used.plus(u)
 	if !urgent && q.bounded() && (!q.known || q.exhausted || q.exceeds(after)) {
 		q.exhausted = q.exhausted || q.known
 		return false
 	}
 	q.used = after
-	q.recording.add(u)
-	q.made.add(u)
+	q.recording[name] = q.recording[name].plus(u)
+	for c := range q.counts {
+		c.own[name] = c.own[name].plus(u)
+	}
 	return true
 }
 
 // Recorded ends a reservation: the Action is on the hub, or may be.
-func (q *Quota) Recorded(bytes int64) {
+func (q *Quota) Recorded(name string, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.recording.subtract(Usage{1, bytes})
+	q.ended(name, bytes)
 }
 
-// Release ends a reservation: the Action is not on the hub.
-func (q *Quota) Release(bytes int64) {
+// Release ends a reservation: no Action has come of it.
+func (q *Quota) Release(name string, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.ended(name, bytes)
 	u := Usage{1, bytes}
-	q.recording.subtract(u)
-	q.made.subtract(u)
-	q.used.subtract(u)
+	q.used = q.used.minus(u)
+	for c := range q.counts {
+		c.release(name, u)
+	}
+}
+
+func (q *Quota) ended(name string, bytes int64) {
+	left := q.recording[name].minus(Usage{1, bytes})
+	if left.Actions == 0 {
+		delete(q.recording, name)
+		return
+	}
+	q.recording[name] = left
 }
 
 // Remove counts an Action that has been deleted.
@@ -94,8 +103,10 @@ func (q *Quota) Remove(bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	u := Usage{1, bytes}
-	q.removed.add(u)
-	q.used.subtract(u)
+	q.used = q.used.minus(u)
+	for c := range q.counts {
+		c.removed = c.removed.plus(u)
+	}
 	q.reopen()
 }
 
@@ -108,8 +119,7 @@ func (q *Quota) exceeds(u Usage) bool {
 // reopen ends the exhaustion once a tenth of the room is free: corrections do not wait for each
 // other's deletion one by one.
 func (q *Quota) reopen() {
-	after := q.used
-	after.add(Usage{max(1, q.max.Actions/10), q.max.Bytes / 10})
+	after := q.used.plus(Usage{max(1, q.max.Actions/10), q.max.Bytes / 10})
 	if !q.exceeds(after) {
 		q.exhausted = false
 	}
@@ -137,34 +147,68 @@ func (q *Quota) Used() (used, most Usage, known bool) {
 
 // Count counts all Actions that the hub lists, while others are recorded.
 type Count struct {
-	q                  *Quota
-	listed             Usage
-	recording          Usage
-	madeThen, goneThen Usage
+	q       *Quota
+	listed  Usage            // without own
+	own     map[string]Usage // being recorded when the count began, or reserved since
+	seen    map[string]Usage // those of own that the hub has listed
+	removed Usage            // since the count began
 }
 
-// Begin begins a count, before the list is read.
+// Begin begins a count, before the list is read. Close follows.
 func (q *Quota) Begin() *Count {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return &Count{q: q, recording: q.recording, madeThen: q.made, goneThen: q.removed}
+	c := &Count{q: q, own: maps.Clone(q.recording), seen: map[string]Usage{}}
+	q.counts[c] = struct{}{}
+	return c
 }
 
-// Add counts an Action.
-func (c *Count) Add(bytes int64) { c.listed.add(Usage{1, bytes}) }
+// Add counts an Action. One that is reserved counts once, whether or not the hub has listed it.
+func (c *Count) Add(name string, bytes int64) {
+	c.q.mu.Lock()
+	defer c.q.mu.Unlock()
+	if _, is := c.own[name]; is {
+		c.seen[name] = Usage{1, bytes}
+		return
+	}
+	c.listed = c.listed.plus(Usage{1, bytes})
+}
 
-// End makes the count known. What was being recorded when it began, and since, may be counted
-// twice until the next count, and nothing is left out.
+// release ends a reservation of which no Action has come: what is listed under its name is
+// another's.
+func (c *Count) release(name string, u Usage) {
+	if _, is := c.own[name]; !is {
+		return
+	}
+	left := c.own[name].minus(u)
+	if left.Actions > 0 {
+		c.own[name] = left
+		return
+	}
+	delete(c.own, name)
+	c.listed = c.listed.plus(c.seen[name])
+	delete(c.seen, name)
+}
+
+// Close gives a count up, unless it has ended.
+func (c *Count) Close() {
+	c.q.mu.Lock()
+	defer c.q.mu.Unlock()
+	delete(c.q.counts, c)
+}
+
+// End makes the count known. Nothing is left out but Actions that were deleted before they were
+// listed.
 func (c *Count) End() {
 	q := c.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	delete(q.counts, c)
 	used := c.listed
-	used.add(c.recording)
-	used.add(q.made)
-	used.subtract(c.madeThen)
-	used.subtract(q.removed)
-	used.add(c.goneThen)
+	for _, r := range c.own {
+		used = used.plus(r)
+	}
+	used = used.minus(c.removed)
 	q.used, q.known = used, true
 	q.reopen()
 }
