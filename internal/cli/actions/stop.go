@@ -1,6 +1,7 @@
 package actions
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"federator.dev/federator/internal/cli/console"
 	"federator.dev/federator/internal/config"
@@ -37,7 +39,7 @@ type stopFlags struct {
 }
 
 func (f *stopFlags) register(cmd *cobra.Command) {
-	registerNamespace(cmd, &f.namespace)
+	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "federator's `namespace` on the hub (default where its Lease is, else "+config.DefaultNamespace+")")
 	cmd.Flags().StringVar(&f.policy, "policy", "", "only this `FleetPolicy`")
 	cmd.Flags().StringVar(&f.member, "member", "", "only this member, as `NAMESPACE/NAME`")
 	cmd.Flags().StringVar(&f.source, "source", "", "only policies of this `PolicySource`")
@@ -75,7 +77,11 @@ func stopCommand(f *hubFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.stop(cmd.Context(), flags.namespace, of, reason, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			namespace, err := c.namespace(cmd.Context(), flags.namespace, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return c.stop(cmd.Context(), namespace, of, reason, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`reason` that is shown with it")
@@ -83,11 +89,39 @@ func stopCommand(f *hubFlags) *cobra.Command {
 	return cmd
 }
 
-func registerNamespace(cmd *cobra.Command, namespace *string) {
-	cmd.Flags().StringVarP(namespace, "namespace", "n", config.DefaultNamespace, "federator's `namespace` on the hub: policies.namespace of its configuration")
+// namespace returns the namespace that federator runs in: the one that is named, else where its
+// Lease is, else where it is installed by default. A stop in another namespace has no effect.
+func (c *hubClient) namespace(ctx context.Context, named string, stderr io.Writer) (string, error) {
+	namespaces, err := c.leases(ctx, named)
+	switch {
+	case apierrors.IsForbidden(err):
+		return cmp.Or(named, config.DefaultNamespace), nil // whether federator is there is not for this user to see
+	case err != nil:
+		return "", fmt.Errorf("finding federator's namespace: %w", err)
+	case len(namespaces) == 1:
+		return namespaces[0], nil
+	case len(namespaces) > 1:
+		return "", exit.BadInput(fmt.Errorf("Leases %s are in the namespaces %s: say with --namespace which is federator's", election.LeaseName, strings.Join(namespaces, ", ")))
+	}
+	named = cmp.Or(named, config.DefaultNamespace)
+	_, err = fmt.Fprintf(stderr, "warning: federator has no Lease %[2]s in namespace %[1]s: is --namespace right?\n", named, election.LeaseName)
+	return named, err
 }
 
-func (c *hubClient) stop(ctx context.Context, namespace string, of hub.StopScope, reason string, out, stderr io.Writer) error {
+// leases returns the namespaces that have federator's Lease: all that there are, or the named one.
+func (c *hubClient) leases(ctx context.Context, named string) ([]string, error) {
+	list, err := c.CoordinationV1().Leases(named).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", election.LeaseName).String()})
+	if err != nil {
+		return nil, err
+	}
+	var namespaces []string
+	for n := range list.Items {
+		namespaces = append(namespaces, list.Items[n].Namespace)
+	}
+	return namespaces, nil
+}
+
+func (c *hubClient) stop(ctx context.Context, namespace string, of hub.StopScope, reason string, out io.Writer) error {
 	who, made, err := hub.CreateStop(ctx, c, namespace, of, c.me(ctx), reason)
 	if err != nil {
 		return fmt.Errorf("actions are not stopped: %w", err)
@@ -96,16 +130,8 @@ func (c *hubClient) stop(ctx context.Context, namespace string, of hub.StopScope
 	if !made {
 		text = "were already stopped"
 	}
-	if _, err := fmt.Fprintf(out, "%s %s %s\n", of.Actions(), text, console.Printable(who)); err != nil {
-		return err
-	}
-	// A stop in another namespace has no effect.
-	_, err = c.CoordinationV1().Leases(namespace).Get(ctx, election.LeaseName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = fmt.Fprintf(stderr, "warning: federator has no Lease %[2]s in namespace %[1]s: is --namespace right?\n", namespace, election.LeaseName)
-		return err
-	}
-	return nil
+	_, err = fmt.Fprintf(out, "%s %s %s\n", of.Actions(), text, console.Printable(who))
+	return err
 }
 
 func resumeCommand(f *hubFlags) *cobra.Command {
@@ -123,7 +149,11 @@ func resumeCommand(f *hubFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			who, err := hub.DeleteStop(cmd.Context(), c, flags.namespace, of)
+			namespace, err := c.namespace(cmd.Context(), flags.namespace, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			who, err := hub.DeleteStop(cmd.Context(), c, namespace, of)
 			if err != nil {
 				return fmt.Errorf("actions are not resumed: %w", err)
 			}
