@@ -35,6 +35,10 @@ func TestDispatcher_GateHoldsBetweenPlanAndWrite(t *testing.T) {
 			d.SetStops(remediate.Stops{All: "by ann"})
 			return spec, true
 		},
+		"another limit halts it": func(d *running, spec remediate.RolloutSpec) (remediate.RolloutSpec, bool) {
+			spec.Limits.Member.Count = 1
+			return spec, true
+		},
 		"its policy is removed": func(d *running, spec remediate.RolloutSpec) (remediate.RolloutSpec, bool) {
 			d.RemovePolicy("b")
 			return spec, false
@@ -48,7 +52,7 @@ func TestDispatcher_GateHoldsBetweenPlanAndWrite(t *testing.T) {
 				}
 				f := newFleet()
 				var d *running
-				list := append(intents("1", "m1 a"), intents("1", "m2 b")...)
+				list := intents("1", "m1 a", "m2 b", "m2 c")
 				spec := remediate.RolloutSpec{Generation: "1", Window: window, Limits: remediate.Limits{PerMinute: 1}}
 				changed := false
 				apply := func(target string) {
@@ -60,6 +64,7 @@ func TestDispatcher_GateHoldsBetweenPlanAndWrite(t *testing.T) {
 					if err := d.SetIntents("b", spec, remediate.Totals{}, list, ready); err != nil {
 						t.Error(err)
 					}
+					time.Sleep(time.Second) // what follows from it is recorded
 				}
 				if retried {
 					f.onWrite = func(target string) *metav1.Status {
@@ -76,6 +81,9 @@ func TestDispatcher_GateHoldsBetweenPlanAndWrite(t *testing.T) {
 				}
 				time.Sleep(3 * time.Minute)
 				synctest.Wait()
+				if st, _ := d.Status("b"); (st.Halted != nil) != (what == "another limit halts it") {
+					t.Errorf("%s: halted: %+v", what, st.Halted)
+				}
 				want := ""
 				if retried {
 					want = "m1 a@0s"

@@ -15,7 +15,8 @@ import (
 )
 
 // Halt says why nothing more is written for a policy. It ends when it is acknowledged, or by
-// a change of the policy after which its cause is gone; nothing else ends it.
+// a change of the policy after which its cause is gone; nothing else ends it. Status hands it
+// out: it is immutable.
 type Halt struct {
 	ID         string // to be named by the acknowledgement
 	Reason     v1alpha1.HaltReason
@@ -78,6 +79,19 @@ func (d *Dispatcher) haltLocked(s *policyState, h Halt) {
 // remember adds to the history what has happened to a halt; the caller touches the record.
 func (r *record) remember(what v1alpha1.PolicyTransitionType, h *Halt, by, message string, at time.Time) {
 	r.history = r.history.With(v1alpha1.PolicyTransition{Type: what, ID: h.ID, Reason: string(h.Reason), By: by, Message: message}, at)
+}
+
+// setHaltPlan sets which Plan has the targets of a halt, if it stands. A Halt that readers may
+// have stays as it is.
+func (s *policyState) setHaltPlan(id, name string) {
+	n := slices.IndexFunc(s.halts, func(h *Halt) bool { return h.ID == id })
+	if n < 0 {
+		return
+	}
+	h := *s.halts[n]
+	h.Plan = name
+	s.halts[n] = &h
+	s.touch()
 }
 
 // Acknowledge ends a halt on behalf of a user, once that is recorded. Of a halt over limits,

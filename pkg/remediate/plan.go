@@ -165,8 +165,7 @@ func (s *policyState) findHaltPlans() {
 			name = s.plans[n].Name
 		}
 		if h.Plan != name {
-			h.Plan = name
-			s.touch()
+			s.setHaltPlan(h.ID, name)
 		}
 	}
 }
@@ -315,10 +314,7 @@ func (d *Dispatcher) freeze(ctx context.Context, r *freezeRequest) {
 	}
 	s.plans = append(slices.DeleteFunc(s.plans, func(p *plan) bool { return p.Name == made.Name }), made)
 	if r.halt != "" {
-		if n := slices.IndexFunc(s.halts, func(h *Halt) bool { return h.ID == r.halt }); n >= 0 {
-			s.halts[n].Plan = made.Name
-			s.touch()
-		}
+		s.setHaltPlan(r.halt, made.Name)
 	}
 	d.opts.Logger.Info("plan recorded", "policy", r.policy, "plan", made.Name, "purpose", string(made.Purpose), "targets", made.Targets)
 	d.trigger()
