@@ -24,7 +24,7 @@ func TestDispatcher_GateHoldsBetweenPlanAndWrite(t *testing.T) {
 			return spec, false
 		},
 		"the window has closed": func(_ *running, spec remediate.RolloutSpec) (remediate.RolloutSpec, bool) {
-			time.Sleep(2 * time.Hour)
+			time.Sleep(6 * time.Second)
 			return spec, true
 		},
 		"its wave has not begun in the new generation": func(_ *running, spec remediate.RolloutSpec) (remediate.RolloutSpec, bool) {
@@ -46,7 +46,7 @@ func TestDispatcher_GateHoldsBetweenPlanAndWrite(t *testing.T) {
 	} {
 		for _, retried := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) { // begins at midnight
-				window, err := remediate.NewWindow("0 0 * * *", time.Hour, "UTC")
+				window, err := remediate.NewWindow("0 0 * * *", 6*time.Second, "UTC")
 				if err != nil {
 					t.Fatal(err)
 				}
