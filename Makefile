@@ -122,7 +122,7 @@ $(TOOLS)/golangci-lint:
 	touch $@
 
 .PHONY: demo
-demo: kube ## show the main job on real clusters, from a commit to a corrected object; DEMO=ci ends after it
+demo: kube ## show the main job on real clusters, from a commit to a rollout that stops itself; DEMO=ci ends after it
 	go run ./test/demo $(ARGS)
 
 .PHONY: bench

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"federator.dev/federator/charts"
 	"federator.dev/federator/test/git"
 	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/kube/assets"
@@ -126,7 +127,24 @@ func (d *demo) prepareHub(ctx context.Context) error {
 	if err := d.write("hub.yaml", d.fleet.Hub.Kubeconfig()); err != nil {
 		return err
 	}
-	return d.fleet.Hub.Apply(ctx, []byte(file("hub.yaml")))
+	return errors.Join(d.fleet.Hub.Apply(ctx, []byte(file("hub.yaml"))), d.admit(ctx))
+}
+
+// admit makes users who may approve, and installs the admission policies of the chart, by which
+// the hub proves who approves.
+func (d *demo) admit(ctx context.Context) error {
+	for _, name := range approvers {
+		kubeconfig, err := d.fleet.Hub.KubeconfigFor(name, "platform")
+		if err = errors.Join(err, d.write(name+".yaml", kubeconfig)); err != nil {
+			return err
+		}
+	}
+	policies, err := charts.Admission("kubernetes-admin") // as whom federator runs here
+	err = errors.Join(err, d.fleet.Hub.Apply(ctx, []byte(file("people.yaml"))))
+	for _, manifests := range policies {
+		err = errors.Join(err, d.fleet.Hub.Apply(ctx, []byte(manifests)))
+	}
+	return err
 }
 
 // join deploys the shop on a member and registers it on the hub.

@@ -27,6 +27,8 @@ func (d *demo) explore() {
     kubectl get clusters -A
     kubectl get policysources,fleetpolicies -o wide
     federator actions ack replicas              # if it is Halted
+    federator actions plan memory --kubeconfig fleet.yaml --all
+    kubectl get plans,approvals -o wide
     kubectl -n fleet delete cluster us-1
 
   A policy, changed by a commit; federator fetches every 10 seconds:

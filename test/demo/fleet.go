@@ -108,11 +108,13 @@ func (d *demo) push(ctx context.Context, subject string, changes ...change) erro
 	if err := d.commit(subject); err != nil {
 		return err
 	}
-	// A webhook or the interval would do, too.
-	return errors.Join(
-		d.show(ctx, "git -C policies show --oneline -U0"),
-		d.show(ctx, "kubectl annotate --overwrite policysource platform federator.dev/sync=$(git -C policies rev-parse HEAD)"),
-	)
+	return errors.Join(d.show(ctx, "git -C policies show --oneline -U0"), d.fetch(ctx))
+}
+
+// fetch has federator fetch what was committed at once. A webhook or the interval would do,
+// too.
+func (d *demo) fetch(ctx context.Context) error {
+	return d.show(ctx, "kubectl annotate --overwrite policysource platform federator.dev/sync=$(git -C policies rev-parse HEAD)")
 }
 
 // action returns the name of the last correction of an app.

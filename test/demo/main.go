@@ -2,7 +2,8 @@
 // Cluster API and three members with workloads, policies in a local git repository,
 // and the real command, built from this tree. It shows the fleet in one view, what
 // violates policies across clusters, a commit that is active within seconds, a
-// correction, a bad commit that changes nothing, and a halt that waits for an acknowledgement.
+// correction, a bad commit that changes nothing, a halt that waits for an acknowledgement, and
+// a plan that two people approve, whose rollout stops itself after the first cluster.
 //
 // What it prints after a $ is run as it stands, and what follows is its output. Each
 // step fails unless it shows what it says. The demo stays up for exploring until it

@@ -26,6 +26,9 @@ func (d *demo) story() []step {
 		{"A commit that would change most of the fleet at once waits for somebody.", d.halt},
 		{"A correction is rolled back.", d.rollback},
 		{"Everything that was written is recorded.", d.record},
+		{"This policy requires approval: what it would write is shown as a plan, and waits.", d.plan},
+		{"People approve the plan: what they have seen, and nothing else.", d.approve},
+		{"One cluster goes first, and the rollout stops itself there.", d.canary},
 	}
 }
 
