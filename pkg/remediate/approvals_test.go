@@ -424,3 +424,34 @@ func TestDispatcher_FindsThePlanOfAHalt(t *testing.T) {
 		}
 	})
 }
+
+// TestDispatcher_AmendsAfterAnAcknowledgedHalt: the Plan of a halt that was acknowledged under an
+// earlier leader has no Approvals of its own, and keeps nothing from being planned.
+func TestDispatcher_AmendsAfterAnAcknowledgedHalt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		a, leadA := replica(t, f, remediate.Options{})
+		b, leadB := replica(t, f, remediate.Options{})
+		leadA(true)
+		spec := approved("1", 1)
+		spec.Limits.Policy.Count = 1
+		a.set(t, spec, 20, intents("1", "m1 a", "m1 b"))
+		time.Sleep(2 * time.Second)
+		first := a.waiting(t)
+		a.approve(first)
+		if err := a.Acknowledge("b", a.halt(t).ID, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.written(); strings.Count(got, "@") != 2 {
+			t.Fatalf("acknowledged: %q", got)
+		}
+		time.Sleep(time.Minute)
+		b.set(t, spec, 20, intents("1", "m1 c"))
+		failover(leadA, leadB)
+		b.approve(first)
+		time.Sleep(time.Minute)
+		if got := f.states(); !strings.Contains(got, "Amendment Waiting 1") {
+			t.Errorf("plans: %s", got)
+		}
+	})
+}

@@ -244,7 +244,9 @@ func (s *policyState) amend(r *freezeRequest, p *pass) bool {
 	if s.approval == nil || s.within || s.spec.DryRun || s.spec.Approval.Unsettled || len(s.approval.Requirements) > maxRequirements || len(s.halts) > 0 {
 		return false
 	}
-	if slices.ContainsFunc(s.plans, func(p *plan) bool { return p.State == v1alpha1.PlanApproved && !p.approved }) {
+	if slices.ContainsFunc(s.plans, func(p *plan) bool {
+		return p.State == v1alpha1.PlanApproved && !p.approved && p.Purpose != v1alpha1.PlanHalt // which is acknowledged
+	}) {
 		return false // what it has may still be approved: that is not known now
 	}
 	first := s.firstPlan()
