@@ -41,7 +41,7 @@ func (w *world) options() []option {
 
 // unusual are the names of what happens in some schedules often, in others never: what
 // matters is often a combination of few things, many times each.
-var unusual = []string{"fault", "away", "hub", "crash", "pause", "start", "drift", "degraded", "suspend", "edit", "stop", "stop a policy", "hold a member", "late"}
+var unusual = []string{"fault", "away", "hub", "crash", "pause", "start", "drift", "degraded", "suspend", "edit", "stop", "stop a policy", "hold a member", "late", "withdraw", "unproven"}
 
 // drawRates draws how often each of them happens.
 func drawRates(c *choices) map[string]int {
@@ -76,6 +76,7 @@ func (w *world) calmOptions() (all []option) {
 			add(1, "controller", func() { w.reconcile(m, name, false) })
 		}
 	}
+	w.calmApprovals(add)
 	for _, p := range w.processes {
 		if !p.recovered() {
 			continue

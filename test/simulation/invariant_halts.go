@@ -16,6 +16,7 @@ type haltModel struct {
 type recordedHalt struct {
 	policy     string
 	generation string // of the policy, when it was halted
+	version    int    // of the policy, when the halt was seen first
 }
 
 func newHaltModel() haltModel {
@@ -30,7 +31,7 @@ func (w *world) haltsOf(policy string) map[string]recordedHalt {
 	byID := map[string]recordedHalt{}
 	for _, h := range halts {
 		h := h.(map[string]any)
-		byID[fmt.Sprint(h["id"])] = recordedHalt{policy, fmt.Sprint(h["generation"])}
+		byID[fmt.Sprint(h["id"])] = recordedHalt{policy, fmt.Sprint(h["generation"]), w.policies[policy].version}
 	}
 	return byID
 }
@@ -50,7 +51,10 @@ func (m *haltModel) check(w *world) {
 	was := m.recorded
 	m.recorded = present
 	for id, h := range was {
-		if _, still := present[id]; !still && !m.acked[id] && w.policies[h.policy].key() == h.generation {
+		x := w.policies[h.policy]
+		if _, still := present[id]; still {
+			m.recorded[id] = h
+		} else if !m.acked[id] && x.key() == h.generation && x.version == h.version {
 			w.fail("4 halts", "halt %s of %s has ended, and nobody has acknowledged it or changed the policy", id, h.policy)
 		}
 	}

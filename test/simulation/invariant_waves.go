@@ -3,6 +3,9 @@ package simulation
 import (
 	"encoding/json"
 	"time"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/remediate"
 )
 
 // Invariant 3: nothing of the second wave is sent before the hub has recorded that it has begun,
@@ -10,10 +13,11 @@ import (
 // process has read each version that was written there, the member is within reach and not
 // held, and what was written has been healthy for the whole soak.
 type waveModel struct {
-	first map[string][]wroteCanary // of the first wave, by policy and generation
-	// begun are the second waves that a process has asked to be recorded, by policy and
-	// generation.
+	first map[string][]wroteCanary // of the first wave, by edition of the policy
+	// begun are the second waves that a process has asked to be recorded, by edition.
 	begun map[*process]map[string]bool
+	// accepted is when a person accepted what had been written, by policy and generation.
+	accepted map[string]time.Time
 }
 
 type wroteCanary struct {
@@ -23,13 +27,21 @@ type wroteCanary struct {
 }
 
 func newWaveModel() waveModel {
-	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}}
+	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}, accepted: map[string]time.Time{}}
+}
+
+// acknowledged is told that a person has ended a halt: of what is not healthy, that accepts what
+// has been written so far.
+func (m *waveModel) acknowledged(h *remediate.Halt) {
+	if h.Reason == v1alpha1.Unhealthy {
+		m.accepted[h.Generation] = time.Now()
+	}
 }
 
 func (m *waveModel) written(w *world, p *process, x write) {
 	if wish := p.told.policies[x.policy]; wish != nil && x.member == w.members[0].name {
 		_, revision := w.members[0].server.Since("deployments", 1<<62)
-		m.first[wish.key()] = append(m.first[wish.key()], wroteCanary{x.name, revision, time.Now()})
+		m.first[wish.edition()] = append(m.first[wish.edition()], wroteCanary{x.name, revision, time.Now()})
 	}
 }
 
@@ -73,13 +85,13 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 	}
 	wish := p.told.policies[body.Metadata.Name]
 	canary := w.members[0]
-	if wish == nil || !wish.waves || waveOf(body.Status, wish.key()) < 2 || m.begun[p][wish.key()] {
+	if wish == nil || !wish.waves || waveOf(body.Status, wish.key()) < 2 || m.begun[p][wish.edition()] {
 		return
 	}
 	if m.begun[p] == nil {
 		m.begun[p] = map[string]bool{}
 	}
-	m.begun[p][wish.key()] = true
+	m.begun[p][wish.edition()] = true
 	o := w.hub.Object("policystates", "", body.Metadata.Name)
 	if status, _ := o["status"].(map[string]any); waveOf(status, wish.key()) >= 2 {
 		return // another process has recorded it
@@ -97,12 +109,12 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 			w.fail(invariant, "%s begins the second wave of %s, and %s of the first is not corrected", p.name, wish.policy, name)
 		}
 	}
-	for _, c := range m.first[wish.key()] {
+	for _, c := range m.first[wish.edition()] {
 		is, exists := healthy[c.name]
 		switch {
 		case p.read[canary.name] < c.revision:
 			w.fail(invariant, "%s begins the second wave of %s before it has read what was written to %s", p.name, wish.policy, c.name)
-		case exists && !is:
+		case exists && !is && c.at.After(m.accepted[wish.key()]):
 			w.fail(invariant, "%s begins the second wave of %s while %s of the first is not healthy", p.name, wish.policy, c.name)
 		case time.Since(c.at) < wish.soak:
 			w.fail(invariant, "%s begins the second wave of %s %v after %s of the first was written, its soak is %v", p.name, wish.policy, time.Since(c.at), c.name, wish.soak)

@@ -2,8 +2,10 @@ package simulation
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,10 +23,12 @@ type model struct {
 	limits limitModel
 	halts  haltModel
 	waves  waveModel
+
+	approvals approvalModel
 }
 
 func newModel(*world) model {
-	return model{seen: map[*parked]bool{}, record: newRecordModel(), halts: newHaltModel(), waves: newWaveModel()}
+	return model{seen: map[*parked]bool{}, record: newRecordModel(), halts: newHaltModel(), waves: newWaveModel(), approvals: newApprovalModel()}
 }
 
 // sent is told of each request when it is sent.
@@ -41,6 +45,7 @@ func (m *model) sent(w *world, p *process, r *parked) {
 	m.limits.sent(w, p, x)
 	m.halts.sent(w, p, x)
 	m.waves.sent(w, p, x)
+	m.approvals.sent(w, p, x)
 }
 
 // written is told of each write that has changed a member; p is nil for a client that has
@@ -58,12 +63,14 @@ func (m *model) written(w *world, p *process, r *parked) {
 func (m *model) acknowledged(w *world, p *process, policy string, h *remediate.Halt) {
 	m.limits.acknowledged(w, p, policy, h)
 	m.halts.acked[h.ID] = true
+	m.waves.acknowledged(h)
 }
 
 // check is called after each step.
 func (m *model) check(w *world) {
 	m.gate.check(w)
 	m.halts.check(w)
+	m.approvals.check(w)
 }
 
 // write is a request to write, as far as it says what it is for.
@@ -129,6 +136,13 @@ func (m *model) wanted(w *world) (targets []string) {
 // Invariant 7: what is wanted is written or visibly refused.
 func (m *model) unfinished(w *world) {
 	if targets := m.wanted(w); len(targets) > 0 {
+		for _, p := range w.processes {
+			for _, name := range slices.Sorted(maps.Keys(w.policies)) {
+				if s, ok := p.dispatcher.Status(name); ok {
+					w.note("%s: %v, waiting %q, %d pending, halted %+v, wave %+v, plans %+v", p.name, w.policies[name], s.Waiting, s.Pending, s.Halted, s.Wave, s.Plans)
+				}
+			}
+		}
 		w.fail("7 liveness", "%v after the last fault these are neither written nor refused: %v", patience, targets)
 		return
 	}

@@ -11,7 +11,7 @@ import (
 
 // offerPeople offers what people do.
 func (w *world) offerPeople(add func(int, string, func())) {
-	wish := func(change func()) {
+	want := func(change func()) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.version++
@@ -21,30 +21,30 @@ func (w *world) offerPeople(add func(int, string, func())) {
 	drawn := func() string { return names[w.choices.below(len(names))] }
 	add(1, "suspend", func() {
 		x := w.policies[drawn()]
-		wish(func() { x.suspended = !x.suspended })
+		want(func() { x.suspended = !x.suspended })
 		w.note("people: %v", x)
 	})
 	add(1, "edit", func() {
 		name := drawn()
-		next := w.drawWish(name)
-		next.generation = w.policies[name].generation + 1
-		wish(func() { w.policies[name] = next })
+		next := w.drawEdit(name)
+		want(func() { w.policies[name] = next })
 		w.note("people: %v", next)
 	})
 	add(1, "stop", func() {
-		wish(func() { w.stops.All = toggled(w.stops.All) })
+		want(func() { w.stops.All = toggled(w.stops.All) })
 		w.note("people: stop %q", w.stops.All)
 	})
 	add(1, "stop a policy", func() {
 		name := drawn()
-		wish(func() { toggle(w.stops.Policies, name) })
+		want(func() { toggle(w.stops.Policies, name) })
 		w.note("people: stopped policies %v", w.stops.Policies)
 	})
 	add(1, "hold a member", func() {
 		m := w.members[w.choices.below(len(w.members))]
-		wish(func() { toggle(w.held, m.name) })
+		want(func() { toggle(w.held, m.name) })
 		w.note("people: held members %v", w.held)
 	})
+	w.offerApprovals(add)
 	for _, p := range w.processes {
 		if p.paused || !p.leads() || !p.recovered() {
 			continue

@@ -1,10 +1,12 @@
 package simulation
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"time"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
@@ -56,20 +58,26 @@ type wish struct {
 	policy     string
 	enforced   bool
 	suspended  bool
-	generation int // counts its edits but suspensions
+	generation int // counts what has been wanted of it; people may return to an earlier one
+	version    int // counts its edits but suspensions
 	window     time.Duration
 	perPolicy  int // limits, in targets; 0: none
 	perMember  int
 	waves      bool // the first member before the others
 	soak       time.Duration
+	approvals  int // by how many people a generation must be approved; 0: none
+	above      int // beyond how many percent of the subjects; 0: always
 }
 
 func (x *wish) String() string {
-	return fmt.Sprintf("%s: enforced %t, suspended %t, at most %d and %d per member in %v, waves %t, soak %v", x.policy, x.enforced, x.suspended, x.perPolicy, x.perMember, x.window, x.waves, x.soak)
+	return fmt.Sprintf("%s (version %d): enforced %t, suspended %t, at most %d and %d per member in %v, waves %t, soak %v, approval by %d above %d%%", x.key(), x.version, x.enforced, x.suspended, x.perPolicy, x.perMember, x.window, x.waves, x.soak, x.approvals, x.above)
 }
 
 // key names what is rolled out.
 func (x *wish) key() string { return fmt.Sprintf("%s-%d", x.policy, x.generation) }
+
+// edition names it, and how often the policy had been edited.
+func (x *wish) edition() string { return fmt.Sprintf("%s/%d", x.key(), x.version) }
 
 // violates reports whether a policy has something to correct on an object, and may: tin is
 // another manager's, whose fields are not taken over.
@@ -93,6 +101,16 @@ func (x *wish) spec(w *world) enforce.EnforcementSpec {
 	}
 	if x.enforced {
 		s.Mode = policy.Enforce
+	}
+	s.Approval = remediate.ApprovalTerms{UID: "u-" + x.policy, Version: int64(x.version) + 1, AuthorsProven: true}
+	d := v1alpha1.Digest(fmt.Sprintf("%x", sha256.Sum256([]byte(x.key()))))
+	s.Digests = v1alpha1.PlanDigests{Package: d, Parameters: d, Spec: d}
+	if x.approvals > 0 {
+		r := v1alpha1.ApprovalRequirement{Required: int32(x.approvals)}
+		if above := int32(x.above); above > 0 {
+			r.Above = &above
+		}
+		s.Approval.Required = []v1alpha1.ApprovalRequirement{r}
 	}
 	if x.waves {
 		s.Waves = []enforce.Wave{

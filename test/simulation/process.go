@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -42,6 +43,9 @@ type process struct {
 	dispatcher *remediate.Dispatcher
 	elector    *election.Elector
 	told       told
+	counted    map[string]map[types.UID]remediate.Approved // by policy: what Approvals come to, and it has not been told
+	approved   map[string]map[types.UID]remediate.Approved // what it has been told, and when
+	toldAt     map[string]time.Time
 
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
@@ -57,7 +61,7 @@ type told struct {
 
 // startProcess starts a replica.
 func (w *world) startProcess(name string, offset time.Duration) *process {
-	p := &process{world: w, name: name, offset: offset, scopes: map[string]*aggregate.Scope{}, read: map[string]uint64{}, away: map[string]bool{}}
+	p := &process{world: w, name: name, offset: offset, scopes: map[string]*aggregate.Scope{}, read: map[string]uint64{}, away: map[string]bool{}, counted: map[string]map[types.UID]remediate.Approved{}, approved: map[string]map[types.UID]remediate.Approved{}, toldAt: map[string]time.Time{}}
 	p.link = &link{process: name, arrived: w.arrived}
 	must := func(err error) {
 		if err != nil {

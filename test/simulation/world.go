@@ -40,6 +40,10 @@ type world struct {
 	stops    remediate.Stops
 	held     map[string]string // members that nothing is written to, and why
 
+	approvals []approval
+	unproven  bool               // the hub does not prove who creates Approvals
+	wishes    map[string][]*wish // all that was wanted of policies, by generation
+
 	unready map[string]time.Time // when it was too early to acknowledge a halt, by its ID
 
 	model   model
@@ -52,13 +56,13 @@ type world struct {
 func newWorld(ctx context.Context, c *choices) *world {
 	w := &world{
 		choices: c, ctx: ctx, start: time.Now(), hub: apiserver.New(hubKinds(), false), states: map[[8]byte]bool{}, arrived: make(chan struct{}, 1),
-		rates: drawRates(c), perMember: c.between(1, 4), policies: map[string]*wish{}, held: map[string]string{}, unready: map[string]time.Time{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
+		rates: drawRates(c), perMember: c.between(1, 4), policies: map[string]*wish{}, wishes: map[string][]*wish{}, held: map[string]string{}, unready: map[string]time.Time{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
 	}
 	for n := range c.between(1, 3) {
 		w.addMember(n, c.between(1, 3))
 	}
 	for _, b := range bindings[:1+c.below(3)] {
-		w.policies[b.Name] = w.drawWish(b.Name)
+		w.policies[b.Name] = w.drawWish(b.Name, 0)
 	}
 	w.model = newModel(w)
 	for range c.between(1, 2) {
@@ -73,14 +77,30 @@ func newWorld(ctx context.Context, c *choices) *world {
 	return w
 }
 
-func (w *world) drawWish(name string) *wish {
+func (w *world) drawWish(name string, generation int) *wish {
 	c := w.choices
-	x := &wish{policy: name, enforced: !c.oneIn(8), window: []time.Duration{time.Hour, 10 * time.Minute, 24 * time.Hour}[c.below(3)]}
+	x := &wish{policy: name, generation: generation, enforced: !c.oneIn(8), window: []time.Duration{time.Hour, 10 * time.Minute, 24 * time.Hour}[c.below(3)]}
 	x.perPolicy, x.perMember = []int{0, 3, 2, 1}[c.below(4)], []int{0, 2, 1}[c.below(3)]
 	if c.oneIn(3) {
 		x.waves, x.soak = true, []time.Duration{time.Minute, 0, 10 * time.Minute}[c.below(3)]
 	}
+	if c.oneIn(3) {
+		x.approvals, x.above = c.between(1, 2), []int{0, 50, 0}[c.below(3)]
+	}
+	kept := *x
+	w.wishes[name] = append(w.wishes[name], &kept)
 	return x
+}
+
+// drawEdit draws what people want of a policy next: something else, or what they wanted before.
+func (w *world) drawEdit(name string) *wish {
+	all := w.wishes[name]
+	next := *all[w.choices.below(len(all))]
+	if !w.choices.oneIn(4) {
+		next = *w.drawWish(name, len(all))
+	}
+	next.version = w.policies[name].version + 1
+	return &next
 }
 
 func (w *world) addProcess() *process {
@@ -179,7 +199,7 @@ const mostAtOnce = 2000
 func (w *world) rest() {
 	w.calm = true
 	w.note("faults are over")
-	w.hubAway = false
+	w.hubAway, w.unproven = false, false
 	for _, m := range w.members {
 		w.setAway(m, false)
 	}
