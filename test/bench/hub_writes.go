@@ -13,11 +13,13 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"federator.dev/federator/charts"
 	"federator.dev/federator/test/kube"
 )
 
 // hubWrites counts what federator writes to the hub, according to the hub's audit log: in a
-// minute in which nothing happens, and for each correction.
+// minute in which nothing happens, and for each correction. What stores nothing counts, too:
+// reviews, and dry runs.
 func hubWrites(ctx context.Context, b *bench) ([]row, error) {
 	binary, err := b.measured(ctx)
 	if err != nil {
@@ -82,6 +84,9 @@ func (b *bench) countHubWrites(ctx context.Context, binary string) (out hubWrite
 	}
 	defer func() { err = errors.Join(err, fleet.Stop()) }()
 	observed, err := b.setUpCorrections(ctx, fleet)
+	if err == nil {
+		err = installAdmission(ctx, fleet.Hub)
+	}
 	if err != nil {
 		return out, err
 	}
@@ -126,6 +131,16 @@ func (b *bench) countHubWrites(ctx context.Context, binary string) (out hubWrite
 	return out, err
 }
 
+// installAdmission installs the admission policies of the chart, which federator tries out now
+// and then: with dry runs.
+func installAdmission(ctx context.Context, hub *kube.Hub) error {
+	policies, err := charts.Admission("kubernetes-admin") // as whom federator runs here
+	for _, manifests := range policies {
+		err = errors.Join(err, hub.Apply(ctx, []byte(manifests)))
+	}
+	return err
+}
+
 // writesDuring counts the hub's writes by federator while something happens. Renewals of
 // Leases, which depend on the time alone, count only where nothing else happens.
 func writesDuring(fleet *kube.Fleet, corrections int, f func() error) (writeCount, error) {
@@ -150,6 +165,9 @@ func writesDuring(fleet *kube.Fleet, corrections int, f func() error) (writeCoun
 		}
 		if e.ObjectRef.Subresource != "" {
 			resource += "/" + e.ObjectRef.Subresource
+		}
+		if strings.Contains(e.RequestURI, "dryRun=") {
+			resource += " (dry runs)"
 		}
 		out.of[e.Verb+" "+resource]++
 	}
