@@ -151,6 +151,14 @@ type KeptApproval struct {
 	// +kubebuilder:validation:MaxLength=128
 	Observed string `json:"observed,omitempty"`
 
+	// commits are those of the policy and its package that were seen last, of what
+	// comes from git: the authors of what is newer are asked from there.
+	// +optional
+	// +listType=map
+	// +listMapKey=of
+	// +kubebuilder:validation:MaxItems=2
+	Commits []KeptCommit `json:"commits,omitempty"`
+
 	// authors are the users who have changed the policy since. Their Approvals do
 	// not count.
 	// +optional
@@ -162,6 +170,19 @@ type KeptApproval struct {
 	// approve.
 	// +optional
 	AuthorsUnproven bool `json:"authorsUnproven,omitempty"`
+}
+
+// KeptCommit is the commit of something that was seen last.
+type KeptCommit struct {
+	// of is what is from the commit: "FleetPolicy", or "package" and its name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=300
+	Of string `json:"of"`
+
+	// hash is that of the commit.
+	// +required
+	Hash CommitHash `json:"hash"`
 }
 
 // RecordedHalt is a halt as it was when it began.

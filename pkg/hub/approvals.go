@@ -15,6 +15,7 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/admission"
+	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/hub/internal/approval"
 	"federator.dev/federator/pkg/hub/internal/people"
@@ -37,8 +38,10 @@ type ApprovalsDispatcher interface {
 // WideCommit is a commit that changes more verdicts than spec.maxDiff of its PolicySource.
 type WideCommit struct {
 	Source, Hash string
-	Signer       string    // the owner of the trusted key that signed it, "" if none has
-	Since        time.Time // of the PolicySource
+	Signer       string       // the owner of the trusted key that signed it, "" if none has
+	Commits      lineage.Line // that lead to it
+	Active       string       // the commit that it would replace, "" if none is active
+	Since        time.Time    // of the PolicySource
 	Required     []v1alpha1.ApprovalRequirement
 }
 

@@ -156,11 +156,7 @@ func (a *Approvals) countCommits(live map[string]bool, now time.Time) {
 	commits := map[string]remediate.Approved{}
 	for _, c := range a.opts.Commits() {
 		s := subject{key: approval.CommitKey(c.Source, c.Hash), resource: v1alpha1.PolicySources, name: c.Source, since: c.Since}
-		authors := approval.Authors{}
-		if user := userOf(a.opts.Signers, c.Signer); user != "" {
-			authors = approval.Authors{Users: []v1alpha1.UserName{v1alpha1.UserName(user)}, Proven: true}
-		}
-		s.requirements = approval.All(c.Required, authors)
+		s.requirements = approval.All(c.Required, a.authorsOf(&c))
 		live[s.key] = true
 		commits[s.key] = a.count(&s, now).approved()
 	}
@@ -175,6 +171,19 @@ func (a *Approvals) countCommits(live map[string]bool, now time.Time) {
 	if changed {
 		a.opts.OnCommits()
 	}
+}
+
+// authorsOf returns who has made a commit what it is, since the one that it would replace.
+func (a *Approvals) authorsOf(c *WideCommit) approval.Authors {
+	commits, all := c.Commits.Since(c.Active)
+	out := approval.Authors{Proven: all && c.Commits.Head() == c.Hash}
+	for _, signer := range append([]string{c.Signer}, commits.Signers()...) {
+		user := v1alpha1.UserName(userOf(a.opts.Signers, signer))
+		if out.Proven = out.Proven && user != ""; user != "" && !slices.Contains(out.Users, user) {
+			out.Users = append(out.Users, user)
+		}
+	}
+	return out
 }
 
 // Commit returns what the Approvals of a commit that waits for them amount to.

@@ -22,6 +22,7 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
@@ -36,7 +37,7 @@ func (s shelf) Policies() (*policy.Set, <-chan struct{}) { return s.set, nil }
 
 func (s shelf) Origin(string) hub.Origin { return hub.Origin{} }
 
-func (s shelf) AppliedAs(*v1alpha1.FleetPolicy) (string, bool) { return "", false }
+func (s shelf) AppliedAs(*v1alpha1.FleetPolicy) (lineage.Line, string, bool) { return nil, "", false }
 
 // newShelf has a policy of each name; see rego.
 func newShelf(t *testing.T, packages ...string) shelf {

@@ -21,6 +21,7 @@ import (
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
@@ -29,8 +30,9 @@ import (
 
 // Origin is where a package was read from, and what its source allows.
 type Origin struct {
-	Source, Commit, Path string // empty for a package that is built into federator
-	Signer               string // the owner of the trusted key that signed the commit, "" if none has
+	Source, Commit, Path string       // empty for a package that is built into federator
+	Signer               string       // the owner of the trusted key that signed the commit, "" if none has
+	Commits              lineage.Line // that lead to Commit; their signers are owners of trusted keys
 	// Hold says why violations may not be corrected now, such as a newer commit that
 	// does not compile; "" if they may.
 	Hold    string
@@ -45,9 +47,10 @@ type Library interface {
 	Policies() (*policy.Set, <-chan struct{})
 	// Origin returns where a package was read from.
 	Origin(pkg string) Origin
-	// AppliedAs returns the signer of the commit whose manifest a FleetPolicy is, "" if it is
-	// not signed; false if the FleetPolicy is anything else, or that is not known.
-	AppliedAs(fp *v1alpha1.FleetPolicy) (signer string, exactly bool)
+	// AppliedAs returns the commits that lead to the manifest that a FleetPolicy is, and who has
+	// signed the last one or its tag, "" if nobody has; false if the FleetPolicy is anything
+	// else, or that is not known.
+	AppliedAs(fp *v1alpha1.FleetPolicy) (commits lineage.Line, signer string, exactly bool)
 }
 
 // Proofs say what the hub proves of people. Its methods are safe for concurrent use.

@@ -79,7 +79,8 @@ func (f *FleetPolicies) approvalTerms(policies []*v1alpha1.FleetPolicy, origins 
 }
 
 // addAuthors adds who has made a FleetPolicy and its package what they are: the signer of the
-// commit that they are of, or the user who has changed the FleetPolicy.
+// commit that they are of and those of the commits before it, or the user who has changed the
+// FleetPolicy.
 func (f *FleetPolicies) addAuthors(t *remediate.ApprovalTerms, fp *v1alpha1.FleetPolicy, from Origin, now time.Time) {
 	if !f.opts.IsLeader() {
 		t.Unsettled = true // the leader knows
@@ -102,13 +103,16 @@ func (f *FleetPolicies) addAuthors(t *remediate.ApprovalTerms, fp *v1alpha1.Flee
 			t.Authors = append(t.Authors, name)
 		}
 	}
+	user := func(signer string) string { return userOf(f.opts.Signers, signer) }
 	if from.Source != "" && from.Commit != "" {
-		add(userOf(f.opts.Signers, from.Signer), true)
+		add(user(from.Signer), true)
+		t.Made = append(t.Made, remediate.Made{Of: "package " + fp.Spec.Package, Commits: from.Commits.Map(user)})
 	}
-	signer, exactly := f.opts.Library.AppliedAs(fp)
+	commits, signer, exactly := f.opts.Library.AppliedAs(fp)
 	switch {
 	case exactly:
-		add(userOf(f.opts.Signers, signer), true)
+		add(user(signer), true)
+		t.Made = append(t.Made, remediate.Made{Of: "FleetPolicy", Commits: commits.Map(user)})
 	case fp.Labels[api.SourceKey] != "" && now.Sub(seen.seen) < appliedGrace:
 		t.Unsettled = true
 	default:

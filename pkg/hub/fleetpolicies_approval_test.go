@@ -2,6 +2,7 @@ package hub
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -25,15 +27,18 @@ type whatIsKnown struct {
 	unproven     string
 	origin       Origin
 	signer       string
+	commits      lineage.Line
 	exactly      bool
 }
 
-func (w *whatIsKnown) Unproven() string                               { return w.unproven }
-func (w *whatIsKnown) AuthorsSince() (since, asked time.Time)         { return w.since, w.asked }
-func (w *whatIsKnown) Request()                                       { w.requests++ }
-func (w *whatIsKnown) Policies() (*policy.Set, <-chan struct{})       { return nil, nil }
-func (w *whatIsKnown) Origin(string) Origin                           { return w.origin }
-func (w *whatIsKnown) AppliedAs(*v1alpha1.FleetPolicy) (string, bool) { return w.signer, w.exactly }
+func (w *whatIsKnown) Unproven() string                         { return w.unproven }
+func (w *whatIsKnown) AuthorsSince() (since, asked time.Time)   { return w.since, w.asked }
+func (w *whatIsKnown) Request()                                 { w.requests++ }
+func (w *whatIsKnown) Policies() (*policy.Set, <-chan struct{}) { return nil, nil }
+func (w *whatIsKnown) Origin(string) Origin                     { return w.origin }
+func (w *whatIsKnown) AppliedAs(*v1alpha1.FleetPolicy) (lineage.Line, string, bool) {
+	return w.commits, w.signer, w.exactly
+}
 
 const (
 	annsKey = "SHA256:annsannsannsannsannsannsannsannsannsannsann"
@@ -102,6 +107,39 @@ func TestApprovalTerms_AuthorsAreProven(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// TestApprovalTerms_AuthorsOfAllCommits: the signers of each commit are named as users of the hub.
+func TestApprovalTerms_AuthorsOfAllCommits(t *testing.T) {
+	line := lineage.Line{}.Extend("a", nil, "Eve "+bobsKey).Extend("b", []string{"a"}, "").Extend("c", []string{"b"}, annsKey)
+	knows := &whatIsKnown{origin: Origin{Source: "platform", Commit: "c", Signer: annsKey, Commits: line}, signer: annsKey, exactly: true, commits: line[2:]}
+	f, fp := policiesKnowing(knows), changedBy("joe", time.Now())
+	fp.Spec.Package = "acme.tier"
+	got := f.approvalTerms([]*v1alpha1.FleetPolicy{fp}, map[string]Origin{"acme.tier": knows.origin})["hosts"]
+	want := []remediate.Made{
+		{Of: "package acme.tier", Commits: lineage.Line{{Hash: "a", Root: true, Signer: "bob"}, {Hash: "b"}, {Hash: "c", Signer: "ann"}}},
+		{Of: "FleetPolicy", Commits: lineage.Line{{Hash: "c", Signer: "ann"}}},
+	}
+	if !reflect.DeepEqual(got.Made, want) || fmt.Sprint(got.Authors) != "[ann]" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestApprovals_AuthorsOfWideCommits: of all since the active one.
+func TestApprovals_AuthorsOfWideCommits(t *testing.T) {
+	a := &Approvals{opts: ApprovalsOptions{Signers: map[string]string{annsKey: "ann", bobsKey: "bob"}}}
+	line := lineage.Line{}.Extend("a", nil, annsKey).Extend("b", []string{"a"}, bobsKey).Extend("c", []string{"b"}, annsKey)
+	for want, c := range map[string]WideCommit{
+		"{[ann bob] true}":  {Hash: "c", Signer: annsKey, Commits: line, Active: "a"},
+		"{[ann] true}":      {Hash: "c", Signer: annsKey, Commits: line, Active: "b"},
+		"{[ann] false}":     {Hash: "c", Signer: annsKey, Commits: line[2:], Active: "a"},
+		"{[bob] false}":     {Hash: "c", Signer: bobsKey, Active: "a"},
+		"{[bob ann] false}": {Hash: "c", Signer: bobsKey, Commits: lineage.Line{}.Extend("a", nil, annsKey).Extend("c", []string{"a"}, ""), Active: ""},
+	} {
+		if got := fmt.Sprint(a.authorsOf(&c)); got != want {
+			t.Errorf("%+v: %s, want %s", c, got, want)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
 )
@@ -35,14 +36,15 @@ type manifest struct {
 // plan is what to apply for a commit: all manifests, or none if there are findings.
 type plan struct {
 	commit    string
-	signer    string     // of the commit
-	manifests []manifest // by name
+	signer    string       // of the commit, or its tag
+	commits   lineage.Line // that lead to it
+	manifests []manifest   // by name
 	findings  []policy.Finding
 }
 
 // parseManifests reads the manifests in a commit.
 func parseManifests(source string, p policysource.Policies) *plan {
-	out := &plan{commit: p.Commit.Hash, signer: p.Commit.Signer}
+	out := &plan{commit: p.Commit.Hash, signer: p.Commit.Signer, commits: p.Line}
 	seen := map[string]string{}
 	err := fs.WalkDir(p.Tree, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {

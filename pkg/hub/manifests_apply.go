@@ -185,7 +185,7 @@ func (s *PolicySources) apply(ctx context.Context, ps *v1alpha1.PolicySource, pl
 			changes = append(changes, m)
 		default:
 			s.appliedVersions[m.name] = now.ResourceVersion
-			s.noteExact(now, ps.Name, pl.signer)
+			s.noteExact(now, ps.Name, pl)
 		}
 	}
 	if len(refused) > 0 {
@@ -201,7 +201,7 @@ func (s *PolicySources) apply(ctx context.Context, ps *v1alpha1.PolicySource, pl
 			continue
 		}
 		s.appliedVersions[m.name] = fp.ResourceVersion
-		s.noteExact(fp, ps.Name, pl.signer)
+		s.noteExact(fp, ps.Name, pl)
 		s.opts.Logger.Info("FleetPolicy applied", "policy", m.name, "source", ps.Name, "commit", pl.commit)
 	}
 	out.synced, out.failed = len(pl.manifests)-len(tried), len(tried)

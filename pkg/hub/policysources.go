@@ -23,6 +23,7 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
@@ -81,9 +82,11 @@ type PolicySources struct {
 
 // exactPolicy is a version of a FleetPolicy that is as a manifest of a commit.
 type exactPolicy struct {
-	uid            types.UID
-	generation     int64
-	source, signer string // of the commit
+	uid        types.UID
+	generation int64
+	source     string
+	signer     string       // of the commit, or its tag
+	commits    lineage.Line // that lead to it
 }
 
 // approvedCommit is a commit that people have approved.
@@ -283,7 +286,10 @@ func (s *PolicySources) WideCommits() []WideCommit {
 		if !isWide(&st) || st.Generation != ps.Generation {
 			continue
 		}
-		c := WideCommit{Source: ps.Name, Hash: st.Newest.Hash, Signer: st.Newest.Signer, Since: ps.CreationTimestamp.Time}
+		c := WideCommit{Source: ps.Name, Hash: st.Newest.Hash, Signer: st.Newest.Signer, Commits: st.Line, Since: ps.CreationTimestamp.Time}
+		if st.Active != nil {
+			c.Active = st.Active.Hash
+		}
 		if r := ps.Spec.Ceiling.Approval; r != nil {
 			c.Required = append(c.Required, *r)
 		}
@@ -359,7 +365,7 @@ func (s *PolicySources) Origin(pkg string) Origin {
 		return Origin{}
 	}
 	out := Origin{
-		Source: p.Source, Commit: from.Commit.Hash, Signer: from.Commit.Signer, Path: path.Join(from.Commit.Path, strings.TrimPrefix(p.File, p.Source+"/")),
+		Source: p.Source, Commit: from.Commit.Hash, Signer: from.Commit.Signer, Commits: from.Line, Path: path.Join(from.Commit.Path, strings.TrimPrefix(p.File, p.Source+"/")),
 		Ceiling: &enforce.Ceiling{Mode: policy.Observe},
 	}
 	_, out.Hold = s.current(st, p.Source)
@@ -388,21 +394,22 @@ func (s *PolicySources) CeilingVersion(source string) string {
 	return ceilingVersion(ps)
 }
 
-// AppliedAs returns the signer of the commit whose manifest a FleetPolicy is, "" if it is not
-// signed; false if it is anything else, or that is not known: fields that somebody else has
-// set are of nobody's commit.
-func (s *PolicySources) AppliedAs(fp *v1alpha1.FleetPolicy) (signer string, exactly bool) {
+// AppliedAs returns the commits that lead to the manifest that a FleetPolicy is, and who has
+// signed the last one or its tag, "" if nobody has; false if it is anything else, or that is not
+// known: fields that somebody else has set are of nobody's commit.
+func (s *PolicySources) AppliedAs(fp *v1alpha1.FleetPolicy) (commits lineage.Line, signer string, exactly bool) {
 	s.mu.Lock()
 	is, ok := s.exact[fp.Name]
 	s.mu.Unlock()
-	return is.signer, ok && is.uid == fp.UID && is.generation == fp.Generation && onlyAppliedBy(fp, is.source)
+	return is.commits, is.signer, ok && is.uid == fp.UID && is.generation == fp.Generation && onlyAppliedBy(fp, is.source)
 }
 
 // noteExact notes that a FleetPolicy is as the manifest of a commit of a source.
-func (s *PolicySources) noteExact(fp *v1alpha1.FleetPolicy, source, signer string) {
-	is := exactPolicy{fp.UID, fp.Generation, source, signer}
+func (s *PolicySources) noteExact(fp *v1alpha1.FleetPolicy, source string, pl *plan) {
+	is := exactPolicy{fp.UID, fp.Generation, source, pl.signer, pl.commits}
 	s.mu.Lock()
-	changed := s.exact[fp.Name] != is
+	was := s.exact[fp.Name]
+	changed := was.uid != is.uid || was.generation != is.generation || was.source != source || was.signer != is.signer || !slices.Equal(was.commits, is.commits)
 	s.exact[fp.Name] = is
 	s.mu.Unlock()
 	if changed {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -252,7 +253,7 @@ func TestPolicySources_BadCommitIsNotInEffect(t *testing.T) {
 	if from.Source != "team" || from.Commit != good || from.Path != "policies/team.rego" || from.Hold != "" || from.Ceiling == nil || from.Ceiling.Mode != policy.Enforce {
 		t.Errorf("origin: %+v", from)
 	}
-	if from := r.sources.Origin("shipped"); from != (hub.Origin{}) {
+	if from := r.sources.Origin("shipped"); !reflect.DeepEqual(from, hub.Origin{}) {
 		t.Errorf("what comes with federator has the origin %+v", from)
 	}
 	if v := r.sources.CeilingVersion("team"); v == "" || v != from.Ceiling.Version || r.sources.CeilingVersion("nobody") != "" {
@@ -382,7 +383,7 @@ func TestPolicySources_DeletedSourceRemovesPackagesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := until(func() error {
-		if set, _ := r.sources.Policies(); set.Package("team") != nil || r.sources.Origin("team") != (hub.Origin{}) {
+		if set, _ := r.sources.Policies(); set.Package("team") != nil || !reflect.DeepEqual(r.sources.Origin("team"), hub.Origin{}) {
 			return errors.New("the policies are still there")
 		}
 		return nil

@@ -89,6 +89,9 @@ func (s validSource) verify(c *Candidate, got *checkout.Result, now time.Time) *
 		who, e := s.verifier.Verify(signed.Payload, signed.Signature, signed.When, now)
 		if e == nil {
 			c.Commit.Signer = who
+			if signed.Object == "commit" {
+				c.author = who
+			}
 			return nil
 		}
 		if i == 0 {

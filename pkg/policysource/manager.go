@@ -201,7 +201,7 @@ func (c *reconciler) start(ctx context.Context, s Source) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &runner{m: m, source: s, spec: checked, triggered: trigger.New(), cancel: cancel, done: make(chan struct{})}
+	r := &runner{m: m, source: s, spec: checked, triggered: trigger.New(), cancel: cancel, done: make(chan struct{}), line: m.State().Policies[s.Name].Line}
 	m.mu.Lock()
 	m.runners[s.Name] = r
 	m.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/policysource/internal/checkout"
 )
@@ -24,6 +25,7 @@ type runner struct {
 	result           *gateResult      // of pending; nil: not evaluated yet
 	resultGeneration uint64           // generation of the state that result is for
 	generation       uint64           // generation of the state at the last check
+	line             lineage.Line     // leads to the last commit that was fetched
 	activated        string           // the commit that this runner has activated
 	restored         bool             // LastGood has been tried
 	failures         int              // consecutive
@@ -137,6 +139,7 @@ func (r *runner) evaluate(ctx context.Context, fetched bool) time.Duration {
 		if ctx.Err() != nil {
 			return 0
 		}
+		r.line = r.line.Extend(r.pending.Commit, r.pending.Parents, v.candidate.author)
 		if v.phase == Active {
 			r.failures = 0
 			delay := r.delay()
@@ -157,6 +160,7 @@ func (r *runner) evaluate(ctx context.Context, fetched bool) time.Duration {
 	delay := r.delay()
 	r.m.update(r.spec.Name, func(s *Status, p *Policies) {
 		v.applyTo(s)
+		s.Line = r.line
 		p.Current = false
 		r.recordContact(s, delay, fetched)
 	})
@@ -178,11 +182,12 @@ func (r *runner) activate(st *State, v *gateResult, current bool, note func(*Sta
 		out.Generation++
 		out.Set = c.Set
 		out.Policies[c.Source] = Policies{
-			Commit: c.Commit, Current: current, Since: time.Now(), Files: c.Files, Tree: c.Tree,
+			Commit: c.Commit, Line: r.line, Current: current, Since: time.Now(), Files: c.Files, Tree: c.Tree,
 			Packages: packages(c.Set, c.Source), origin: originOf(r.source),
 		}
 		before, after = out.set(c.Source, func(s *Status, _ *Policies) {
 			v.applyTo(s)
+			s.Line = r.line
 			note(s)
 		})
 	}) {
@@ -213,6 +218,7 @@ func (r *runner) restore(ctx context.Context) error {
 	for ctx.Err() == nil {
 		st := r.m.State()
 		v := r.m.opts.runGates(ctx, r.spec, got, st, r.m.reserved(st), false, time.Now())
+		r.line = r.line.Extend(got.Commit, got.Parents, v.candidate.author)
 		if v.phase != Active || r.activate(st, v, false, func(*Status) {}) {
 			break
 		}

@@ -2,6 +2,7 @@ package policysource_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,6 +110,51 @@ func TestManager_OnlyTrustedCommitsAreActive(t *testing.T) {
 	}
 }
 
+// TestManager_KnowsWhoMadeEachCommit: also those that were rejected, or not trusted. Of what was
+// fetched together with others that is not known.
+func TestManager_KnowsWhoMadeEachCommit(t *testing.T) {
+	r := newRepo(t, t.TempDir(), "r")
+	born := time.Now().Add(-time.Hour)
+	ann, annKey := entity(t, "Ann", born, 0)
+	bob, bobKey := entity(t, "Bob", born, 0)
+	eve, _ := entity(t, "Eve", born, 0)
+	src := source("team", r)
+	src.Verify = policysource.Keys{PGP: append(annKey, bobKey...)}
+	first := commitAs(t, r, good("one"), ann)
+	m := start(t, options(), src)
+	made := func(st *policysource.State, since string) (out string) {
+		commits, all := st.Policies["team"].Line.Since(since)
+		for _, c := range commits {
+			name, _, _ := strings.Cut(c.Signer, " ")
+			out += name + ","
+		}
+		return fmt.Sprint(out, all)
+	}
+	if got := made(active(t, m, "team", first), ""); got != "Ann,true" {
+		t.Errorf("the first: %s", got)
+	}
+	commitAs(t, r, map[string]string{"policies/team/team.rego": "package"}, bob)
+	after(t, m, "team", phase(policysource.Compile, "Compile"))
+	commitAs(t, r, good("two"), eve)
+	after(t, m, "team", phase(policysource.Verify, "Untrusted"))
+	last := commitAs(t, r, good("three"), ann)
+	if err := m.Sync("team"); err != nil {
+		t.Fatal(err)
+	}
+	st := active(t, m, "team", last)
+	if got := made(st, first); got != "Bob,,Ann,true" || len(st.Status["team"].Line) != 4 {
+		t.Errorf("seen one by one: %s", got)
+	}
+	commitAs(t, r, good("four"), bob)
+	last = commitAs(t, r, good("five"), ann)
+	if err := m.Sync("team"); err != nil {
+		t.Fatal(err)
+	}
+	if got := made(active(t, m, "team", last), first); got != "Ann,false" {
+		t.Errorf("fetched together: %s", got)
+	}
+}
+
 func TestManager_SignedTagVerifiesItsCommit(t *testing.T) {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
 		t.Skip("ssh-keygen is not installed, and git signs with it")
@@ -132,7 +178,11 @@ func TestManager_SignedTagVerifiesItsCommit(t *testing.T) {
 	src.Verify.AllowedSigners = []byte("ann " + string(ssh.MarshalAuthorizedKey(public)))
 	src.Ref = "v1"
 	m := start(t, options(), src)
-	if c := active(t, m, "team", hash).Policies["team"].Commit; c.Ref != "refs/tags/v1" || !strings.HasPrefix(c.Signer, "ann SHA256:") {
+	p := active(t, m, "team", hash).Policies["team"]
+	if len(p.Line) != 1 || p.Line[0].Signer != "" {
+		t.Errorf("who has signed the tag has made the commit: %+v", p.Line)
+	}
+	if c := p.Commit; c.Ref != "refs/tags/v1" || !strings.HasPrefix(c.Signer, "ann SHA256:") {
 		t.Errorf("%+v", c)
 	}
 	src.Ref = "v2"

@@ -73,6 +73,8 @@ type Candidate struct {
 	Files  policy.Source // the same, for policy.Load
 	Set    *policy.Set   // with all other active sources
 	Active *policy.Set   // the active set
+
+	author string // owner of the trusted key that has signed the commit itself
 }
 
 // Commit is a commit that policies were read from.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -40,17 +41,20 @@ type Status struct {
 	Newest   *Commit          `json:"newest,omitempty"` // the newest fetched commit
 	Active   *Commit          `json:"active,omitempty"`
 	Current  bool             `json:"current"` // as Policies.Current
-	Diff     *Difference      `json:"diff,omitempty"`
-	Contact  time.Time        `json:"contact"`  // last successful check of the remote
-	Changed  time.Time        `json:"changed"`  // when Phase or Reason last changed
-	Next     time.Time        `json:"next"`     // next check of the remote
-	Failures int              `json:"failures"` // consecutive, of kinds that may be transient
-	Fetches  int64            `json:"fetches"`  // number of fetched commits
+	// Line leads to Newest, as far as this process has seen its commits.
+	Line     lineage.Line `json:"-"`
+	Diff     *Difference  `json:"diff,omitempty"`
+	Contact  time.Time    `json:"contact"`  // last successful check of the remote
+	Changed  time.Time    `json:"changed"`  // when Phase or Reason last changed
+	Next     time.Time    `json:"next"`     // next check of the remote
+	Failures int          `json:"failures"` // consecutive, of kinds that may be transient
+	Fetches  int64        `json:"fetches"`  // number of fetched commits
 }
 
 // Policies are the active commit of a source.
 type Policies struct {
 	Commit Commit
+	Line   lineage.Line // leads to Commit, as far as this process has seen its commits
 	// Current is true if this is the newest known commit. Otherwise the policies are to be
 	// observed, not enforced.
 	Current  bool

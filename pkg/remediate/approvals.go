@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/plans"
 )
@@ -28,8 +29,18 @@ type ApprovalTerms struct {
 	// hub or a signature proves it, and that there are no others.
 	Authors       []v1alpha1.UserName
 	AuthorsProven bool
+	// Made are the commits of what comes from git: the authors of all that were not seen
+	// before count, too.
+	Made []Made
 	// Unsettled says that it is still being asked who they are: nothing is planned meanwhile.
 	Unsettled bool
+}
+
+// Made is what comes from git, such as the FleetPolicy or a package: Signers of its Commits are
+// users of the hub, "" where that is not proven.
+type Made struct {
+	Of      string
+	Commits lineage.Line
 }
 
 // observed names what the authors have made: a version of the FleetPolicy with a generation.
@@ -110,11 +121,11 @@ func (s *policyState) observeTerms() {
 			next.Requirements = append(next.Requirements, *r.DeepCopy())
 		}
 	}
-	if now := t.observed(s.spec.Generation); next.Observed != now && !t.Unsettled {
-		if string(next.Generation) != s.spec.Generation { // it is not the one that was approved
+	if now := t.observed(s.spec.Generation); !t.Unsettled {
+		if next.Observed != now && string(next.Generation) != s.spec.Generation { // it is not the one that was approved
 			addAuthors(&next, t)
 		}
-		next.Observed = now
+		next.Observed, next.Commits = now, t.commits()
 	}
 	if k == nil || !sameKept(k, &next) {
 		s.approval = &next
@@ -122,10 +133,36 @@ func (s *policyState) observeTerms() {
 	}
 }
 
+// commits are those that are seen now.
+func (t *ApprovalTerms) commits() (out []v1alpha1.KeptCommit) {
+	for _, m := range t.Made {
+		if hash := m.Commits.Head(); hash != "" {
+			out = append(out, v1alpha1.KeptCommit{Of: m.Of, Hash: v1alpha1.CommitHash(hash)})
+		}
+	}
+	return out
+}
+
 // addAuthors adds those who have changed a policy.
 func addAuthors(k *v1alpha1.KeptApproval, t *ApprovalTerms) {
 	k.AuthorsUnproven = k.AuthorsUnproven || !t.AuthorsProven || !t.follows(k.Observed)
-	for _, a := range t.Authors {
+	authors := slices.Clone(t.Authors)
+	for _, m := range t.Made {
+		base := ""
+		if n := slices.IndexFunc(k.Commits, func(c v1alpha1.KeptCommit) bool { return c.Of == m.Of }); n >= 0 {
+			base = string(k.Commits[n].Hash)
+		}
+		commits, all := m.Commits.Since(base)
+		k.AuthorsUnproven = k.AuthorsUnproven || !all
+		for _, c := range commits {
+			if c.Signer == "" {
+				k.AuthorsUnproven = true
+			} else {
+				authors = append(authors, v1alpha1.UserName(c.Signer))
+			}
+		}
+	}
+	for _, a := range authors {
 		switch {
 		case slices.Contains(k.Authors, a):
 		case len(k.Authors) == maxAuthors:
@@ -138,7 +175,7 @@ func addAuthors(k *v1alpha1.KeptApproval, t *ApprovalTerms) {
 
 func sameKept(a, b *v1alpha1.KeptApproval) bool {
 	return slices.EqualFunc(a.Requirements, b.Requirements, func(x, y v1alpha1.ApprovalRequirement) bool { return sameRequirement(&x, &y) }) &&
-		a.Generation == b.Generation && a.Observed == b.Observed && slices.Equal(a.Authors, b.Authors) && a.AuthorsUnproven == b.AuthorsUnproven
+		a.Generation == b.Generation && a.Observed == b.Observed && slices.Equal(a.Commits, b.Commits) && slices.Equal(a.Authors, b.Authors) && a.AuthorsUnproven == b.AuthorsUnproven
 }
 
 func sameRequirement(a, b *v1alpha1.ApprovalRequirement) bool {
@@ -164,7 +201,8 @@ func (s *policyState) adoptTerms() {
 	if len(s.spec.Approval.Required) == 0 {
 		s.approval = nil
 	} else {
-		s.approval = &v1alpha1.KeptApproval{Generation: v1alpha1.RolloutGeneration(s.spec.Generation), Observed: s.spec.Approval.observed(s.spec.Generation)}
+		t := &s.spec.Approval
+		s.approval = &v1alpha1.KeptApproval{Generation: v1alpha1.RolloutGeneration(s.spec.Generation), Observed: t.observed(s.spec.Generation), Commits: t.commits()}
 		for _, r := range s.spec.Approval.Required {
 			s.approval.Requirements = append(s.approval.Requirements, *r.DeepCopy())
 		}

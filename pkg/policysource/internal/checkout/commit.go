@@ -69,7 +69,7 @@ func (r *Result) resolve(objects storer.EncodedObjectStorer, hash plumbing.Hash)
 	if err != nil {
 		return hash, err
 	}
-	r.Commit, r.Author, r.Committer = hash.String(), c.author, c.committer
+	r.Commit, r.Author, r.Committer, r.Parents = hash.String(), c.author, c.committer, c.parents
 	for _, s := range append([]SignedObject{c.signed}, tags...) {
 		if len(s.Signature) > 0 {
 			r.Signed = append(r.Signed, s)
@@ -80,6 +80,7 @@ func (r *Result) resolve(objects storer.EncodedObjectStorer, hash plumbing.Hash)
 
 type commit struct {
 	tree              plumbing.Hash
+	parents           []string
 	author, committer Signature
 	signed            SignedObject
 }
@@ -139,6 +140,11 @@ func parseCommit(data []byte) (commit, error) {
 				return c, fail(ErrContent, "the commit's tree is not its first line, or not a hash")
 			}
 			c.tree = plumbing.NewHash(h.value)
+		case "parent":
+			if !fullHash.MatchString(h.value) {
+				return c, fail(ErrContent, "a parent of the commit is not a hash")
+			}
+			c.parents = append(c.parents, h.value)
 		case "author":
 			c.author, err = parseSignature(h.value)
 		case "committer":

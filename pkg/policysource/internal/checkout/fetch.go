@@ -42,6 +42,7 @@ type Result struct {
 	Remote    string // hash of the remote's ref: of a commit, or of an annotated tag
 	Ref       string // full name of the ref, or a commit's hash
 	Commit    string
+	Parents   []string // of the commit
 	Author    Signature
 	Committer Signature
 	Signed    []SignedObject // the commit, then the annotated tags that lead to it, if they have a signature
