@@ -191,6 +191,10 @@ crash: kube ## kill processes that correct, or tell webhooks, KILLS times, and F
 	KILLS=$(KILLS) FAILOVERS=$(FAILOVERS) CORRECTIONS=$(CORRECTIONS) go test ./test/crash -run Crash -v -count 1 -timeout 0
 	KILLS=$(KILLS) go test -p 1 ./pkg/notify ./pkg/hub/notices -run SurvivesKills -v -count 1 -timeout 0
 
+.PHONY: crash-mutations
+crash-mutations: kube ## with each defect of test/crash/testdata/mutations: what a short turn finds
+	test/crash/mutations.sh
+
 .PHONY: chart
 chart: kube chart-lint ## check the Helm chart, on a real hub too
 	go test -count 1 -timeout $(TIMEOUT) ./test/chart

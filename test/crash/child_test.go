@@ -3,6 +3,7 @@ package crash
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
@@ -33,8 +34,8 @@ const childEnv = "FEDERATOR_CRASH_CHILD"
 
 // childConfig says where a process corrects.
 type childConfig struct {
-	Hub, Member string // files with kubeconfigs
-	Namespace   string
+	Hub     string   // a file with a kubeconfig
+	Members []string // likewise, in the order of members
 }
 
 // leadingLine is printed by a process that has become the leader.
@@ -46,6 +47,9 @@ const (
 	leaseRenew    = 700 * time.Millisecond
 	leaseRetry    = 100 * time.Millisecond
 )
+
+// members are the members, each a control plane of its own; all but one policy correct the first.
+var members = []string{"fleet/eu-1", "fleet/us-1"}
 
 const member = "fleet/eu-1"
 
@@ -65,22 +69,24 @@ func runChild(text string) error {
 	if err != nil {
 		return err
 	}
-	of, err := connect(a.Member)
-	if err != nil {
-		return err
+	p := &process{members: map[string]kubernetes.Interface{}, maps: map[string]corelisters.ConfigMapLister{}, changed: trigger.New()}
+	for n, name := range members {
+		if p.members[name], err = connect(a.Members[n]); err != nil {
+			return err
+		}
 	}
-	p := &process{namespace: a.Namespace, member: of.CoreV1().RESTClient(), changed: trigger.New()}
 	p.lock = election.Track(&resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: "federator"}, Client: hub.CoordinationV1(),
+		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "federator"}, Client: hub.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprint(os.Getpid(), " ", time.Now().UnixNano())},
 	}, leaseRenew)
 	p.dispatcher, err = remediate.New(remediate.Options{
 		Clients: p, Hub: hub.CoreV1().RESTClient(), Lease: p.lock.Lease, KeepSecretValues: true, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Health: p.health, Changed: func(string) { p.changed.Fire() }, Retention: time.Second,
 	})
 	if err != nil {
 		return err
 	}
-	return p.run(ctx, of)
+	return p.run(ctx, hub)
 }
 
 func connect(file string) (*kubernetes.Clientset, error) {
@@ -93,8 +99,9 @@ func connect(file string) (*kubernetes.Clientset, error) {
 }
 
 type process struct {
-	namespace  string
-	member     rest.Interface
+	members    map[string]kubernetes.Interface
+	maps       map[string]corelisters.ConfigMapLister // of members
+	wishes     corelisters.ConfigMapLister            // of the hub
 	lock       *election.Lock
 	dispatcher *remediate.Dispatcher
 	changed    trigger.Trigger
@@ -102,10 +109,10 @@ type process struct {
 
 // Client implements remediate.ClientFactory.
 func (p *process) Client(of string, kind policy.Kind, _ string) (*remediate.Client, error) {
-	if of != member || kind != "ConfigMap" {
+	if p.members[of] == nil || kind != "ConfigMap" {
 		return nil, fmt.Errorf("member %q: %s is not served", of, kind)
 	}
-	return &remediate.Client{REST: p.member, Resource: "configmaps", Namespaced: true}, nil
+	return &remediate.Client{REST: p.members[of].CoreV1().RESTClient(), Resource: "configmaps", Namespaced: true}, nil
 }
 
 func (p *process) elect(ctx context.Context) error {
@@ -129,29 +136,44 @@ func (p *process) elect(ctx context.Context) error {
 }
 
 // run corrects until the context ends.
-func (p *process) run(ctx context.Context, of kubernetes.Interface) error {
-	factory := informers.NewSharedInformerFactoryWithOptions(of, 0, informers.WithNamespace(p.namespace))
-	maps := factory.Core().V1().ConfigMaps()
-	if _, err := maps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { p.changed.Fire() }, UpdateFunc: func(any, any) { p.changed.Fire() }, DeleteFunc: func(any) { p.changed.Fire() },
-	}); err != nil {
+func (p *process) run(ctx context.Context, hub kubernetes.Interface) error {
+	var synced []cache.InformerSynced
+	watch := func(of kubernetes.Interface) (corelisters.ConfigMapLister, func(), error) {
+		factory := informers.NewSharedInformerFactory(of, 0)
+		maps := factory.Core().V1().ConfigMaps()
+		_, err := maps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { p.changed.Fire() }, UpdateFunc: func(any, any) { p.changed.Fire() }, DeleteFunc: func(any) { p.changed.Fire() },
+		})
+		synced = append(synced, maps.Informer().HasSynced)
+		factory.Start(ctx.Done())
+		return maps.Lister(), factory.Shutdown, err
+	}
+	lister, shutdown, err := watch(hub)
+	defer shutdown()
+	if p.wishes = lister; err != nil {
 		return err
 	}
-	factory.Start(ctx.Done())
-	defer factory.Shutdown()
+	for _, name := range members {
+		lister, shutdown, err := watch(p.members[name])
+		defer shutdown()
+		if p.maps[name] = lister; err != nil {
+			return err
+		}
+	}
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { _ = p.elect(ctx) })
-	work.Go(func() { _ = p.dispatcher.Run(ctx) })
-	if !cache.WaitForCacheSync(ctx.Done(), maps.Informer().HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
+	work.Go(func() { _ = p.dispatcher.Run(ctx) })
 	for {
-		all, err := maps.Lister().ConfigMaps(p.namespace).List(labels.Everything())
+		all, err := p.maps[member].ConfigMaps(namespace).List(labels.Everything())
 		if err != nil {
 			return err
 		}
-		if err := p.dispatcher.SetIntents(binding, remediate.RolloutSpec{}, remediate.Totals{Fleet: len(all)}, evaluate(p.namespace, all), true); err != nil {
+		err = p.dispatcher.SetIntents(binding, remediate.RolloutSpec{}, remediate.Totals{Fleet: len(all)}, evaluate(all), true)
+		if err = errors.Join(err, p.setLasting()); err != nil {
 			return err
 		}
 		select {
@@ -162,13 +184,15 @@ func (p *process) run(ctx context.Context, of kubernetes.Interface) error {
 	}
 }
 
-const binding = "crash"
+// binding is the policy without limits. It comes last by name: those before it are not kept
+// waiting by all that it has to write.
+const binding = "writes"
 
 // violationKinds are the prefixes of objects' names, before a dash: how each is corrected.
 var violationKinds = []string{"merge", "json", "apply", "drop", "want"}
 
 // evaluate is the policy: it returns the intents for the objects that violate it.
-func evaluate(namespace string, all []*corev1.ConfigMap) []remediate.Intent {
+func evaluate(all []*corev1.ConfigMap) []remediate.Intent {
 	there := map[string]bool{}
 	for _, m := range all {
 		there[m.Name] = true

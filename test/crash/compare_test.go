@@ -3,6 +3,7 @@ package crash
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -105,6 +106,7 @@ func (r *harness) compare() {
 	if err != nil {
 		r.Fatal(err)
 	}
+	actions = slices.DeleteFunc(actions, func(a v1alpha1.Action) bool { return a.Spec.Binding != binding })
 	var done []memberWrite
 	r.until("the audit log is complete", func() error {
 		r.unanswered = 0

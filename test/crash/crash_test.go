@@ -42,6 +42,7 @@ func TestCrash(t *testing.T) {
 	r.violateUpTo(corrections)
 	r.finish()
 	r.compare()
+	r.judgeLasting()
 	t.Logf("%d kills and %d failovers in %v: they left %d unfinished actions, %d of them written", kills, failovers, took.Round(time.Second), r.open, r.written)
 }
 
@@ -65,11 +66,15 @@ type harness struct {
 	*testing.T
 
 	hub        *kube.Hub
-	member     *kube.ControlPlane
+	member     *kube.ControlPlane   // the first
+	members    []*kube.ControlPlane // in the order of members
 	random     *rand.Rand
 	violations int // created so far
 	watcher    *watcher
 	children   []*child
+	lasting    []lasting
+	wishes     wishes
+	ending     bool // people do nothing new
 
 	unanswered    int // writes that were executed and answered with an error
 	open, written int // actions that killed processes have left, counted at each kill
@@ -77,14 +82,16 @@ type harness struct {
 
 func newHarness(t *testing.T, seed uint64) *harness {
 	t.Helper()
-	f := kube.StartTest(t, kube.Options{Members: 1, Audit: true})
-	r := &harness{T: t, hub: f.Hub, member: f.Members[0], random: rand.New(rand.NewPCG(seed, 3))} // A test's.
+	f := kube.StartTest(t, kube.Options{Members: len(members), Audit: true})
+	r := &harness{T: t, hub: f.Hub, member: f.Members[0], members: f.Members, random: rand.New(rand.NewPCG(seed, 3))} // A test's.
 	if err := r.hub.InstallCRDs(t.Context(), "../../charts/federator/crds"); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []*kube.ControlPlane{r.hub.ControlPlane, r.member} {
-		if err := c.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}\n")); err != nil {
-			t.Fatal(err)
+	for _, c := range append([]*kube.ControlPlane{r.hub.ControlPlane}, r.members...) {
+		for _, name := range []string{namespace, haltBinding, waveBinding, budgetBinding} {
+			if err := c.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+name+"}\n")); err != nil {
+				t.Fatal(err)
+			}
 		}
 		// As distant as real clusters: a correction takes a while.
 		if err := c.Proxy.Set(tcpproxy.Mode{Latency: 15 * time.Millisecond}); err != nil {
@@ -92,6 +99,8 @@ func newHarness(t *testing.T, seed uint64) *harness {
 		}
 	}
 	r.watcher = newWatcher(t, r.member)
+	r.lasting = []lasting{&haltChecks{harness: r, acked: map[string]acknowledged{}}, &waveChecks{harness: r}, &budgetChecks{harness: r}}
+	r.wish(func(*wishes) {})
 	t.Cleanup(func() {
 		for _, p := range r.children {
 			if p.kill(); t.Failed() {
@@ -146,7 +155,11 @@ type child struct {
 
 func (r *harness) start() *child {
 	r.Helper()
-	text, err := json.Marshal(childConfig{Hub: r.hub.KubeconfigFile(), Member: r.member.KubeconfigFile(), Namespace: namespace})
+	config := childConfig{Hub: r.hub.KubeconfigFile()}
+	for _, m := range r.members {
+		config.Members = append(config.Members, m.KubeconfigFile())
+	}
+	text, err := json.Marshal(config)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -199,6 +212,7 @@ func (r *harness) reap(p *child) {
 		}
 	}
 	r.countOpen()
+	r.stepLasting()
 }
 
 // countOpen counts the actions that a killed process has left.
@@ -209,7 +223,7 @@ func (r *harness) countOpen() {
 		r.Fatal(err)
 	}
 	for _, a := range actions {
-		if a.Ended() {
+		if a.Ended() || a.Spec.Binding != binding {
 			continue
 		}
 		r.open++
@@ -252,6 +266,9 @@ func (r *harness) waitToKill(sum int) {
 	r.Helper()
 	written := r.watcher.next()
 	r.violateUpTo(sum)
+	if r.random.IntN(2) == 0 {
+		r.stepLasting()
+	}
 	if r.random.IntN(2) == 0 {
 		r.pause(time.Duration(r.random.IntN(1000)) * time.Millisecond)
 		return
@@ -331,8 +348,11 @@ func (r *harness) finish() {
 		for n := range list.Items {
 			all[n] = &list.Items[n]
 		}
-		if left := evaluate(namespace, all); len(left) > 0 {
+		if left := evaluate(all); len(left) > 0 {
 			return fmt.Errorf("%d violate, %s", len(left), left[0].Remedy.Target)
+		}
+		if err := r.settleLasting(); err != nil {
+			return err
 		}
 		actions, err := r.actions()
 		for _, a := range actions {

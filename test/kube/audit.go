@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // auditPolicy records writes with their requests and responses.
@@ -39,6 +40,8 @@ type AuditEvent struct {
 	ResponseStatus struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
+	Received       time.Time       `json:"requestReceivedTimestamp"`
+	Completed      time.Time       `json:"stageTimestamp"`
 	RequestObject  json.RawMessage `json:"requestObject"`
 	ResponseObject json.RawMessage `json:"responseObject"`
 }
