@@ -127,13 +127,13 @@ func (c *Client) do(ctx context.Context, intent *Intent, req *request, dryRun bo
 
 // send sends a write, or without a check its dry run. An apply takes over the fields of its
 // own policy's earlier writes: that the target has not changed in between is a precondition
-// of both requests.
+// of both requests. What does so is forced from then on, which the caller may remember of the
+// dry run: each request counts towards the rate of writes.
 func (c *Client) send(ctx context.Context, intent *Intent, req *request, check func(*Intent) (time.Time, error)) (map[string]any, error) {
 	object, err := c.sendOnce(ctx, intent, req, check)
 	if err != nil && req.contentType == applyPatch && !req.force && onlyOwnConflicts(err, intent.fieldManager()) {
-		forced := *req
-		forced.force = true
-		return c.sendOnce(ctx, intent, &forced, check)
+		req.force = true
+		return c.sendOnce(ctx, intent, req, check)
 	}
 	return object, err
 }

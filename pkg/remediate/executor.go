@@ -157,6 +157,7 @@ func (x *executor) startWrite(ctx context.Context, a *Action, before *observed) 
 		}
 		known.Remedy = a.Remedy                                                     // which is not recorded for Secrets
 		known.OverrideGitOps, known.IgnoreOptOut = a.OverrideGitOps, a.IgnoreOptOut // which are not, either
+		known.takesOwn = a.takesOwn
 		known.copyAcknowledgement(a)
 		if known.Started.IsZero() {
 			known.Started = a.Started
@@ -304,6 +305,7 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 	if err != nil {
 		return now, err
 	}
+	a.takesOwn = req.force
 	if req.verb == "DELETE" {
 		after = nil
 	} else if objects.Same(before, after) {
@@ -361,6 +363,7 @@ func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Act
 		if err != nil {
 			return err
 		}
+		req.force = req.force || a.takesOwn
 		before = nil // the next attempt reads it again
 		object, err := c.send(ctx, &a.Intent, req, x.checkWrite)
 		if err != nil {

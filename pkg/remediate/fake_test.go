@@ -38,6 +38,9 @@ type fleet struct {
 	// onRequest is called with the context of each request to write to a member, dry runs
 	// excepted, after onWrite; its error is that of the request.
 	onRequest func(context.Context) error
+	// ownConflicts has applies refused that are not forced, as of what federator has written
+	// before.
+	ownConflicts bool
 	// marks are more of the metadata of ConfigMaps, such as "labels":{}.
 	marks string
 	// onHub is called before each request to the hub, and may refuse it.
@@ -50,8 +53,10 @@ type fleet struct {
 	version int
 	objects map[string][]byte // by host and path
 	writes  []string          // targets of requests to write, and when
-	lists   int               // requests for all Actions
-	puts    int               // changes of PolicyStates
+	// conflicts are requests refused because of ownConflicts.
+	conflicts int
+	lists     int // requests for all Actions
+	puts      int // changes of PolicyStates
 }
 
 func newFleet() *fleet { return &fleet{start: time.Now(), objects: map[string][]byte{}} }
@@ -210,6 +215,14 @@ func (f *fleet) memberRequest(r *http.Request, dryRun bool) *metav1.Status {
 		return nil
 	}
 	target := r.URL.Host + " " + path.Base(r.URL.Path)
+	if f.ownConflicts && r.URL.Query().Get("force") != "true" {
+		f.mu.Lock()
+		f.conflicts++
+		f.mu.Unlock()
+		s := contended()
+		s.Details.Causes[0].Field = ".metadata.annotations.federator.dev/action"
+		return s
+	}
 	if dryRun {
 		if f.onDryRun != nil {
 			f.onDryRun(target)

@@ -188,3 +188,22 @@ func TestDispatcher_StopsEverythingBeyondABoundOfFailures(t *testing.T) {
 		}
 	})
 }
+
+// TestDispatcher_TakesOverOwnFieldsWithOneRequest: the dry run shows that a write has to, and a
+// rate of one request lets no second one pass.
+func TestDispatcher_TakesOverOwnFieldsWithOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		f.ownConflicts = true
+		d := run(t, f, remediate.Options{Bounds: remediate.Bounds{WritesPerSecond: 1}})
+		one := intents("1", "m1 a")
+		one[0].Remedy.Action, one[0].Remedy.Patch = "apply", nil
+		one[0].Remedy.Object = []byte(`{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"b"}}`)
+		d.set(t, remediate.RolloutSpec{}, 20, one)
+		time.Sleep(time.Minute)
+		d.expect(t, "taken over", "m1 a@0s")
+		if f.conflicts != 1 {
+			t.Errorf("%d requests were refused, want that of the dry run only", f.conflicts)
+		}
+	})
+}

@@ -133,6 +133,7 @@ type Action struct {
 	withheld         bool   // values of the target are not recorded
 	claimedBy, claim string // the tool whose marks the target has, and which; "" for none
 
+	takesOwn      bool   // the dry run took over the fields of own earlier writes
 	tried         bool   // nothing was written, whatever happens to the target
 	recordVersion string // resourceVersion of the record, where the journal keeps versions
 	recordUID     types.UID
