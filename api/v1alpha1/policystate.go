@@ -67,6 +67,14 @@ type PolicyStateStatus struct {
 	// +optional
 	Acknowledged *Acknowledgement `json:"acknowledged,omitempty"`
 
+	// excused are targets whose corrections failed, and fail the present rollout no
+	// more, since the halt was acknowledged: each the start of a hash.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=5000
+	// +kubebuilder:validation:items:MaxLength=16
+	Excused []string `json:"excused,omitempty"`
+
 	// approval is which approval is required, whatever the spec says now. It is
 	// not set if none is.
 	// +optional

@@ -1758,6 +1758,11 @@ func (in *PolicyStateStatus) DeepCopyInto(out *PolicyStateStatus) {
 		*out = new(Acknowledgement)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Excused != nil {
+		in, out := &in.Excused, &out.Excused
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Approval != nil {
 		in, out := &in.Approval, &out.Approval
 		*out = new(KeptApproval)

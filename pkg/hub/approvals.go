@@ -32,7 +32,7 @@ const (
 type ApprovalsDispatcher interface {
 	Status(policy string) (remediate.Status, bool)
 	SetApprovals(policy string, approved map[types.UID]remediate.Approved)
-	Acknowledge(policy, id, by string) error
+	AcknowledgeUntil(policy, id, by string, until time.Time) error
 }
 
 // WideCommit is a commit that changes more verdicts than spec.maxDiff of its PolicySource.

@@ -129,7 +129,7 @@ func (a *Approvals) countHalts(name string, st *remediate.Status, required []v1a
 			by = append(by, string(g.By))
 		}
 		who := clip.Text(strings.Join(by, ", "), 253)
-		if err := a.opts.Dispatcher.Acknowledge(name, h.ID, who); err == nil {
+		if err := a.opts.Dispatcher.AcknowledgeUntil(name, h.ID, who, got.Until); err == nil {
 			a.opts.Logger.Info("halt acknowledged", "policy", name, "halt", h.ID, "by", who)
 		} else if !errors.Is(err, remediate.ErrNoHalt) && !errors.Is(err, remediate.ErrNotNow) {
 			a.opts.Logger.Warn("acknowledging a halt failed", "policy", name, "halt", h.ID, "error", err)

@@ -121,13 +121,16 @@ func (p *plans) SetApprovals(policy string, approved map[types.UID]remediate.App
 	}
 }
 
-func (p *plans) Acknowledge(policy, id, by string) error {
+func (p *plans) AcknowledgeUntil(policy, id, by string, until time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := p.policies[policy]
 	n := slices.IndexFunc(st.Halts, func(h *remediate.Halt) bool { return h.ID == id })
 	if n < 0 {
 		return remediate.ErrNoHalt
+	}
+	if !until.After(time.Now()) {
+		return fmt.Errorf("acknowledged until %v", until)
 	}
 	st.Halts = slices.Delete(st.Halts, n, n+1)
 	p.acknowledged[id] = by

@@ -17,9 +17,9 @@ import (
 
 type noPlans struct{}
 
-func (noPlans) Status(string) (remediate.Status, bool)                { return remediate.Status{}, false }
-func (noPlans) SetApprovals(string, map[types.UID]remediate.Approved) {}
-func (noPlans) Acknowledge(string, string, string) error              { return nil }
+func (noPlans) Status(string) (remediate.Status, bool)                   { return remediate.Status{}, false }
+func (noPlans) SetApprovals(string, map[types.UID]remediate.Approved)    {}
+func (noPlans) AcknowledgeUntil(string, string, string, time.Time) error { return nil }
 
 // TestApprovals_AreUnknownBeforeTheHubAnswers: that is not the same as too few. What has no
 // Approvals is known.

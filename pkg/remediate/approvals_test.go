@@ -2,9 +2,7 @@ package remediate_test
 
 import (
 	"errors"
-	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -342,31 +340,6 @@ func TestDispatcher_HaltsAreAcknowledgedOnceTheyAreFrozen(t *testing.T) {
 		}
 		if got := d.written(); strings.Count(got, "@") != 2 {
 			t.Errorf("acknowledged: %q", got)
-		}
-	})
-}
-
-// TestDispatcher_HaltsThatWereHandedOutStay: that the Plan of a halt is recorded changes nothing
-// that a reader has been given before, and may be reading.
-func TestDispatcher_HaltsThatWereHandedOutStay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet()
-		var full atomic.Bool
-		full.Store(true)
-		f.onHub = func(method, path string) *metav1.Status {
-			if full.Load() && method == http.MethodPost && strings.Contains(path, "/plan") {
-				return forbidden()
-			}
-			return nil
-		}
-		d := run(t, f, remediate.Options{})
-		d.set(t, remediate.RolloutSpec{Generation: "1", Limits: remediate.Limits{Policy: remediate.Limit{Count: 1}}}, 20, intents("1", "m1 a", "m1 b"))
-		time.Sleep(10 * time.Second)
-		before := d.halt(t)
-		full.Store(false)
-		time.Sleep(time.Minute)
-		if now := d.halt(t); now.Plan == "" || before.Plan != "" || now.ID != before.ID {
-			t.Errorf("the halt is %+v, and was %+v", now, before)
 		}
 	})
 }

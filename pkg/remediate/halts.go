@@ -81,6 +81,51 @@ func (r *record) remember(what v1alpha1.PolicyTransitionType, h *Halt, by, messa
 	r.history = r.history.With(v1alpha1.PolicyTransition{Type: what, ID: h.ID, Reason: string(h.Reason), By: by, Message: message}, at)
 }
 
+// reviewHaltPlan follows the halt that a Plan is of, and its acknowledgement.
+func (s *policyState) reviewHaltPlan(pl *plan, now time.Time) {
+	halted := slices.ContainsFunc(s.halts, func(h *Halt) bool { return h.ID == pl.Halt })
+	allowed := slices.ContainsFunc(s.allowances, func(a allowance) bool { return a.plan == pl.Name && a.effective(s.spec.Generation, now) })
+	switch {
+	case halted:
+		pl.Approved = s.approved[pl.UID]
+	case allowed && pl.State == v1alpha1.PlanApproved && s.isWithdrawn(pl):
+		s.allowances = slices.DeleteFunc(s.allowances, func(a allowance) bool { return a.plan == pl.Name })
+		s.touch()
+		pl.enter(v1alpha1.PlanDone, "its Approvals were withdrawn", now)
+	case allowed && pl.State == v1alpha1.PlanWaiting:
+		pl.enter(v1alpha1.PlanApproved, "the halt is acknowledged", now)
+	case !allowed && pl.State == v1alpha1.PlanApproved:
+		pl.enter(v1alpha1.PlanDone, "", now)
+	case !allowed && pl.State == v1alpha1.PlanWaiting:
+		pl.enter(v1alpha1.PlanSuperseded, "the halt has ended", now)
+	}
+}
+
+// isWithdrawn reports that too few of the Approvals count any more by which a halt was
+// acknowledged, where they are required.
+func (s *policyState) isWithdrawn(pl *plan) bool {
+	a := s.approved[pl.UID]
+	if s.approval == nil || s.approved == nil || a.Unknown || !a.Met && len(pl.Approved.Given) == 0 {
+		return false // it is not known, or it was not acknowledged by Approvals
+	}
+	pl.Approved = a
+	return !a.Met
+}
+
+// findHaltPlans sets which Plans have the targets of halts, after Plans were read: that of one
+// may be lost, or may have been recorded right before the process ended.
+func (s *policyState) findHaltPlans() {
+	for _, h := range s.halts {
+		name := ""
+		if n := slices.IndexFunc(s.plans, func(p *plan) bool { return p.Halt == h.ID && !p.isOver() }); n >= 0 {
+			name = s.plans[n].Name
+		}
+		if h.Plan != name {
+			s.setHaltPlan(h.ID, name)
+		}
+	}
+}
+
 // setHaltPlan sets which Plan has the targets of a halt, if it stands. A Halt that readers may
 // have stays as it is.
 func (s *policyState) setHaltPlan(id, name string) {
@@ -100,6 +145,12 @@ func (s *policyState) setHaltPlan(id, name string) {
 // Actions name the acknowledgement. It is for the targets that waited then, which are in the
 // halt's Plan. Errors are ErrNoHalt, and ErrNotNow until that is recorded.
 func (d *Dispatcher) Acknowledge(binding, id, by string) error {
+	return d.AcknowledgeUntil(binding, id, by, time.Time{})
+}
+
+// AcknowledgeUntil is Acknowledge on behalf of users whose Approvals end: what they allow ends
+// then, at the latest. Zero is never.
+func (d *Dispatcher) AcknowledgeUntil(binding, id, by string, until time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.policies[binding]
@@ -115,7 +166,7 @@ func (d *Dispatcher) Acknowledge(binding, id, by string) error {
 	}
 	now := d.opts.Clock()
 	ack := Acknowledgement{Halt: id, By: by, At: now}
-	s.allow(s.halts[n], ack, now)
+	s.allow(s.halts[n], ack, until, now)
 	s.remember(v1alpha1.HaltEnded, s.halts[n], by, "the halt was acknowledged", now)
 	if s.halts[n].Reason == v1alpha1.Unhealthy { // what was seen before is not why it halts again
 		s.health, d.nextSweep = rollout.Health{Unknown: "what was written is looked at again"}, time.Time{}
@@ -127,17 +178,17 @@ func (d *Dispatcher) Acknowledge(binding, id, by string) error {
 	return nil
 }
 
-// allow adds what the acknowledgement of a halt allows.
-func (s *policyState) allow(h *Halt, ack Acknowledgement, now time.Time) {
+// allow adds what the acknowledgement of a halt allows, until a time at the latest.
+func (s *policyState) allow(h *Halt, ack Acknowledgement, until, now time.Time) {
 	s.dropAllowances(now)
-	until := now.Add(min(cmp.Or(s.spec.Limits.Window, time.Hour), maxAllowance))
-	of := func(scope v1alpha1.AllowanceScope) allowance {
-		return allowance{Acknowledgement: ack, scope: scope, generation: h.Generation, expires: until}
+	of := func(scope v1alpha1.AllowanceScope, most time.Duration) allowance {
+		return allowance{Acknowledgement: ack, scope: scope, generation: h.Generation, expires: earliest(now.Add(min(most, maxAllowance)), until)}
 	}
+	window := cmp.Or(s.spec.Limits.Window, time.Hour)
 	switch h.Reason {
 	case v1alpha1.OverLimit:
 		for _, u := range h.Exceeded {
-			a := of(v1alpha1.AllowanceScope(v1alpha1.MemberScope))
+			a := of(v1alpha1.AllowanceScope(v1alpha1.MemberScope), window)
 			a.plan = h.Plan
 			switch a.member = u.Scope; u.Scope {
 			case scopePolicy:
@@ -153,29 +204,48 @@ func (s *policyState) allow(h *Halt, ack Acknowledgement, now time.Time) {
 			s.allowances = append(s.allowances, a)
 		}
 	case v1alpha1.Unhealthy:
-		a := of(v1alpha1.AllowHealth)
-		a.expires = now.Add(maxAllowance)
-		s.allowances = append(s.allowances, a)
-		for _, m := range s.failed {
-			for target := range m {
-				s.excused[target] = true
-			}
-		}
-		for _, text := range h.Targets { // also those that failed under another leader
-			if target := decodeSubject(text, policy.Ref{}).Ref; s.written[target] == nil {
-				s.excused[target] = true
-			}
-		}
+		s.allowances = append(s.allowances, of(v1alpha1.AllowHealth, maxAllowance))
+		s.excuseFailed(h)
 	case v1alpha1.Fighting:
-		a := of(v1alpha1.AllowFights)
-		a.expires = now.Add(maxAllowance)
-		s.allowances = append(s.allowances, a)
+		s.allowances = append(s.allowances, of(v1alpha1.AllowFights, maxAllowance))
 	default:
-		s.allowances = append(s.allowances, of(v1alpha1.AllowFights)) // so that Actions name it
+		s.allowances = append(s.allowances, of(v1alpha1.AllowFights, window)) // so that Actions name it
 	}
 	if len(s.allowances) > maxAllowances {
 		s.allowances = s.allowances[len(s.allowances)-maxAllowances:]
 	}
+}
+
+// excuseFailed has the corrections that have failed not fail the wave any more: those that the
+// halt names, which may have failed under another leader, and those that have failed since.
+func (s *policyState) excuseFailed(h *Halt) {
+	for _, text := range h.Targets {
+		if target := decodeSubject(text, policy.Ref{}).Ref; s.written[target] == nil {
+			s.excuse(target)
+		}
+	}
+	for _, m := range s.failed {
+		for target := range m {
+			s.excuse(target)
+		}
+	}
+}
+
+// excuse keeps that a failure of a target is excused. Beyond the limit it halts again.
+func (s *policyState) excuse(target policy.Ref) {
+	if key := excuseKey(target); len(s.excused) < maxExcused && !s.excused[key] {
+		if s.excused == nil {
+			s.excused = map[string]bool{}
+		}
+		s.excused[key] = true
+		s.touch()
+	}
+}
+
+// excuseKey is short, so that the record of many stays small.
+func excuseKey(target policy.Ref) string {
+	sum := sha256.Sum256([]byte(target.String()))
+	return hex.EncodeToString(sum[:8])
 }
 
 // dropAllowances drops those that allow nothing any more.

@@ -140,36 +140,6 @@ func (s *policyState) countWritten(i *Intent) {
 	}
 }
 
-// reviewHaltPlan follows the halt that a Plan is of, and its acknowledgement.
-func (s *policyState) reviewHaltPlan(pl *plan, now time.Time) {
-	halted := slices.ContainsFunc(s.halts, func(h *Halt) bool { return h.ID == pl.Halt })
-	allowed := slices.ContainsFunc(s.allowances, func(a allowance) bool { return a.plan == pl.Name && a.effective(s.spec.Generation, now) })
-	switch {
-	case halted:
-		pl.Approved = s.approved[pl.UID]
-	case allowed && pl.State == v1alpha1.PlanWaiting:
-		pl.enter(v1alpha1.PlanApproved, "the halt is acknowledged", now)
-	case !allowed && pl.State == v1alpha1.PlanApproved:
-		pl.enter(v1alpha1.PlanDone, "", now)
-	case !allowed && pl.State == v1alpha1.PlanWaiting:
-		pl.enter(v1alpha1.PlanSuperseded, "the halt has ended", now)
-	}
-}
-
-// findHaltPlans sets which Plans have the targets of halts, after Plans were read: that of one
-// may be lost, or may have been recorded right before the process ended.
-func (s *policyState) findHaltPlans() {
-	for _, h := range s.halts {
-		name := ""
-		if n := slices.IndexFunc(s.plans, func(p *plan) bool { return p.Halt == h.ID && !p.isOver() }); n >= 0 {
-			name = s.plans[n].Name
-		}
-		if h.Plan != name {
-			s.setHaltPlan(h.ID, name)
-		}
-	}
-}
-
 // freezeRequest is a Plan to be made.
 type freezeRequest struct {
 	policy  string
@@ -354,6 +324,7 @@ func newPlan(object *v1alpha1.Plan, targets []plans.Target) *plan {
 		targets: make(map[plans.Key]bool, len(targets)), message: object.Status.Message, written: int(object.Status.Written), recordedWritten: int(object.Status.Written), recorded: planMark(&object.Status),
 		approved: object.Status.State == v1alpha1.PlanDone,
 	}
+	p.Approved = Approved{Given: object.Status.Approvals, Required: int(object.Status.Required)} // what it was shown to have
 	if h := object.Spec.Halt; h != nil {
 		p.Halt = h.ID
 	}

@@ -35,7 +35,6 @@ type policyState struct {
 	failed   map[string]map[policy.Ref]bool       // targets that ended for good without being written, by member
 	// superseded are targets of which a newer version, and with it an intent, is on its way.
 	superseded map[policy.Ref]bool
-	excused    map[policy.Ref]bool           // failed ones that an acknowledgement has accepted
 	written    map[policy.Ref]*writtenTarget // by this generation
 	health     rollout.Health
 	unclean    map[string]int // by member: written targets that are not healthy, or not known to be
@@ -106,7 +105,7 @@ func (s *policyState) reset(l *ledger.Ledger) {
 	s.ledger = l
 	s.queue, s.outcomes = queue.New(), map[policy.Ref]*targetOutcome{}
 	s.obsolete = pqueue.New[policy.Ref](time.Time.Compare)
-	s.repeated, s.failed, s.excused = map[policy.Ref]bool{}, map[string]map[policy.Ref]bool{}, map[policy.Ref]bool{}
+	s.repeated, s.failed = map[policy.Ref]bool{}, map[string]map[policy.Ref]bool{}
 	s.superseded = map[policy.Ref]bool{}
 	s.plans, s.approved, s.within, s.passed, s.awaiting, s.uncovered = nil, nil, false, "", newRefs(), newRefs()
 	s.freezing, s.freezeAt, s.freezeError, s.gatherFrom = false, time.Time{}, "", time.Time{}

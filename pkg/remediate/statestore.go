@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -28,7 +29,8 @@ type record struct {
 	baseline     []v1alpha1.BaselineCount
 	allowances   []allowance
 	acknowledged *Acknowledgement
-	longest      time.Duration // of the windows under which it wrote
+	excused      map[string]bool // failed targets that an acknowledgement has accepted, by excuseKey: it is replaced, or added to
+	longest      time.Duration   // of the windows under which it wrote
 	history      history.Log
 	approval     *v1alpha1.KeptApproval
 
@@ -48,6 +50,7 @@ const (
 	maxOver        = 500
 	maxHaltTargets = 20
 	maxAllowances  = 2000
+	maxExcused     = 5000
 )
 
 // encode returns the record as the hub has it.
@@ -71,6 +74,7 @@ func (r *record) encode() *v1alpha1.PolicyStateStatus {
 	if a := r.acknowledged; a != nil {
 		out.Acknowledged = &v1alpha1.Acknowledgement{ID: a.Halt, By: clip.Text(a.By, maxAcknowledger), At: metav1.NewTime(a.At)}
 	}
+	out.Excused = slices.Sorted(maps.Keys(r.excused))
 	out.Approval = r.approval
 	if r.longest > 0 {
 		out.LongestWindow = &metav1.Duration{Duration: r.longest}
@@ -125,6 +129,12 @@ func decodeRecord(in *v1alpha1.PolicyState) record {
 			Acknowledgement: Acknowledgement{Halt: a.Halt, By: a.By, At: a.At.Time},
 			plan:            a.Plan, scope: a.Scope, member: a.Member, generation: string(a.Generation), targets: int(a.Targets), subjects: int(a.Subjects), expires: a.Expires.Time,
 		})
+	}
+	for _, key := range s.Excused {
+		if r.excused == nil {
+			r.excused = map[string]bool{}
+		}
+		r.excused[key] = true
 	}
 	if a := s.Acknowledged; a != nil {
 		r.acknowledged = &Acknowledgement{Halt: a.ID, By: a.By, At: a.At.Time}

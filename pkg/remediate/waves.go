@@ -36,8 +36,7 @@ func (d *Dispatcher) beginRolloutLocked(s *policyState, now time.Time) {
 	state := rollout.Begin(s.spec.Generation, now)
 	s.rollout = &state
 	s.written, s.unclean, s.health = map[policy.Ref]*writtenTarget{}, map[string]int{}, rollout.Health{}
-	clear(s.excused)
-	s.baseline, s.needsBaseline = nil, true
+	s.excused, s.baseline, s.needsBaseline = nil, nil, true
 	s.touch()
 }
 
@@ -98,7 +97,7 @@ func (d *Dispatcher) factsLocked(s *policyState, p *pass) rollout.Facts {
 		}
 		f.Targets += len(targets)
 		for target := range targets {
-			if !s.excused[target] {
+			if !s.excused[excuseKey(target)] {
 				f.Failed++
 			}
 		}
