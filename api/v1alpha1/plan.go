@@ -144,7 +144,8 @@ type PlanSpec struct {
 	// +kubebuilder:validation:Maximum=100000
 	Targets int32 `json:"targets"`
 
-	// irreversible is the number of targets that could not be rolled back.
+	// irreversible is the number of targets that could not be rolled back. Of a
+	// rollback it is the number of those that cannot be restored in full.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Irreversible int32 `json:"irreversible,omitempty"`
@@ -172,7 +173,9 @@ type PlanSpec struct {
 
 // PlanDigests are SHA-256 digests of what a Plan was made from.
 type PlanDigests struct {
-	// package is the digest of the modules of the package, with what they import.
+	// package is the digest of the modules of the package, with what they import. Of
+	// a rollback, package, parameters and spec are digests of nothing: what is
+	// restored does not depend on them.
 	// +required
 	Package Digest `json:"package"`
 
@@ -227,6 +230,25 @@ type PlannedRollback struct {
 	// until selects what was written before this time.
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
+
+	// name is the name of the Rollback.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// uid is the UID of the Rollback: one that is created again under the same name
+	// is another.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	UID string `json:"uid,omitempty"`
+
+	// whileStopped lets it be done although writes are stopped.
+	// +optional
+	WhileStopped bool `json:"whileStopped,omitempty"`
+
+	// force rolls back targets that have changed since, too.
+	// +optional
+	Force bool `json:"force,omitempty"`
 
 	// by is who wants the rollback.
 	// +optional

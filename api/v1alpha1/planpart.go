@@ -128,7 +128,12 @@ type PlannedTarget struct {
 	// whatever its resourceVersion is.
 	Remedy Digest `json:"remedy"`
 
-	// irreversible explains why the change could not be rolled back.
+	// actions are the names of the Actions that are rolled back, the newest first, if
+	// the Plan's purpose is Rollback. The remedy is the digest of all of them.
+	Actions []string `json:"actions,omitempty"`
+
+	// irreversible explains why the change could not be rolled back. Of a rollback
+	// it explains what is not restored.
 	Irreversible string `json:"irreversible,omitempty"`
 
 	// diff is what would change, a line for each field. It is set for a sample of

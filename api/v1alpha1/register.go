@@ -16,6 +16,7 @@ const (
 	Plans         = "plans"
 	PlanParts     = "planparts"
 	Approvals     = "approvals"
+	Rollbacks     = "rollbacks"
 	PolicyStates  = "policystates"
 )
 
@@ -34,7 +35,7 @@ func Resource(name string) schema.GroupVersionResource {
 func AddToScheme(s *runtime.Scheme) error {
 	gv := SchemeGroupVersion()
 	s.AddKnownTypes(gv, &FleetPolicy{}, &FleetPolicyList{}, &PolicySource{}, &PolicySourceList{}, &Action{}, &ActionList{})
-	s.AddKnownTypes(gv, &Plan{}, &PlanList{}, &PlanPart{}, &PlanPartList{}, &Approval{}, &ApprovalList{})
+	s.AddKnownTypes(gv, &Plan{}, &PlanList{}, &PlanPart{}, &PlanPartList{}, &Approval{}, &ApprovalList{}, &Rollback{}, &RollbackList{})
 	s.AddKnownTypes(gv, &PolicyState{}, &PolicyStateList{})
 	metav1.AddToGroupVersion(s, gv)
 	return nil

@@ -1,7 +1,7 @@
 // Package admission states whether the hub proves who people are.
 //
-// Who creates an Approval, and who has changed the spec of a FleetPolicy, are fields that a
-// client writes. They can be believed only while the hub's admission checks them, by the
+// Who creates an Approval or a Rollback, and who has changed the spec of a FleetPolicy, are fields
+// that a client writes. They can be believed only while the hub's admission checks them, by the
 // ValidatingAdmissionPolicies of the chart. A [Prover] compares these and their bindings with
 // those that it was built with, and tries to create an Approval under a false name, as a dry
 // run: what must deny it is the first expression of the policy, with its message. Any
@@ -18,7 +18,7 @@
 // # Trade-offs
 //
 // That an API server which is not asked behaves alike is assumed, as is that nobody writes
-// to the hub's etcd. Changes of names are not proven by a dry run of their own:
-// federator need not be allowed to write FleetPolicies; that the same admission plugin is in
+// to the hub's etcd. Changes and Rollbacks are not proven by a dry run of their own:
+// federator need not be allowed to write FleetPolicies or Rollbacks; that the same admission plugin is in
 // force is proven by the Approval.
 package admission

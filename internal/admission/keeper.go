@@ -22,6 +22,7 @@ const leaseName = "federator-admission"
 const (
 	approvalsKey = api.GroupName + "/approvals"
 	authorsKey   = api.GroupName + "/authors"
+	rollbacksKey = api.GroupName + "/rollbacks"
 
 	unproven = "unproven"
 )
@@ -31,6 +32,9 @@ type Known struct {
 	Since time.Time // by the hub's clock, in seconds; zero if it is not proven now
 	Why   string    // it is not
 }
+
+// KnownProofs are since when a hub is known to prove what Proofs say.
+type KnownProofs struct{ Approvals, Authors, Rollbacks Known }
 
 // Keeper keeps on the hub since when names are proven, so that failovers forget nothing.
 // Only the leader may use it.
@@ -47,23 +51,32 @@ func NewKeeper(client kubernetes.Interface, namespace string) *Keeper {
 
 // Check asks the hub what it proves now, and returns since when: an Approval that was created
 // at that second or before is not proven to be of whom it names. The same goes for authors
-// and changes. After an error nothing is proven.
-func (k *Keeper) Check(ctx context.Context) (approvals, authors Known, err error) {
+// and changes, and for Rollbacks. After an error nothing is proven.
+func (k *Keeper) Check(ctx context.Context) (KnownProofs, error) {
 	now, err := k.prover.Prove(ctx)
 	if err != nil {
-		return Known{}, Known{}, err
+		return KnownProofs{}, err
 	}
+	known, err := k.keepAll(ctx, &now)
+	if err != nil {
+		return KnownProofs{}, fmt.Errorf("admission: Lease %s/%s: %w", k.namespace, leaseName, err)
+	}
+	return known, nil
+}
+
+func (k *Keeper) keepAll(ctx context.Context, now *Proofs) (known KnownProofs, err error) {
 	lease, err := k.lease(ctx)
 	if err != nil {
-		return Known{}, Known{}, fmt.Errorf("admission: Lease %s/%s: %w", k.namespace, leaseName, err)
+		return known, err
 	}
-	if lease, approvals, err = k.keep(ctx, lease, approvalsKey, now.Approvals); err == nil {
-		_, authors, err = k.keep(ctx, lease, authorsKey, now.Authors)
+	if lease, known.Approvals, err = k.keep(ctx, lease, approvalsKey, now.Approvals); err != nil {
+		return known, err
 	}
-	if err != nil {
-		return Known{}, Known{}, fmt.Errorf("admission: Lease %s/%s: %w", k.namespace, leaseName, err)
+	if lease, known.Authors, err = k.keep(ctx, lease, authorsKey, now.Authors); err != nil {
+		return known, err
 	}
-	return approvals, authors, nil
+	_, known.Rollbacks, err = k.keep(ctx, lease, rollbacksKey, now.Rollbacks)
+	return known, err
 }
 
 func (k *Keeper) lease(ctx context.Context) (*coordinationv1.Lease, error) {
@@ -72,7 +85,7 @@ func (k *Keeper) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 	if apierrors.IsNotFound(err) {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			// API servers note no field managers of an object that begins without fields.
-			Name: leaseName, Annotations: map[string]string{approvalsKey: unproven, authorsKey: unproven},
+			Name: leaseName, Annotations: map[string]string{approvalsKey: unproven, authorsKey: unproven, rollbacksKey: unproven},
 		}}
 		return leases.Create(ctx, lease, metav1.CreateOptions{FieldManager: leaseName})
 	}

@@ -24,16 +24,19 @@ func TestKeeper_KnowsSinceWhen(t *testing.T) {
 	keeper := func() *admission.Keeper { return admission.NewKeeper(client, "federator") } // of a process
 	checkKnown := func(what string) (approvals, authors admission.Known) {
 		t.Helper()
-		approvals, authors, err := keeper().Check(t.Context())
+		known, err := keeper().Check(t.Context())
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		return approvals, authors
+		if rollbacks := known.Rollbacks; rollbacks.Since.IsZero() != known.Approvals.Since.IsZero() || rollbacks.Since.Before(known.Approvals.Since) {
+			t.Errorf("%s: rollbacks are known since %s, approvals since %s", what, rollbacks.Since, known.Approvals.Since)
+		}
+		return known.Approvals, known.Authors
 	}
 	if approvals, authors := checkKnown("nothing is installed"); !approvals.Since.IsZero() || !authors.Since.IsZero() || !strings.Contains(approvals.Why, "does not exist") || authors.Why == "" {
 		t.Errorf("without policies: %+v, %+v", approvals, authors)
 	}
-	install(t, approvalsName, authorsName)
+	install(t, approvalsName, authorsName, rollbacksName)
 	proven(t, prover(t, nil))
 	before := hubTime(t)
 	first, firstAuthors := checkKnown("the first")
@@ -57,8 +60,8 @@ func TestKeeper_KnowsSinceWhen(t *testing.T) {
 
 	// What is not in force for a while is proven again, though nothing else is known to have changed.
 	off := admission.NewKeeper(admitting(t), "federator")
-	if approvals, authors, err := off.Check(t.Context()); err != nil || !approvals.Since.IsZero() || !authors.Since.IsZero() {
-		t.Errorf("not in force: %+v, %+v, %v", approvals, authors, err)
+	if known, err := off.Check(t.Context()); err != nil || !known.Approvals.Since.IsZero() || !known.Authors.Since.IsZero() || !known.Rollbacks.Since.IsZero() {
+		t.Errorf("not in force: %+v, %v", known, err)
 	}
 	tick(t, authors.Since)
 	if again, more := checkKnown("in force again"); !again.Since.After(authors.Since) || !more.Since.After(authors.Since) {
@@ -71,8 +74,8 @@ func TestKeeper_KnowsSinceWhen(t *testing.T) {
 	lease.ManagedFields = []metav1.ManagedFieldsEntry{{}} // resets them
 	_, err = hub(t).Client().CoordinationV1().Leases("federator").Update(t.Context(), lease, metav1.UpdateOptions{})
 	must(t, err)
-	if approvals, authors, err := keeper().Check(t.Context()); err == nil || !strings.Contains(err.Error(), "federator/federator-admission") || !approvals.Since.IsZero() || !authors.Since.IsZero() {
-		t.Errorf("without field managers: %+v, %+v, %v", approvals, authors, err)
+	if known, err := keeper().Check(t.Context()); err == nil || !strings.Contains(err.Error(), "federator/federator-admission") || known != (admission.KnownProofs{}) {
+		t.Errorf("without field managers: %+v, %v", known, err)
 	}
 }
 

@@ -77,7 +77,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: people}
 rules:
-- {apiGroups: [federator.dev], resources: [approvals, fleetpolicies, plans, planparts, approvals/status], verbs: [create, update, patch, delete, get]}
+- {apiGroups: [federator.dev], resources: [approvals, rollbacks, fleetpolicies, plans, planparts, approvals/status, rollbacks/status], verbs: [create, update, patch, delete, get]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -89,7 +89,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: approver}
 rules:
-- {apiGroups: [federator.dev], resources: [fleetpolicies], resourceNames: [hosts], verbs: [approve]}
+- {apiGroups: [federator.dev], resources: [fleetpolicies], resourceNames: [hosts], verbs: [approve, rollback]}
 - {apiGroups: [federator.dev], resources: [policysources], resourceNames: [platform], verbs: [approve]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -222,4 +222,5 @@ var (
 	approvals     = v1alpha1.Resource(v1alpha1.Approvals)
 	fleetPolicies = v1alpha1.Resource(v1alpha1.FleetPolicies)
 	plans         = v1alpha1.Resource(v1alpha1.Plans)
+	rollbacks     = v1alpha1.Resource(v1alpha1.Rollbacks)
 )

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 )
@@ -19,7 +20,7 @@ const (
 	noApprove   = "the user may not approve this "
 	falseAuthor = "annotation federator.dev/changed-by must be the name of the user who changes the spec, or absent"
 	lowered     = "spec.approval may be lowered or removed only by users who may approve this FleetPolicy"
-	notYours    = "only federator may write PolicyStates, Plans, PlanParts and the status of Approvals"
+	notYours    = "only federator may write PolicyStates, Plans, PlanParts and the status of Approvals and Rollbacks"
 )
 
 // check checks that a request was admitted, or denied by the policy with that message.
@@ -86,6 +87,44 @@ func TestApprovals_AreOfWhoTheySayAndOfWhoMay(t *testing.T) {
 	_, err = users["joe"].Resource(approvals).Patch(t.Context(), got.GetName(), types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 	check(t, "a label", err, "")
 	must(t, users["joe"].Resource(approvals).Delete(t.Context(), got.GetName(), metav1.DeleteOptions{}))
+}
+
+func TestRollbacks_AreOfWhoTheySayAndOfWhoMay(t *testing.T) {
+	install(t, rollbacksName, recordsName)
+	const (
+		falseName   = "spec.by must be the name of the user who creates the Rollback"
+		falseGroups = "spec.groups must be groups of the user who creates the Rollback"
+		noRollback  = "the user may not roll back this FleetPolicy"
+	)
+	users := map[string]dynamic.Interface{}
+	for _, user := range []string{"jane", "joe"} {
+		_, users[user] = clientFor(t, as(t, user, "people"))
+	}
+	rollback := func(name, spec string) *unstructured.Unstructured {
+		return object(t, `{apiVersion: federator.dev/v1alpha1, kind: Rollback, metadata: {`+name+`}, spec: {reason: bad, since: "2026-01-01T00:00:00Z", `+spec+`}}`)
+	}
+	try := func(user, spec string) error {
+		_, err := users[user].Resource(rollbacks).Create(t.Context(), rollback("generateName: a-", spec), tryOnly)
+		return err
+	}
+	inForce(t, falseName, func() error { return try("jane", "policy: hosts, by: joe") })
+	for _, c := range []struct{ user, spec, want string }{
+		{"jane", "policy: hosts, by: jane", ""},
+		{"jane", "policy: hosts, by: jane, groups: [people]", ""},
+		{"jane", "policy: hosts, by: jane, groups: [people, system:masters]", falseGroups},
+		{"jane", "policy: costs, by: jane", noRollback},
+		{"joe", "policy: hosts, by: jane", falseName},
+		{"joe", "policy: hosts, by: joe", noRollback},
+	} {
+		check(t, c.user+": "+c.spec, try(c.user, c.spec), c.want)
+	}
+	got, err := users["jane"].Resource(rollbacks).Create(t.Context(), rollback("name: b", "policy: hosts, by: jane"), metav1.CreateOptions{})
+	must(t, err)
+	inForce(t, notYours, func() error {
+		_, err := users["jane"].Resource(rollbacks).Patch(t.Context(), got.GetName(), types.MergePatchType, []byte(`{"status":{"state":"Done"}}`), metav1.PatchOptions{DryRun: tryOnly.DryRun}, "status")
+		return err
+	})
+	must(t, users["joe"].Resource(rollbacks).Delete(t.Context(), got.GetName(), metav1.DeleteOptions{}))
 }
 
 // fleetPolicy returns a FleetPolicy with an annotation, "" for none.

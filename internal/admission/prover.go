@@ -26,6 +26,7 @@ import (
 const (
 	approvalsPolicy = "approvals." + api.GroupName
 	authorsPolicy   = "fleetpolicies." + api.GroupName
+	rollbacksPolicy = "rollbacks." + api.GroupName
 )
 
 // maxReason bounds what is said of the hub's answers.
@@ -41,8 +42,8 @@ type Proof struct {
 	Objects []Object // sorted by kind and name; none if it is not proven
 }
 
-// Proven reports whether it is.
-func (p Proof) Proven() bool { return p.Reason == "" }
+// Proven reports whether it is. What was not asked is not.
+func (p Proof) Proven() bool { return p.Reason == "" && len(p.Objects) > 0 }
 
 // Same reports whether two proofs rest on the same objects: nothing about them has changed.
 func (p Proof) Same(q Proof) bool {
@@ -61,7 +62,11 @@ type Object struct {
 type Proofs struct {
 	Approvals Proof // spec.by and spec.groups of an Approval are its creator's, who may approve
 	Authors   Proof // annotation federator.dev/changed-by is who has changed the spec
+	Rollbacks Proof // spec.by and spec.groups of a Rollback are its creator's, who may roll back
 }
+
+// nothing are the Proofs of a hub that proves nothing.
+func nothing(why Proof) Proofs { return Proofs{Approvals: why, Authors: why, Rollbacks: why} }
 
 // Prover asks a hub. It never changes it.
 type Prover struct {
@@ -76,7 +81,7 @@ func NewProver(client kubernetes.Interface) *Prover { return &Prover{client: cli
 func (p *Prover) Prove(ctx context.Context) (Proofs, error) {
 	if _, err := p.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, approvalsPolicy, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		why, err := unreadable("ValidatingAdmissionPolicy", approvalsPolicy, err) // whoever federator is
-		return Proofs{Approvals: why, Authors: why}, err
+		return nothing(why), err
 	}
 	self, err := p.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
@@ -100,11 +105,15 @@ func (p *Prover) Prove(ctx context.Context) (Proofs, error) {
 		}
 	}
 	if !out.Approvals.Proven() {
-		out.Authors = out.Approvals // the plugin may not be in force
-		return out, nil
+		return nothing(out.Approvals), nil // the plugin may not be in force
 	}
-	out.Authors, err = p.compare(ctx, authorsPolicy, shipped[authorsPolicy])
-	return out, err
+	if out.Authors, err = p.compare(ctx, authorsPolicy, shipped[authorsPolicy]); err != nil {
+		return Proofs{}, err
+	}
+	if out.Rollbacks, err = p.compare(ctx, rollbacksPolicy, shipped[rollbacksPolicy]); err != nil {
+		return Proofs{}, err
+	}
+	return out, nil
 }
 
 // compare compares a policy and its binding on the hub with the manifests.

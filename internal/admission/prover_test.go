@@ -20,6 +20,7 @@ const (
 	approvalsName = "approvals.federator.dev"
 	authorsName   = "fleetpolicies.federator.dev"
 	recordsName   = "records.federator.dev"
+	rollbacksName = "rollbacks.federator.dev"
 )
 
 type (
@@ -43,8 +44,8 @@ func proven(t *testing.T, p *admission.Prover) admission.Proofs {
 	t.Helper()
 	var out admission.Proofs
 	until(t, func() (err error) {
-		if out, err = p.Prove(t.Context()); err == nil && !(out.Approvals.Proven() && out.Authors.Proven()) {
-			err = fmt.Errorf("approvals: %q, authors: %q", out.Approvals.Reason, out.Authors.Reason)
+		if out, err = p.Prove(t.Context()); err == nil && !(out.Approvals.Proven() && out.Authors.Proven() && out.Rollbacks.Proven()) {
+			err = fmt.Errorf("approvals: %q, authors: %q, rollbacks: %q", out.Approvals.Reason, out.Authors.Reason, out.Rollbacks.Reason)
 		}
 		return err
 	})
@@ -67,7 +68,7 @@ func TestProver_ProvesWhatTheChartInstalls(t *testing.T) {
 	if !strings.HasPrefix(got.Approvals.Reason, "ValidatingAdmissionPolicy approvals.federator.dev does not exist on the hub") || got.Authors.Proven() {
 		t.Errorf("without policies: %+v", got)
 	}
-	install(t, approvalsName, authorsName)
+	install(t, approvalsName, authorsName, rollbacksName)
 	first := proven(t, p)
 	if len(first.Approvals.Objects) != 2 || len(first.Authors.Objects) != 2 || first.Approvals.Objects[0].UID == "" || first.Approvals.Objects[1].Generation == 0 {
 		t.Errorf("%+v", first)
@@ -114,7 +115,7 @@ func TestProver_ProvesWhatTheChartInstalls(t *testing.T) {
 		put(t, approvalsName, policy, binding)
 		got, err := p.Prove(t.Context())
 		must(t, err)
-		if !strings.Contains(got.Approvals.Reason, "approvals.federator.dev on the hub is not the one that this version of federator comes with") || got.Authors.Proven() {
+		if !strings.Contains(got.Approvals.Reason, "approvals.federator.dev on the hub is not the one that this version of federator comes with") || got.Authors.Proven() || got.Rollbacks.Proven() {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
@@ -133,6 +134,12 @@ func TestProver_ProvesWhatTheChartInstalls(t *testing.T) {
 	put(t, authorsName, author, authors)
 	if got, err = p.Prove(t.Context()); err != nil || !got.Approvals.Same(restored.Approvals) || got.Authors.Proven() {
 		t.Errorf("authors are not checked: %+v, %v", got, err)
+	}
+	rollbacks, bound := shipped(t, rollbacksName)
+	rollbacks.Spec.Validations = rollbacks.Spec.Validations[:2]
+	put(t, rollbacksName, rollbacks, bound)
+	if got, err = p.Prove(t.Context()); err != nil || !got.Approvals.Same(restored.Approvals) || got.Rollbacks.Proven() {
+		t.Errorf("anybody may roll back: %+v, %v", got, err)
 	}
 }
 
@@ -161,7 +168,7 @@ func response(r *http.Request, code int, body string) *http.Response {
 // TestProver_OtherAnswersProveNothing: policies that are right and not in force, and
 // denials that have nothing to do with names.
 func TestProver_OtherAnswersProveNothing(t *testing.T) {
-	install(t, approvalsName, authorsName)
+	install(t, approvalsName, authorsName, rollbacksName)
 	proven(t, prover(t, nil))
 	posts := func(answer roundTripper) *admission.Prover { return prover(t, answering(answer)) }
 	say := func(code int, body string) roundTripper {

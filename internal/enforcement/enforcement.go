@@ -19,6 +19,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
+	"federator.dev/federator/pkg/hub/bulkrollback"
 	"federator.dev/federator/pkg/hub/notices"
 	"federator.dev/federator/pkg/notify"
 	"federator.dev/federator/pkg/policy"
@@ -105,6 +106,7 @@ type Enforcement struct {
 	dispatcher *remediate.Dispatcher
 	stop       *hub.Stop
 	rollbacks  *hub.Rollbacks
+	bulk       *bulkrollback.Controller
 	gitops     *hub.GitOps
 	elector    *election.Elector
 	notices    *notices.Source  // nil without receivers
@@ -190,7 +192,26 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: statuses, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: e.isLeader, Logger: log}); err != nil {
 		return nil, err
 	}
+	e.bulk, err = bulkrollback.New(bulkrollback.Options{
+		Config: statuses, Actions: unbounded, Dispatcher: e.dispatcher, Approvals: func() bulkrollback.Approvals { return e.approvals }, Lease: e.elector.Lease,
+		StopsKnown: func() bool { _, known := e.stop.Active(); return known }, MemberUID: memberUID(opts.Index), Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	return enforce.NewCorrector(e.dispatcher, log), nil
+}
+
+// memberUID returns a function that returns the UID of a member's Cluster, "" for one that
+// there is not.
+func memberUID(index *aggregate.Index) func(string) string {
+	return func(member string) string {
+		m, ok := index.Snapshot().Member(member)
+		if !ok {
+			return ""
+		}
+		return m.UID
+	}
 }
 
 // wireNotices wires what tells receivers of what happens to corrections. Without receivers
@@ -258,6 +279,7 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 		Config: statuses, Namespace: opts.Namespace, Dispatcher: e.dispatcher, IsLeader: e.isLeader, Logger: log,
 		Required: func() (map[string][]v1alpha1.ApprovalRequirement, bool) { return e.policies.Required() }, OnChange: func() { e.policies.Trigger() },
 		Commits: e.Sources.WideCommits, OnCommits: e.Sources.Trigger, Signers: opts.Signers,
+		Rollbacks: e.bulk.Plans, OnRollbacks: e.bulk.Trigger,
 	})
 	if err != nil {
 		return err
@@ -288,7 +310,7 @@ func (e *Enforcement) Run(ctx context.Context) error {
 		}
 	})
 	components := []func(context.Context) error{
-		e.Git.Run, e.stop.Run, e.Loop.Run, e.dispatcher.Run, e.gitops.Run, e.rollbacks.Run, e.Sources.Run, e.policies.Run, e.approvals.Run, e.events.Run, e.reports.Run, e.requireKinds,
+		e.Git.Run, e.stop.Run, e.Loop.Run, e.dispatcher.Run, e.gitops.Run, e.rollbacks.Run, e.bulk.Run, e.Sources.Run, e.policies.Run, e.approvals.Run, e.events.Run, e.reports.Run, e.requireKinds,
 	}
 	if e.notifier != nil {
 		components = append(components, e.notices.Run, e.notifier.Run)

@@ -45,8 +45,17 @@ type WideCommit struct {
 	Required     []v1alpha1.ApprovalRequirement
 }
 
-// ApprovalsOptions configure Approvals. All but Commits, Signers,
-// OnCommits, OnChange and Logger are required.
+// RollbackPlan is the Plan of a Rollback that waits for Approvals, or is carried out.
+type RollbackPlan struct {
+	Policy  string
+	Hash    v1alpha1.Digest
+	By      v1alpha1.UserName // who wants it, and does not approve it
+	Since   time.Time         // Approvals that are older are not of it
+	Written int               // targets
+}
+
+// ApprovalsOptions configure Approvals. All but Commits, Signers, OnCommits, Rollbacks,
+// OnRollbacks, OnChange and Logger are required.
 type ApprovalsOptions struct {
 	Config     *rest.Config // of the hub
 	Namespace  string       // federator's: of the Lease that says since when names are proven
@@ -56,12 +65,16 @@ type ApprovalsOptions struct {
 	Required func() (map[string][]v1alpha1.ApprovalRequirement, bool)
 	// Commits returns the commits of PolicySources that wait for approval.
 	Commits func() []WideCommit
+	// Rollbacks returns the Plans of Rollbacks that may need approval.
+	Rollbacks func() []RollbackPlan
 	// Signers are the users who own the keys that sign commits, as in FleetPoliciesOptions.
 	Signers   map[string]string
-	OnCommits func()       // what Commit returns has changed; it must not block
-	IsLeader  func() bool  // whether this process decides
-	OnChange  func()       // what is proven may have changed; it must not block
-	Logger    *slog.Logger // nil: none
+	OnCommits func() // what Commit returns has changed; it must not block
+	// OnRollbacks is called when what Rollback returns has changed; it must not block.
+	OnRollbacks func()
+	IsLeader    func() bool  // whether this process decides
+	OnChange    func()       // what is proven may have changed; it must not block
+	Logger      *slog.Logger // nil: none
 }
 
 // Approvals decide what the Approvals on the hub let pass, tell the Dispatcher, and write
@@ -81,6 +94,8 @@ type Approvals struct {
 	seen     map[types.UID]time.Time       // when Approvals were seen first
 	answers  uint64                        // how often RBAC or what is proven has changed
 	commits  map[string]remediate.Approved // by key of the subject
+	// rollbacks are by key of the subject; one that is not there is not known.
+	rollbacks map[string]remediate.Approved
 
 	// The following fields are used by Run only.
 	counts   map[string]*subjectCount                    // by key of the subject
@@ -101,6 +116,12 @@ func NewApprovals(opts ApprovalsOptions) (*Approvals, error) {
 	}
 	if opts.OnCommits == nil {
 		opts.OnCommits = func() {}
+	}
+	if opts.Rollbacks == nil {
+		opts.Rollbacks = func() []RollbackPlan { return nil }
+	}
+	if opts.OnRollbacks == nil {
+		opts.OnRollbacks = func() {}
 	}
 	if opts.OnChange == nil {
 		opts.OnChange = func() {}
@@ -198,6 +219,16 @@ func (a *Approvals) AuthorsSince() (since, asked time.Time) {
 	return answer.Authors.Since, answer.Asked
 }
 
+// RollbacksSince returns since when the hub proves who creates Rollbacks, and that they may:
+// zero and why it does not. It was asked at a time; zero if that is not known.
+func (a *Approvals) RollbacksSince() (since, asked time.Time, why string) {
+	answer := a.proofs.Answer(time.Now())
+	if answer.Asked.IsZero() {
+		return time.Time{}, time.Time{}, answer.Why
+	}
+	return answer.Rollbacks.Since, answer.Asked, answer.Rollbacks.Why
+}
+
 // Request has the hub asked soon what it proves. It does not block.
 func (a *Approvals) Request() { a.proofs.Request() }
 
@@ -254,6 +285,6 @@ func (a *Approvals) forget() {
 	clear(a.counts)
 	clear(a.told)
 	a.mu.Lock()
-	a.commits = nil
+	a.commits, a.rollbacks = nil, nil
 	a.mu.Unlock()
 }

@@ -44,6 +44,7 @@ func (a *Approvals) pass(now time.Time) {
 		}
 	}
 	a.countCommits(live, now)
+	a.countRollbacks(required, live, used, now)
 	if !restored {
 		return
 	}
@@ -186,6 +187,49 @@ func (a *Approvals) authorsOf(c *WideCommit) approval.Authors {
 	return out
 }
 
+// countRollbacks counts the Approvals of the Plans of Rollbacks. Who wants one does not
+// approve it; who has changed the policy may: what is restored is not theirs.
+func (a *Approvals) countRollbacks(required map[string][]v1alpha1.ApprovalRequirement, live map[string]bool, used map[string]int, now time.Time) {
+	rollbacks := map[string]remediate.Approved{}
+	for _, p := range a.opts.Rollbacks() {
+		st, _ := a.opts.Dispatcher.Status(p.Policy)
+		if !st.Restored {
+			continue // what the policy has required is not known
+		}
+		reqs := slices.Clone(required[p.Policy])
+		if st.Approval != nil {
+			reqs = append(reqs, st.Approval.Requirements...)
+		}
+		key := approval.PlanKey(p.Policy, v1alpha1.PlanRollback, p.Hash)
+		if len(reqs) == 0 {
+			rollbacks[key] = remediate.Approved{Met: true}
+			continue
+		}
+		authors := approval.Authors{Users: []v1alpha1.UserName{p.By}, Proven: true}
+		s := subject{key: key, resource: v1alpha1.FleetPolicies, name: p.Policy, since: p.Since, requirements: approval.All(reqs, authors)}
+		live[key], used[key] = true, p.Written
+		rollbacks[key] = a.count(&s, now).approved()
+	}
+	a.mu.Lock()
+	changed := !maps.EqualFunc(rollbacks, a.rollbacks, sameApproved)
+	a.rollbacks = rollbacks
+	a.mu.Unlock()
+	if changed {
+		a.opts.OnRollbacks()
+	}
+}
+
+// Rollback returns what the Approvals of the Plan of a Rollback amount to: Unknown until they
+// have been counted.
+func (a *Approvals) Rollback(policy string, hash v1alpha1.Digest) remediate.Approved {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if is, counted := a.rollbacks[approval.PlanKey(policy, v1alpha1.PlanRollback, hash)]; counted {
+		return is
+	}
+	return remediate.Approved{Unknown: true}
+}
+
 // Commit returns what the Approvals of a commit that waits for them amount to.
 func (a *Approvals) Commit(source, hash string) remediate.Approved {
 	a.mu.Lock()
@@ -238,7 +282,7 @@ func (a *Approvals) count(s *subject, now time.Time) *subjectCount {
 		next.until = now.Add(unknownGrace) // a proof gets old by itself
 	}
 	allowed := func(user string, groups []string) (bool, error) {
-		yes, until, err := a.reviews.Allowed(people.Ask(s.resource, s.name, user, groups), now)
+		yes, until, err := a.reviews.Allowed(people.Ask(people.Approve, s.resource, s.name, user, groups), now)
 		if err == nil && until.Before(next.until) {
 			next.until = until
 		}

@@ -4,7 +4,8 @@
 // applies the FleetPolicies in their repositories, and writes their statuses.
 // FleetPolicies configures the policy engine and the corrector from the FleetPolicies on
 // the hub, with PolicySources as its Library, and writes their statuses. Stop stops all
-// corrections while a ConfigMap exists, and Rollbacks rolls back Actions on request.
+// corrections while a ConfigMap exists, and Rollbacks rolls back single Actions on
+// request; package bulkrollback does so with many.
 // Approvals counts who has approved Plans, halts and commits, as far as the hub proves who
 // they are.
 // Events records Events about FleetPolicies and PolicySources, and Reports writes

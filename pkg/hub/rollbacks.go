@@ -175,7 +175,7 @@ func (r *Rollbacks) rollBack(ctx context.Context, name string) error {
 	case stop != "":
 		return r.reject(ctx, a, rollbackRefused, stop)
 	}
-	made, err := r.opts.Dispatcher.RollBack(ctx, name, how == api.RollbackForce, rollbackReason(a))
+	made, err := r.opts.Dispatcher.RollBack(ctx, name, remediate.RollbackRequest{Force: how == api.RollbackForce, Reason: rollbackReason(a)})
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -351,13 +351,16 @@ func (d *Dispatcher) Stopped() string {
 }
 
 // Status returns the status of a policy's corrections. Of one that is removed, there is one
-// while it is halted.
+// while it is halted, and else only what it has required.
 func (d *Dispatcher) Status(binding string) (st Status, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.policies[binding]
-	if s == nil || s.removed && len(s.halts) == 0 {
+	if s == nil {
 		return Status{Restored: d.recovered}, false
+	}
+	if s.removed && len(s.halts) == 0 {
+		return Status{Restored: d.recovered, Approval: s.approval.DeepCopy()}, false
 	}
 	st = Status{
 		Halts: slices.Clone(s.halts), Waiting: s.waiting, Budget: slices.Clone(s.usage), Wave: s.waveStatus(), Pending: s.pending,

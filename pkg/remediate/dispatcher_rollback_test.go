@@ -56,7 +56,7 @@ func TestDispatcher_RollBack(t *testing.T) {
 	refused := func(what string, want error, force bool) {
 		t.Helper()
 		before := text(s.get("ConfigMap", "one"))
-		made, err := d.RollBack(t.Context(), a.Name, force, "a test")
+		made, err := d.RollBack(t.Context(), a.Name, RollbackRequest{Force: force, Reason: "a test"})
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v, %v, want %v", what, made, err, want)
 		}
@@ -66,7 +66,7 @@ func TestDispatcher_RollBack(t *testing.T) {
 	}
 	refused("a follower", ErrNotNow, false)
 	follows.Store(false)
-	if _, err := d.RollBack(t.Context(), "nothing", false, ""); !errors.Is(err, ErrNoAction) {
+	if _, err := d.RollBack(t.Context(), "nothing", RollbackRequest{}); !errors.Is(err, ErrNoAction) {
 		t.Errorf("an action that there is not: %v", err)
 	}
 	d.SetStops(Stops{All: "an incident"})
@@ -77,7 +77,7 @@ func TestDispatcher_RollBack(t *testing.T) {
 	d.SetStops(Stops{})
 	s.merge("ConfigMap", "one", `{"data":{"a":"x","other":"x"}}`)
 	if err := until(func() error { // until it has taken over
-		if _, err := d.RollBack(t.Context(), a.Name, false, ""); !errors.Is(err, ErrChanged) {
+		if _, err := d.RollBack(t.Context(), a.Name, RollbackRequest{}); !errors.Is(err, ErrChanged) {
 			return err
 		}
 		return nil
@@ -87,12 +87,12 @@ func TestDispatcher_RollBack(t *testing.T) {
 	refused("changed", ErrChanged, false)
 
 	s.merge("ConfigMap", "one", `{"metadata":{"annotations":{"federator.dev/protect":"true"}}}`)
-	if made, err := d.RollBack(t.Context(), a.Name, true, "a test"); err != nil || made.Phase != v1alpha1.PhaseProtected {
+	if made, err := d.RollBack(t.Context(), a.Name, RollbackRequest{Force: true, Reason: "a test"}); err != nil || made.Phase != v1alpha1.PhaseProtected {
 		t.Errorf("protected: %+v, %v", made, err)
 	}
 	s.merge("ConfigMap", "one", `{"metadata":{"annotations":{"federator.dev/protect":null}}}`)
 
-	made, err := d.RollBack(t.Context(), a.Name, true, "ann: it was wrong")
+	made, err := d.RollBack(t.Context(), a.Name, RollbackRequest{Force: true, Reason: "ann: it was wrong"})
 	if err != nil || made.Phase != v1alpha1.PhaseSucceeded {
 		t.Fatalf("%+v, %v", made, err)
 	}

@@ -86,11 +86,12 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 	if !d.recovered {
 		return resolving
 	}
-	if why := cmp.Or(d.refuseFleetLocked(), d.stops.policy(i.Binding, i.Source)); why != "" {
+	if why := d.refuseFleetLocked(); why != "" {
 		return why
 	}
-	if why := d.stops.member(i.Remedy.Target.Member); why != "" {
-		return why
+	stop := cmp.Or(d.stops.policy(i.Binding, i.Source), d.stops.member(i.Remedy.Target.Member))
+	if stop != "" && (i.RollbackOf == "" || !i.WhileStopped) {
+		return stop
 	}
 	if why := d.Protected(i.Remedy.Target, nil); why != "" {
 		return why

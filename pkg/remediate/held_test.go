@@ -83,16 +83,16 @@ func TestDispatcher_PauseBetweenPlanAndWriteHolds(t *testing.T) {
 		}
 
 		f.onDryRun = func(string) { paused.Store(true) }
-		if _, err := d.RollBack(t.Context(), recorded[0].Name, false, "a test"); !errors.Is(err, remediate.ErrNotNow) {
+		if _, err := d.RollBack(t.Context(), recorded[0].Name, remediate.RollbackRequest{Reason: "a test"}); !errors.Is(err, remediate.ErrNotNow) {
 			t.Errorf("a rollback that is paused after its dry run: %v", err)
 		}
-		if _, err := d.RollBack(t.Context(), recorded[0].Name, false, "a test"); !errors.Is(err, remediate.ErrNotNow) {
+		if _, err := d.RollBack(t.Context(), recorded[0].Name, remediate.RollbackRequest{Reason: "a test"}); !errors.Is(err, remediate.ErrNotNow) {
 			t.Errorf("a rollback in a paused member: %v", err)
 		}
 		d.expect(t, "rollbacks", "")
 		f.onDryRun = nil
 		paused.Store(false)
-		if a, err := d.RollBack(t.Context(), recorded[0].Name, false, "a test"); err != nil || a.Phase != v1alpha1.PhaseSucceeded {
+		if a, err := d.RollBack(t.Context(), recorded[0].Name, remediate.RollbackRequest{Reason: "a test"}); err != nil || a.Phase != v1alpha1.PhaseSucceeded {
 			t.Errorf("resumed: %+v, %v", a, err)
 		}
 	})

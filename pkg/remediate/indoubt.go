@@ -89,6 +89,11 @@ func (x *executor) listInDoubt() []*inDoubtAction {
 	return all
 }
 
+// rollsBack reports whether an action in doubt rolls back another one.
+func (x *executor) rollsBack(name string) bool {
+	return slices.ContainsFunc(x.listInDoubt(), func(l *inDoubtAction) bool { return l.action.RollbackOf == name })
+}
+
 // resolveOthers resolves other actions in doubt of an action's target: the next write would
 // hide their outcome. The caller has locked the target.
 func (x *executor) resolveOthers(ctx context.Context, a *Action) error {

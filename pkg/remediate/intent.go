@@ -44,6 +44,8 @@ type Intent struct {
 
 	Reason     string // of a person's request; "" for a policy's correction
 	RollbackOf string // name of the Action that this one rolls back
+	// WhileStopped says that it is written although writes are stopped: of a rollback only.
+	WhileStopped bool
 
 	Generation string // what the policy rolls out
 	Wave       int32  // from 1; 0 for none

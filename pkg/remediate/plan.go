@@ -347,6 +347,9 @@ func (d *Dispatcher) restorePlans(ctx context.Context) (map[string][]*plan, erro
 	out := map[string][]*plan{}
 	for n := range all {
 		object := &all[n]
+		if object.Spec.Purpose == v1alpha1.PlanRollback {
+			continue // a person's request, and no policy's
+		}
 		switch object.Status.State {
 		case v1alpha1.PlanWaiting, v1alpha1.PlanApproved, v1alpha1.PlanDone:
 		case v1alpha1.PlanSuperseded, v1alpha1.PlanExpired:

@@ -16,9 +16,18 @@ import (
 var (
 	// ErrIrreversible is returned for an action that cannot be rolled back.
 	ErrIrreversible = errors.New("the action cannot be rolled back")
+	// ErrRolledBack is returned for an action that is rolled back already.
+	ErrRolledBack = fmt.Errorf("%w: it is %s", ErrIrreversible, v1alpha1.PhaseRolledBack)
 	// ErrChanged is returned for an action whose target has changed since.
 	ErrChanged = errors.New("the target has changed since the action")
 )
+
+// RollbackRequest is how a person wants an action to be rolled back.
+type RollbackRequest struct {
+	Force        bool   // also if the target has changed since
+	WhileStopped bool   // also while writes are stopped
+	Reason       string // recorded
+}
 
 // maxReads is how often a target is read again that others change in the meantime.
 const maxReads = 3
@@ -29,15 +38,18 @@ const maxReads = 3
 // prevent it. It counts towards the limits as a target affected.
 //
 // It returns the Action that does it: Succeeded when done, else its Phase and Message say
-// what prevented it. Errors are ErrNotNow, ErrNoAction, ErrIrreversible, ErrChanged where
-// the target has changed and force is not set, or an error of the journal or the member,
-// after which the outcome is not known.
-func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reason string) (*Action, error) {
+// what prevented it. Errors are ErrNotNow, ErrNoAction, ErrIrreversible, ErrRolledBack,
+// ErrChanged where the target has changed and Force is not set, or an error of the journal or
+// the member, after which the outcome is not known.
+func (d *Dispatcher) RollBack(ctx context.Context, name string, r RollbackRequest) (*Action, error) {
 	of, err := d.journal.get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.acquireTarget(of); err != nil {
+	if of.Phase == v1alpha1.PhaseRolledBack {
+		return nil, fmt.Errorf("action %q: %w", name, ErrRolledBack)
+	}
+	if err := d.acquireTarget(of, r.WhileStopped); err != nil {
 		return nil, fmt.Errorf("action %q: %w", name, err)
 	}
 	defer d.releaseTarget(of)
@@ -46,11 +58,15 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reas
 		if err != nil {
 			return nil, fmt.Errorf("action %q: %w", name, err)
 		}
-		i, err := inverseIntent(of, now, force)
+		i, err := inverseIntent(of, now, r.Force)
+		if (err != nil || r.Force) && d.exec.rollsBack(name) {
+			// What looks like a change by somebody else may be an earlier attempt.
+			return nil, fmt.Errorf("action %q: %w: %s", name, ErrNotNow, resolving)
+		}
 		if err != nil {
 			return nil, err
 		}
-		i.Reason = reason
+		i.Reason, i.WhileStopped = r.Reason, r.WhileStopped
 		a, err := d.executeSafely(ctx, i)
 		if err == nil && a.Phase == v1alpha1.PhaseSuperseded && read < maxReads {
 			continue // the target's new state says whether that matters
@@ -70,7 +86,7 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reas
 }
 
 // acquireTarget keeps a target from being corrected until releaseTarget.
-func (d *Dispatcher) acquireTarget(a *Action) error {
+func (d *Dispatcher) acquireTarget(a *Action, whileStopped bool) error {
 	if err := d.checkMember(a.Remedy.Target.Member); err != nil {
 		return err
 	}
@@ -81,7 +97,7 @@ func (d *Dispatcher) acquireTarget(a *Action) error {
 	defer d.mu.Unlock()
 	stop := cmp.Or(d.stops.policy(a.Binding, a.Source), d.stops.member(a.Remedy.Target.Member))
 	switch {
-	case stop != "":
+	case stop != "" && !whileStopped:
 		return fmt.Errorf("%w: %s", ErrNotNow, stop)
 	case !d.recovered:
 		return fmt.Errorf("%w: %s", ErrNotNow, resolving)
@@ -151,6 +167,8 @@ func inverseIntent(a *Action, now targetState, force bool) (*Intent, error) {
 		return nil, fmt.Errorf("action %q: %w: the target is gone", a.Name, ErrIrreversible)
 	case !force && !now.isLeftBy(a):
 		return nil, fmt.Errorf("action %q: %w", a.Name, ErrChanged)
+	case !force && a.UID != "" && a.Remedy.Action != "delete" && now.UID != a.UID:
+		return nil, fmt.Errorf("action %q: %w: it is another object of the same name", a.Name, ErrChanged)
 	case !force && a.InverseVerb == "delete" && now.Other != "":
 		return nil, fmt.Errorf("action %q: %w: %s has set fields of the object, which would be deleted", a.Name, ErrChanged, clip.Line(now.Other, maxManager))
 	}
@@ -165,4 +183,29 @@ func inverseIntent(a *Action, now targetState, force bool) (*Intent, error) {
 		i.Remedy.Patch = body
 	}
 	return &i, nil
+}
+
+// CorrectionState is whether a policy may correct now what a rollback restores.
+type CorrectionState struct {
+	Restored   bool   // what lasts is known: else nothing else is
+	Known      bool   // there is such a policy here, with intents or without
+	Generation string // that it rolls out
+	Idle       bool   // it has no intents, or none that are written
+	Suspended  bool
+	Halted     bool
+	Stopped    string // why; "" if it is not
+}
+
+// CorrectionState returns whether a policy may correct now.
+func (d *Dispatcher) CorrectionState(binding string) CorrectionState {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[binding]
+	if s == nil || s.removed {
+		return CorrectionState{Restored: d.recovered, Stopped: d.stops.policy(binding, "")}
+	}
+	return CorrectionState{
+		Restored: d.recovered, Known: true, Generation: s.spec.Generation, Idle: len(s.intents) == 0 || s.spec.DryRun, Suspended: s.spec.Suspend, Halted: len(s.halts) > 0,
+		Stopped: d.stops.policy(binding, s.spec.Source),
+	}
 }

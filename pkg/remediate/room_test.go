@@ -69,7 +69,7 @@ func TestDispatcher_WritesNothingWithoutRoomForItsRecord(t *testing.T) {
 
 		for _, a := range f.actions() {
 			if a.Status.Phase == v1alpha1.PhaseSucceeded {
-				if back, err := d.RollBack(t.Context(), a.Name, false, "a test"); err != nil || back.Phase != v1alpha1.PhaseSucceeded {
+				if back, err := d.RollBack(t.Context(), a.Name, remediate.RollbackRequest{Reason: "a test"}); err != nil || back.Phase != v1alpha1.PhaseSucceeded {
 					t.Errorf("a rollback without room: %+v, %v", back, err)
 				}
 				break

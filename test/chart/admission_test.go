@@ -70,9 +70,9 @@ func namesAreProven(t *testing.T, hub *kube.Hub) {
 	client, err := kubernetes.NewForConfigAndClient(cfg, transport)
 	must(t, err)
 	must(t, until(t.Context(), func() error {
-		approvals, authors, err := admission.NewKeeper(client, system).Check(t.Context())
-		if err == nil && (approvals.Since.IsZero() || authors.Since.IsZero()) {
-			err = fmt.Errorf("approvals %+v, authors %+v", approvals, authors)
+		known, err := admission.NewKeeper(client, system).Check(t.Context())
+		if err == nil && (known.Approvals.Since.IsZero() || known.Authors.Since.IsZero() || known.Rollbacks.Since.IsZero()) {
+			err = fmt.Errorf("known %+v", known)
 		}
 		return err
 	}))
@@ -89,20 +89,20 @@ func TestRoles_OfPeople(t *testing.T) {
 	const group = "federator.dev"
 	for _, c := range []struct{ kind, name, may, not string }{
 		{
-			"ClusterRole", "federator-viewer", "get fleetpolicies, list policysources, watch actions, list plans, list approvals",
-			"get planparts, get policystates, patch fleetpolicies, create approvals, approve fleetpolicies, patch actions",
+			"ClusterRole", "federator-viewer", "get fleetpolicies, list policysources, watch actions, list plans, list approvals, watch rollbacks",
+			"get planparts, get policystates, patch fleetpolicies, create approvals, approve fleetpolicies, patch actions, create rollbacks, rollback fleetpolicies",
 		},
 		{
-			"ClusterRole", "federator-operator", "list fleetpolicies, patch fleetpolicies, patch actions, list plans",
+			"ClusterRole", "federator-operator", "list fleetpolicies, patch fleetpolicies, patch actions, list plans, create rollbacks, delete rollbacks, rollback fleetpolicies",
 			"get planparts, create fleetpolicies, delete fleetpolicies, delete actions, create approvals, approve fleetpolicies, approve policysources",
 		},
 		{
 			"ClusterRole", "federator-approver", "list fleetpolicies, list plans, create approvals, delete approvals, approve fleetpolicies, approve policysources",
-			"get planparts, patch fleetpolicies, patch actions, update approvals, create plans",
+			"get planparts, patch fleetpolicies, patch actions, update approvals, create plans, create rollbacks, rollback fleetpolicies",
 		},
 		{
-			"ClusterRole", "system-federator", "create approvals, create planparts, update policystates, list plans, delete planparts",
-			"approve fleetpolicies, approve policysources, delete approvals, update approvals, patch policysources",
+			"ClusterRole", "system-federator", "create approvals, create planparts, update policystates, list plans, delete planparts, watch rollbacks",
+			"approve fleetpolicies, approve policysources, delete approvals, update approvals, patch policysources, create rollbacks, rollback fleetpolicies",
 		},
 	} {
 		role := into[rbacv1.Role](t, find(t, all, c.kind, c.name))

@@ -80,7 +80,7 @@ func TestRelease_InstallUpgradeUninstall(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, name := range []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals} {
+	for _, name := range []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals, v1alpha1.Rollbacks} {
 		if _, err := shared.client.Resource(crdResource).Get(t.Context(), name+".federator.dev", metav1.GetOptions{}); err != nil {
 			t.Errorf("uninstalling took a CRD away: %v", err)
 		}
@@ -161,7 +161,10 @@ func permissions(t *testing.T, namespace, account string) {
 		{"get list watch create", group, "approvals", "", "", "", true},
 		{"update patch delete", group, "approvals", "", "", "", false},
 		{"update", group, "approvals", "status", "", "", true},
-		{"approve", group, "fleetpolicies", "", "", "hosts", false},
+		{"get list watch", group, "rollbacks", "", "", "", true},
+		{"create update patch delete", group, "rollbacks", "", "", "", false},
+		{"update", group, "rollbacks", "status", "", "", true},
+		{"approve rollback", group, "fleetpolicies", "", "", "hosts", false},
 		{"approve", group, "policysources", "", "", "platform", false},
 		{"get", "admissionregistration.k8s.io", "validatingadmissionpolicies", "", "", "approvals.federator.dev", true},
 		{"get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings", "", "", "fleetpolicies.federator.dev", true},

@@ -248,6 +248,14 @@ spec: {policySource: a, commit: 0123456789abcdef0123456789abcdef01234567, reason
 `, `
 {policySource: a, commit: 0123456789abcdef0123456789abcdef01234567, reason: b, expires: "2027-01-01T00:00:00Z", by: c}
 `},
+		v1alpha1.Rollbacks: {`
+apiVersion: federator.dev/v1alpha1
+kind: Rollback
+metadata: {name: minimal}
+spec: {policy: a, commit: 0123456789abcdef0123456789abcdef01234567, reason: b, by: c}
+`, `
+{policy: a, commit: 0123456789abcdef0123456789abcdef01234567, reason: b, by: c}
+`},
 	} {
 		t.Run(resource, func(t *testing.T) {
 			got, err := client(t, resource).Create(t.Context(), parse(t, c.minimal), dryRun)

@@ -23,12 +23,14 @@ type change struct {
 }
 
 const (
-	final    = "phase is final: Succeeded can only change to RolledBack; NoOp, Superseded, Protected and RolledBack cannot change"
-	record   = "spec is immutable: an Action is a record"
-	inverse  = "inverse is immutable"
-	frozen   = "spec is immutable: a Plan is frozen"
-	another  = "spec is immutable: create another Approval"
-	dryWrite = "an Action in mode DryRun cannot be in phase Writing, Succeeded or RolledBack"
+	final   = "phase is final: Succeeded can only change to RolledBack; NoOp, Superseded, Protected and RolledBack cannot change"
+	record  = "spec is immutable: an Action is a record"
+	inverse = "inverse is immutable"
+	frozen  = "spec is immutable: a Plan is frozen"
+	another = "spec is immutable: create another Approval"
+
+	anotherRollback = "spec is immutable: create another Rollback"
+	dryWrite        = "an Action in mode DryRun cannot be in phase Writing, Succeeded or RolledBack"
 )
 
 func changes() map[string][]change {
@@ -105,6 +107,15 @@ func changes() map[string][]change {
 			{patch: `spec: {expires: "2036-11-22T11:05:00+01:00"}`, field: "spec", want: another},
 			{patch: `status: {state: Counts, reason: null}`, status: true},
 			{patch: `status: {state: Nonsense}`, status: true, field: "status.state", want: unsupported},
+		},
+		v1alpha1.Rollbacks: {
+			{patch: `spec: {by: joe@example.com}`, field: "spec", want: anotherRollback},
+			{patch: `spec: {force: null}`, field: "spec", want: anotherRollback},
+			{patch: `spec: {since: "2026-11-21T11:00:00.5Z"}`, field: "spec", want: anotherRollback},
+			{patch: `status: {state: Done, reason: null}`, status: true},
+			{patch: `status: {state: Nonsense}`, status: true, field: "status.state", want: unsupported},
+			{patch: `status: {outcomes: [{result: Nonsense, reason: a, targets: 1}]}`, status: true, field: "status.outcomes[0].result", want: unsupported},
+			{patch: `status: {outcomes: [{result: Failed, reason: a, targets: 0}]}`, status: true, field: "status.outcomes[0].targets", want: "greater than or equal to 1"},
 		},
 		v1alpha1.PolicyStates: {
 			{patch: `status: {halts: []}`},

@@ -72,6 +72,9 @@ shown 7f3c OverLimit canary Soaking AGO 11 of 600 targets in fleet/eu-1 exceed t
 		"approvals shown": `
 NAME POLICY SOURCE BY STATE REASON EXPIRES AGE
 shown unique-host joe@example.com Ignored reviewed in change 4711 2026-11-22T11:05:00+01:00 AGO`,
+		"rollbacks shown": `
+NAME POLICY BY STATE REASON PLANNED DONE FAILED REFUSED AGE
+shown unique-host jane@example.com Waiting Approval 14 7 2 1 AGO`,
 		"actions shown": `
 NAME POLICY MEMBER VERB KIND NAMESPACE TARGET PHASE AGE
 shown unique-host fleet/eu-1 patch Ingress.networking.k8s.io shop web Contended AGO`,
@@ -89,7 +92,7 @@ shown unique-host fleet/eu-1 patch Ingress.networking.k8s.io shop web Contended 
 		}
 	}
 	all := kubectl(t, "get", "federator", "-o", "name")
-	for _, name := range []string{"fleetpolicy.federator.dev/shown", "policysource.federator.dev/shown", "action.federator.dev/shown", "plan.federator.dev/shown-9f86d081884c7d65", "approval.federator.dev/shown", "policystate.federator.dev/shown"} {
+	for _, name := range []string{"fleetpolicy.federator.dev/shown", "policysource.federator.dev/shown", "action.federator.dev/shown", "plan.federator.dev/shown-9f86d081884c7d65", "approval.federator.dev/shown", "rollback.federator.dev/shown", "policystate.federator.dev/shown"} {
 		if !strings.Contains(all, name+"\n") {
 			t.Errorf("the category has no %s:\n%s", name, all)
 		}

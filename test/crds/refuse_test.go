@@ -217,6 +217,18 @@ func refusals() map[string][]refusal {
 			{`spec: {by: ""}`, "spec.by", "at least 1 chars"},
 			{`spec: {groups: ["system:authenticated"]}`, "spec.groups[0]", everybody},
 		},
+		v1alpha1.Rollbacks: {
+			{`spec: {policy: null}`, "spec.policy", "Required value"},
+			{`spec: {policy: A}`, "spec.policy", noMatch},
+			{`spec: {since: null, commit: null}`, "spec", "commit or since must be set"},
+			{`spec: {since: yesterday}`, "spec.since", noMatch},
+			{`spec: {until: "2026-11-21T10:00:00Z"}`, "spec", "until must be after since"},
+			{`spec: {commit: abc}`, "spec.commit", noMatch},
+			{`spec: {reason: " "}`, "spec.reason", "reason must not be blank"},
+			{`spec: {reason: null}`, "spec.reason", "Required value"},
+			{`spec: {by: null}`, "spec.by", "Required value"},
+			{`spec: {groups: ["system:authenticated"]}`, "spec.groups[0]", everybody},
+		},
 		v1alpha1.PolicyStates: {
 			{`status: {halts: [{reason: OverLimit, since: "2026-11-21T11:00:00.000000Z"}]}`, "status.halts[0].id", "Required value"},
 			{`status: {halts: [` + strings.Repeat(`{id: a, reason: OverLimit, since: "2026-11-21T11:00:00.000000Z"},`, 2) + `]}`, "status.halts[1]", "Duplicate value"},

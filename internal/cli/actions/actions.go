@@ -11,7 +11,8 @@ All but plan talk to the hub with the kubeconfig that kubectl uses: KUBECONFIG, 
 ~/.kube/config, or --kubeconfig and --context. Permissions needed on the hub:
 
   list, show     get and list actions
-  rollback       patch actions
+  rollback       patch actions; with --policy get and list actions, get fleetpolicies,
+                 get and create rollbacks, and rollback fleetpolicies
   ack            get and patch fleetpolicies
   plan           none on the hub: it asks the query API
   approve        get fleetpolicies, policysources and plans; get and create approvals;
@@ -36,7 +37,7 @@ func Command(version string) *cobra.Command {
 	}
 	f.register(cmd.PersistentFlags())
 	cmd.AddCommand(
-		listCommand(&f), showCommand(&f), planCommand(version), rollbackCommand(&f), approveCommand(&f), ackCommand(&f), approveCommand(&f),
+		listCommand(&f), showCommand(&f), planCommand(version), rollbackCommand(&f), approveCommand(&f), ackCommand(&f),
 		stopCommand(&f), resumeCommand(&f),
 	)
 	return cmd

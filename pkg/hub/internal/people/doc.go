@@ -1,5 +1,5 @@
 // Package people asks the hub about people: whether it proves who they are, by [Proofs], and
-// whether they may approve, by [Reviews].
+// whether they may approve or roll back, by [Reviews].
 //
 // # Concurrency
 //

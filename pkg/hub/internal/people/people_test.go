@@ -47,18 +47,18 @@ func TestProofs_AreAskedAndGetOld(t *testing.T) {
 		var hang atomic.Bool
 		since := time.Now().Add(-time.Hour)
 		p := people.NewProofs(people.ProofsOptions{
-			Check: func(context.Context) (approvals, authors admission.Known, err error) {
+			Check: func(context.Context) (admission.KnownProofs, error) {
 				asked.Add(1)
 				if hang.Load() {
 					<-hangs
 				}
 				if fails.Load() {
-					return approvals, authors, errors.New("the hub is away")
+					return admission.KnownProofs{}, errors.New("the hub is away")
 				}
 				if unproven.Load() {
-					return admission.Known{Why: "missing"}, admission.Known{Why: "missing"}, nil
+					return admission.KnownProofs{Approvals: admission.Known{Why: "missing"}, Authors: admission.Known{Why: "missing"}}, nil
 				}
-				return admission.Known{Since: since}, admission.Known{Why: "differs"}, nil
+				return admission.KnownProofs{Approvals: admission.Known{Since: since}, Authors: admission.Known{Why: "differs"}}, nil
 			},
 			IsLeader: func() bool { return !follows.Load() }, OnChange: func() { changes.Add(1) },
 		})
@@ -183,7 +183,7 @@ func TestReviews_AreUsedForHalfAMinute(t *testing.T) {
 		var changes atomic.Int32
 		r := people.NewReviews(client.SubjectAccessReviews(), func() { changes.Add(1) }, slog.New(slog.DiscardHandler))
 		run(t, r.Run)
-		ann, bob := people.Ask("fleetpolicies", "hosts", "ann", []string{"sre", "dev"}), people.Ask("fleetpolicies", "hosts", "bob", nil)
+		ann, bob := people.Ask(people.Approve, "fleetpolicies", "hosts", "ann", []string{"sre", "dev"}), people.Ask(people.Approve, "fleetpolicies", "hosts", "bob", nil)
 		check := func(what string, q people.Question, want bool, wantErr error) (until time.Time) {
 			t.Helper()
 			got, until, err := r.Allowed(q, time.Now())

@@ -25,7 +25,7 @@ const (
 // ProofsOptions configure Proofs. All are required.
 type ProofsOptions struct {
 	// Check asks the hub, as admission.Keeper does.
-	Check    func(context.Context) (approvals, authors admission.Known, err error)
+	Check    func(context.Context) (admission.KnownProofs, error)
 	IsLeader func() bool // whether this process may ask
 	OnChange func()      // something else is proven, or was asked again; it must not block
 }
@@ -44,9 +44,9 @@ type Answer struct {
 	// Asked is when the hub was asked: nothing is said of what has been seen since. Zero: it
 	// was not, or has not answered.
 	Asked time.Time
-	// Approvals and Authors are known only if Asked is set.
-	Approvals, Authors admission.Known
-	Why                string // there is no answer
+	// What is proven is known only if Asked is set.
+	admission.KnownProofs
+	Why string // there is no answer
 }
 
 // NewProofs returns Proofs that know nothing before Run.
@@ -97,12 +97,12 @@ func (p *Proofs) Run(ctx context.Context) {
 func (p *Proofs) ask(ctx context.Context, began time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
-	approvals, authors, err := p.opts.Check(ctx)
+	known, err := p.opts.Check(ctx)
 	if err != nil {
 		p.set(Answer{Why: clip.Text("the hub was asked in vain: "+err.Error(), maxWhy)})
 		return
 	}
-	p.set(Answer{Asked: began, Approvals: approvals, Authors: authors})
+	p.set(Answer{Asked: began, KnownProofs: known})
 }
 
 // interval is the time from one question to the next.

@@ -32,21 +32,27 @@ const (
 // ErrNotKnown says that RBAC has not answered yet, or too long ago.
 var ErrNotKnown = errors.New("RBAC has not answered yet")
 
-// Question is whether a user may approve an object.
+// Verbs that are for people.
+const (
+	Approve  = "approve"
+	RollBack = "rollback"
+)
+
+// Question is whether RBAC grants a user a verb on an object.
 type Question struct {
-	Resource, Name string
-	User           string
-	groups         string // joined
+	Verb, Resource, Name string
+	User                 string
+	groups               string // joined
 }
 
-// Ask returns the question whether a user in groups may approve an object.
-func Ask(resource, name, user string, groups []string) Question {
+// Ask returns the question whether a user in groups may do something to an object.
+func Ask(verb, resource, name, user string, groups []string) Question {
 	groups = slices.Clone(groups)
 	slices.Sort(groups)
-	return Question{Resource: resource, Name: name, User: user, groups: strings.Join(groups, "\x00")}
+	return Question{Verb: verb, Resource: resource, Name: name, User: user, groups: strings.Join(groups, "\x00")}
 }
 
-// Reviews know whom RBAC grants the verb approve.
+// Reviews know what RBAC grants people.
 type Reviews struct {
 	client   authorizationclient.SubjectAccessReviewInterface
 	onChange func()
@@ -154,7 +160,7 @@ func (r *Reviews) ask(ctx context.Context, q Question) {
 func (r *Reviews) review(ctx context.Context, q Question) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:               q.User,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: api.GroupName, Resource: q.Resource, Name: q.Name, Verb: "approve"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: api.GroupName, Resource: q.Resource, Name: q.Name, Verb: q.Verb},
 	}}
 	if q.groups != "" {
 		review.Spec.Groups = strings.Split(q.groups, "\x00")

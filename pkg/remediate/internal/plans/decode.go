@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
@@ -102,7 +103,7 @@ func (d *decoder) part(p *v1alpha1.PlanPart) error {
 func (d *decoder) add(g *v1alpha1.PlanGroup, p *v1alpha1.PlannedTarget) error {
 	t := Target{
 		MemberUID: g.MemberUID, Ref: policy.Ref{Member: g.Member, Kind: policy.Kind(g.Kind), Namespace: p.Namespace, Name: p.Name},
-		APIVersion: g.APIVersion, UID: p.UID, Verb: g.Verb, Remedy: p.Remedy,
+		APIVersion: g.APIVersion, UID: p.UID, Verb: g.Verb, Remedy: p.Remedy, Actions: joinActions(p.Actions),
 		Irreversible: p.Irreversible, Diff: p.Diff, DryRun: p.DryRun, Message: p.Message,
 	}
 	if n := len(d.targets); n >= d.max {
@@ -121,6 +122,14 @@ func (d *decoder) add(g *v1alpha1.PlanGroup, p *v1alpha1.PlannedTarget) error {
 	}
 	d.targets = append(d.targets, t)
 	return nil
+}
+
+// joinActions returns the names of Actions as a Target has them.
+func joinActions(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return " " + strings.Join(names, " ")
 }
 
 // verify returns whether targets in order are those that a Plan was made of.

@@ -3,6 +3,7 @@ package plans
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -39,7 +40,7 @@ func pack(plan string, targets []Target) ([]*v1alpha1.PlanPart, error) {
 // add appends a target, to a new part if this one is full.
 func (p *packer) add(t *Target) error {
 	target, err := json.Marshal(v1alpha1.PlannedTarget{
-		Namespace: t.Ref.Namespace, Name: t.Ref.Name, UID: t.UID, Remedy: t.Remedy,
+		Namespace: t.Ref.Namespace, Name: t.Ref.Name, UID: t.UID, Remedy: t.Remedy, Actions: strings.Fields(t.Actions),
 		Irreversible: t.Irreversible, Diff: t.Diff, DryRun: t.DryRun, Message: t.Message,
 	})
 	if err != nil {

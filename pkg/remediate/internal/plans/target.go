@@ -24,6 +24,8 @@ type Target struct {
 	Verb       v1alpha1.Verb
 	Remedy     v1alpha1.Digest // RemedyDigest
 
+	Actions string // names of those that are rolled back, the newest first, each after a space; "" but of a rollback
+
 	Irreversible string // why the change could not be rolled back, "" if it could
 	Diff         string // what would change, for people; "" if not known
 	DryRun       v1alpha1.DryRunAnswer
@@ -60,6 +62,9 @@ const (
 	maxNote      = 256
 	maxDiff      = 4 << 10
 )
+
+// MaxActions is how many Actions are rolled back of one target.
+const MaxActions = 100
 
 // ErrInvalid is returned for a target that no Plan may have.
 var ErrInvalid = errors.New("the target cannot be planned")
@@ -101,6 +106,9 @@ func (t *Target) validateChange() error {
 	case "", v1alpha1.DryRunPassed, v1alpha1.DryRunNoOp, v1alpha1.DryRunRefused, v1alpha1.DryRunContended, v1alpha1.DryRunSuperseded, v1alpha1.DryRunUnreachable:
 	default:
 		return fmt.Errorf("%s: %w: answer %q to a dry run", clip.Line(t.Ref.String(), maxNote), ErrInvalid, clip.Line(string(t.DryRun), maxNote))
+	}
+	if n := len(strings.Fields(t.Actions)); n > MaxActions {
+		return fmt.Errorf("%s: %w: %d Actions, at most %d are allowed", clip.Line(t.Ref.String(), maxNote), ErrInvalid, n, MaxActions)
 	}
 	if !isDigest(t.Remedy) {
 		return fmt.Errorf("%s: %w: %q is no digest of a remedy", clip.Line(t.Ref.String(), maxNote), ErrInvalid, clip.Line(string(t.Remedy), maxNote))
@@ -153,6 +161,7 @@ func digestTargets(targets []Target) v1alpha1.Digest {
 		if t.Irreversible != "" {
 			lasting = "irreversible"
 		}
+		lasting += t.Actions // none: the digest is as it was before there were rollbacks
 		for _, f := range [...]string{
 			r.Member, t.MemberUID, string(r.Kind), t.APIVersion, string(t.Verb), r.Namespace, r.Name, t.UID, string(t.Remedy), lasting,
 		} {

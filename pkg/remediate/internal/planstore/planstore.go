@@ -47,6 +47,11 @@ type Store struct{ Hub hubclient.Client }
 // List returns all Plans as they are now.
 func (s Store) List(ctx context.Context) ([]v1alpha1.Plan, error) { return s.list(ctx, "") }
 
+// ListPurpose returns all Plans that are for something.
+func (s Store) ListPurpose(ctx context.Context, purpose v1alpha1.PlanPurpose) ([]v1alpha1.Plan, error) {
+	return s.list(ctx, "spec.purpose="+string(purpose))
+}
+
 // list returns the Plans that a field selector selects.
 func (s Store) list(ctx context.Context, selector string) (plans []v1alpha1.Plan, err error) {
 	err = s.forEachPage(ctx, v1alpha1.Plans, selector, hubclient.JSON, func() { plans = nil }, func(text []byte) (string, error) {
