@@ -23,7 +23,6 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.spec.target.name`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Mode",type=string,priority=1,JSONPath=`.spec.mode`
 // +kubebuilder:printcolumn:name="Attempts",type=integer,priority=1,JSONPath=`.status.attempts`
 // +kubebuilder:printcolumn:name="Violation",type=string,priority=1,JSONPath=`.spec.violation`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`
@@ -42,7 +41,6 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 // +kubebuilder:validation:XValidation:rule="has(oldSelf.inverse) == has(self.inverse) && (!has(self.inverse) || self.inverse == oldSelf.inverse)",message="inverse is immutable"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || has(self.status)",message="status cannot be removed"
-// +kubebuilder:validation:XValidation:rule="!has(self.status) || !has(self.status.phase) || self.spec.mode != 'DryRun' || !(self.status.phase in ['Writing', 'Succeeded', 'RolledBack'])",message="an Action in mode DryRun cannot be in phase Writing, Succeeded or RolledBack"
 // +kubebuilder:validation:XValidation:rule="!(self.spec.target.kind == 'Secret' || self.spec.target.kind == 'ConfigMap' && !(has(self.spec.valuesKept) && self.spec.valuesKept)) || (!has(self.spec.patch) || !self.spec.patch.matches('\"(string|binary)?[dD]ata\"|/(string|binary)?[dD]ata')) && (!has(self.inverse) || !has(self.inverse.patch) || !self.inverse.patch.matches('\"(string|binary)?[dD]ata\"|/(string|binary)?[dD]ata'))",message="values of Secrets and ConfigMaps must not be recorded: omit patch and set patchHash only"
 type Action struct {
 	metav1.TypeMeta `json:",inline"`
@@ -76,10 +74,6 @@ type ActionList struct {
 
 	Items []Action `json:"items"`
 }
-
-// ActionMode defines whether an Action is written or only tried as a dry run.
-// +kubebuilder:validation:Enum=DryRun;Enforce
-type ActionMode string
 
 // Digest is a SHA-256 digest in hexadecimal.
 // +kubebuilder:validation:MaxLength=64
@@ -134,14 +128,6 @@ type ActionSpec struct {
 	// target is the object to write.
 	// +required
 	Target Target `json:"target"`
-
-	// mode defines whether the Action is written. Valid values are:
-	//
-	// - DryRun: the Action is only tried as a server-side dry run.
-	// - Enforce (default): the Action is written.
-	// +optional
-	// +kubebuilder:default=Enforce
-	Mode ActionMode `json:"mode,omitempty"`
 
 	// verb is how the target is changed. Valid values are:
 	//
@@ -306,22 +292,21 @@ type Inverse struct {
 }
 
 // ActionPhase is the phase of an Action.
-// +kubebuilder:validation:Enum=Pending;DryRunPassed;Writing;Succeeded;NoOp;Failed;Superseded;Contended;Protected;Managed;RolledBack
+// +kubebuilder:validation:Enum=Pending;Writing;Succeeded;NoOp;Failed;Superseded;Contended;Protected;Managed;RolledBack
 type ActionPhase string
 
 // The phases of Actions.
 const (
-	PhasePending      ActionPhase = "Pending"      // recorded
-	PhaseDryRunPassed ActionPhase = "DryRunPassed" // the dry run succeeded; final in mode DryRun
-	PhaseWriting      ActionPhase = "Writing"      // the write was started, its outcome is unknown
-	PhaseSucceeded    ActionPhase = "Succeeded"    // written
-	PhaseNoOp         ActionPhase = "NoOp"         // the write would have changed nothing
-	PhaseFailed       ActionPhase = "Failed"       // rejected, or out of attempts
-	PhaseSuperseded   ActionPhase = "Superseded"   // the target changed after it was evaluated
-	PhaseContended    ActionPhase = "Contended"    // another field manager owns a field to be written
-	PhaseProtected    ActionPhase = "Protected"    // the target is protected
-	PhaseManaged      ActionPhase = "Managed"      // a GitOps controller manages the target
-	PhaseRolledBack   ActionPhase = "RolledBack"   // written, and rolled back since
+	PhasePending    ActionPhase = "Pending"    // recorded
+	PhaseWriting    ActionPhase = "Writing"    // the write was started, its outcome is unknown
+	PhaseSucceeded  ActionPhase = "Succeeded"  // written
+	PhaseNoOp       ActionPhase = "NoOp"       // the write would have changed nothing
+	PhaseFailed     ActionPhase = "Failed"     // rejected, or out of attempts
+	PhaseSuperseded ActionPhase = "Superseded" // the target changed after it was evaluated
+	PhaseContended  ActionPhase = "Contended"  // another field manager owns a field to be written
+	PhaseProtected  ActionPhase = "Protected"  // the target is protected
+	PhaseManaged    ActionPhase = "Managed"    // a GitOps controller manages the target
+	PhaseRolledBack ActionPhase = "RolledBack" // written, and rolled back since
 )
 
 // ActionStatus is the observed status of an Action.
@@ -333,8 +318,6 @@ type ActionStatus struct {
 	// phase is the phase of the Action. Valid values are:
 	//
 	// - Pending: recorded, not yet written.
-	// - DryRunPassed: the dry run succeeded. This is the last phase in mode
-	//   DryRun.
 	// - Writing: the write has been started; its outcome is not known yet.
 	// - Succeeded: written.
 	// - NoOp: the write would have changed nothing.
@@ -399,8 +382,6 @@ func (a *Action) Ended() bool {
 	switch a.Status.Phase {
 	case "", PhasePending, PhaseWriting:
 		return false
-	case PhaseDryRunPassed:
-		return a.Spec.Mode == ActionMode(DryRun)
 	}
 	return true
 }

@@ -116,8 +116,8 @@ type FleetPolicySpec struct {
 	// values are:
 	//
 	// - Observe (default): violations are reported.
-	// - DryRun: in addition, corrections are tried as server-side dry runs and
-	//   recorded as Actions; nothing is changed.
+	// - DryRun: in addition, corrections are tried as server-side dry runs, whose
+	//   answers are in a Plan; nothing is changed.
 	// - Enforce: corrections are written to the members.
 	// +optional
 	// +kubebuilder:default=Observe

@@ -48,6 +48,11 @@ type FleetPolicyStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	MembersOmitted int32 `json:"membersOmitted,omitempty"`
 
+	// dryRun is what would be written, and what members answered. It is set only in
+	// mode DryRun.
+	// +optional
+	DryRun *DryRunProgress `json:"dryRun,omitempty"`
+
 	// actions are the numbers of existing Actions of this policy by phase.
 	// +optional
 	Actions *ActionCounts `json:"actions,omitempty"`
@@ -127,19 +132,49 @@ type MemberVerdicts struct {
 	Verdicts `json:",inline"`
 }
 
+// DryRunProgress is the newest dry run of a policy, and how far the next one has
+// come.
+type DryRunProgress struct {
+	// plan is the name of the Plan that has the answers. It is not set before the
+	// first dry run of this generation has ended.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Plan string `json:"plan,omitempty"`
+
+	// at is the time at which that dry run ended.
+	// +optional
+	At *metav1.Time `json:"at,omitempty"`
+
+	// targets is the number of targets of that Plan.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Targets int32 `json:"targets"`
+
+	// answers are the numbers of these targets by the answers of their members.
+	// +optional
+	Answers DryRunCounts `json:"answers,omitzero"`
+
+	// changed is the number of targets that have come, gone or got another remedy
+	// since. They are in the next dry run, which begins 10 minutes after the last
+	// one at the earliest.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Changed int32 `json:"changed,omitempty"`
+
+	// remaining is the number of targets of the dry run under way whose members are
+	// still to be asked.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Remaining int32 `json:"remaining,omitempty"`
+}
+
 // ActionCounts are the numbers of existing Actions by phase.
 type ActionCounts struct {
-	// pending is the number of Actions that have not ended. It includes the phases
-	// Writing and, unless the mode is DryRun, DryRunPassed.
+	// pending is the number of Actions that have not ended. It includes the phase
+	// Writing.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Pending int64 `json:"pending"`
-
-	// dryRunPassed is the number of Actions in mode DryRun whose dry run
-	// succeeded.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	DryRunPassed int64 `json:"dryRunPassed"`
 
 	// succeeded is the number of Actions that were written.
 	// +optional

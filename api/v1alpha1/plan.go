@@ -292,7 +292,7 @@ const (
 	PlanFreezing   PlanState = "Freezing"   // its parts are being recorded
 	PlanWaiting    PlanState = "Waiting"    // it waits for Approvals
 	PlanApproved   PlanState = "Approved"   // its targets may be written
-	PlanDone       PlanState = "Done"       // each target is written or accounted for
+	PlanDone       PlanState = "Done"       // each target is written or accounted for, or has the answer to its dry run
 	PlanSuperseded PlanState = "Superseded" // another Plan has taken its place
 	PlanExpired    PlanState = "Expired"    // its Approvals ended before everything was written
 )
@@ -305,7 +305,8 @@ type PlanStatus struct {
 	// - Waiting: it waits for Approvals.
 	// - Approved: its targets may be written, each once.
 	// - Done: each target is written, or accounted for: protected, managed by
-	//   others, exempt, or no longer a violation.
+	//   others, exempt, or no longer a violation. Of a Plan whose purpose is DryRun,
+	//   each target has its answer.
 	// - Superseded: another Plan has taken its place.
 	// - Expired: its Approvals ended before everything was written.
 	// +optional
@@ -368,13 +369,29 @@ type DryRunCounts struct {
 	// +kubebuilder:validation:Minimum=0
 	Contended int32 `json:"contended"`
 
+	// protected is the number of targets that federator never writes.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Protected int32 `json:"protected"`
+
+	// managed is the number of targets that a GitOps controller manages.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Managed int32 `json:"managed"`
+
+	// invalid is the number of targets whose remedy cannot be carried out.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Invalid int32 `json:"invalid"`
+
 	// superseded is the number of targets that have changed since they were
 	// evaluated.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Superseded int32 `json:"superseded"`
 
-	// unreachable is the number of targets whose member did not answer.
+	// unreachable is the number of targets whose member did not answer, or may not
+	// be asked now.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Unreachable int32 `json:"unreachable"`

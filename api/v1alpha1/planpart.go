@@ -108,8 +108,11 @@ const (
 	DryRunNoOp        DryRunAnswer = "NoOp"        // the object would not be changed
 	DryRunRefused     DryRunAnswer = "Refused"     // the member refuses the change
 	DryRunContended   DryRunAnswer = "Contended"   // another field manager owns a field
+	DryRunProtected   DryRunAnswer = "Protected"   // the object is protected: federator never writes it
+	DryRunManaged     DryRunAnswer = "Managed"     // a GitOps controller manages the object
+	DryRunInvalid     DryRunAnswer = "Invalid"     // the remedy cannot be carried out: no member is asked
 	DryRunSuperseded  DryRunAnswer = "Superseded"  // the object has changed since it was evaluated
-	DryRunUnreachable DryRunAnswer = "Unreachable" // the member did not answer
+	DryRunUnreachable DryRunAnswer = "Unreachable" // the member did not answer, or may not be asked now
 )
 
 // PlannedTarget is an object that would be changed.
@@ -137,14 +140,14 @@ type PlannedTarget struct {
 	Irreversible string `json:"irreversible,omitempty"`
 
 	// diff is what would change, a line for each field. It is set for a sample of
-	// the targets, at most 20 in a Plan, and contains no values of Secrets and
-	// ConfigMaps.
+	// the targets, at most 20 in a Plan, and contains no values of Secrets, nor of
+	// ConfigMaps unless federator is configured to keep them.
 	Diff string `json:"diff,omitempty"`
 
 	// dryRun is the answer of the member to a server-side dry run, if the Plan's
 	// purpose is DryRun.
 	DryRun DryRunAnswer `json:"dryRun,omitempty"`
 
-	// message is what the member said, if it refused.
+	// message is what the member said, or why it was not asked.
 	Message string `json:"message,omitempty"`
 }

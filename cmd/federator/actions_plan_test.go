@@ -86,7 +86,7 @@ func TestActionsPlan_ShowsWhatWouldBeWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	over, err := plantest.Create(t.Context(), client, v1alpha1.PlanSpec{Policy: "tier", Purpose: v1alpha1.PlanDryRun}, v1alpha1.PlanStatus{State: v1alpha1.PlanDone}, secrets)
+	over, err := plantest.Create(t.Context(), client, v1alpha1.PlanSpec{Policy: "tier", Purpose: v1alpha1.PlanDryRun}, v1alpha1.PlanStatus{State: v1alpha1.PlanSuperseded}, secrets)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -274,7 +274,7 @@ func (c *console) stopped() {
 func (c *console) listed() {
 	c.t.Helper()
 	c.prints(`(?m)\ANAME +POLICY +MEMBER +VERB +KIND +NAMESPACE +TARGET +PHASE +AGE\n(tier-\S+ +tier +fleet/eu-1 +patch +ConfigMap +default +one +Succeeded +(?:\d+m)?(?:\d+s)?\n){2}\z`, "list", "--policy", "tier")
-	c.prints(`MODE +ATTEMPTS +COMMIT +VIOLATION +MESSAGE\n.* Enforce +0 +[0-9a-f]{12} +no tier `, "list", "--member", "fleet/eu-1", "--since", "1h", "-o", "wide", "--phase", "Succeeded")
+	c.prints(`ATTEMPTS +COMMIT +VIOLATION +MESSAGE\n.* 0 +[0-9a-f]{12} +no tier `, "list", "--member", "fleet/eu-1", "--since", "1h", "-o", "wide", "--phase", "Succeeded")
 	for _, none := range [][]string{{"--policy", "other"}, {"--member", "fleet/eu-2"}, {"--phase", "Contended"}, {"--policy", "tier", "--since", "1ns"}} {
 		c.prints(`^No actions\.\n$`, append([]string{"list"}, none...)...)
 	}

@@ -36,7 +36,7 @@ func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, lo
 		Namespace: cfg.Policies.Namespace, SecretNamespaces: cfg.Policies.SecretNamespaces, Signers: cfg.Policies.Signers,
 		Retention: cfg.Policies.ActionRetention, Keep: cfg.Policies.ActionsKept, Protection: cfg.Policies.Corrections.Protection(),
 		MaxActions: cfg.Policies.Corrections.MaxActions, MaxActionBytes: cfg.Policies.Corrections.MaxActionBytes,
-		Bounds: cfg.Policies.Corrections.Bounds.Limits(), Away: f.Manager.Away, MemberAway: f.Manager.CheckContact, Applied: f.Manager.Applied, Dropped: f.Manager.Dropped,
+		Bounds: cfg.Policies.Corrections.Bounds.Limits(), DryRuns: cfg.Policies.Corrections.DryRuns.Rates(), Away: f.Manager.Away, MemberAway: f.Manager.CheckContact, Applied: f.Manager.Applied, Dropped: f.Manager.Dropped,
 		GitOps: cfg.Policies.Corrections.GitOps.Trust(), ServerOf: f.Manager.ServerOf,
 		KeepSecretValues: cfg.KeepSecretValues,
 		Receivers:        receivers, Origin: cfg.Policies.Notify.Origin,

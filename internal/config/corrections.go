@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -14,6 +15,7 @@ import (
 type Corrections struct {
 	Protected Protected `yaml:"protected" doc:"What is never written, in addition to RBAC, admission, CustomResourceDefinitions, APIServices, Namespaces, kube-system, federator's and Cluster API's own objects."`
 	GitOps    GitOps    `yaml:"gitops" doc:"Which objects of GitOps controllers are trusted to say what they manage: that is not written."`
+	DryRuns   DryRuns   `yaml:"dryRuns" doc:"How often members are asked what they would answer, for policies in mode DryRun: a read and a server-side dry run."`
 	Bounds    Bounds    `yaml:"bounds" doc:"Bounds of all writes together. 0 bounds nothing."`
 
 	MaxActions     int   `yaml:"maxActions" doc:"How many Actions there may be on the hub. With more, no corrections are written until a tenth of them has been deleted; see actionRetention."`
@@ -42,6 +44,17 @@ func (g *GitOps) Trust() []hub.GitOpsTrust {
 	return out
 }
 
+// DryRuns bound how often members are asked.
+type DryRuns struct {
+	PerSecond       float64 `yaml:"perSecond" doc:"Targets that all members together are asked about in a second."`
+	MemberPerSecond float64 `yaml:"memberPerSecond" doc:"Targets that one member is asked about in a second."`
+}
+
+// Rates returns the rates.
+func (d *DryRuns) Rates() remediate.DryRunRates {
+	return remediate.DryRunRates{PerSecond: d.PerSecond, MemberPerSecond: d.MemberPerSecond}
+}
+
 // Bounds bound all writes together.
 type Bounds struct {
 	WritesPerSecond float64       `yaml:"writesPerSecond" doc:"Requests to write that are sent to all members in a second, on average; after a pause as many at once."`
@@ -60,7 +73,9 @@ func (b *Bounds) Limits() remediate.Bounds {
 }
 
 func defaultCorrections() Corrections {
-	return Corrections{Bounds: Bounds{FailureWindow: 10 * time.Minute}, MaxActions: 200_000, MaxActionBytes: 1 << 30}
+	return Corrections{
+		DryRuns: DryRuns{PerSecond: 100, MemberPerSecond: 20}, Bounds: Bounds{FailureWindow: 10 * time.Minute}, MaxActions: 200_000, MaxActionBytes: 1 << 30,
+	}
 }
 
 // Protected is what is never written.
@@ -91,6 +106,11 @@ func (c *Corrections) validate(p *problems, kept int) {
 	for i, t := range c.GitOps.Trust() {
 		if err := t.Validate(); err != nil {
 			p.add(fmt.Sprintf("policies.corrections.gitops.trusted[%d]", i), "%v", err)
+		}
+	}
+	for name, rate := range map[string]float64{"perSecond": c.DryRuns.PerSecond, "memberPerSecond": c.DryRuns.MemberPerSecond} {
+		if !(rate > 0) || math.IsInf(rate, 0) {
+			p.add("policies.corrections.dryRuns."+name, "is %v, must be above 0", rate)
 		}
 	}
 	limits := c.Bounds.Limits()

@@ -63,7 +63,9 @@ type Options struct {
 	// Bounds bound writes to all members together; Away returns how many members are out of
 	// reach, and how many there are, and is required for Bounds.MaxAway.
 	Bounds remediate.Bounds
-	Away   func() (away, members int)
+	// DryRuns bound how often members are asked for policies in mode DryRun.
+	DryRuns remediate.DryRunRates
+	Away    func() (away, members int)
 	// MemberAway returns why it is not known what is in a member now, as in
 	// remediate.Options; nil: it always is.
 	MemberAway func(member string) error
@@ -177,7 +179,7 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	e.dispatcher, err = remediate.New(remediate.Options{
 		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, Health: hub.Health(hub.HealthOptions{Index: opts.Index, Applied: opts.Applied, Dropped: opts.Dropped}),
 		Retention: opts.Retention, Keep: opts.Keep, MaxActions: opts.MaxActions, MaxActionBytes: opts.MaxActionBytes, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
-		Ceiling: func(source string) string { return e.Sources.CeilingVersion(source) }, Owner: e.gitops.Owner, Bounds: opts.Bounds, Away: opts.Away, MemberAway: opts.MemberAway, Verdicts: e.verdicts, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
+		Ceiling: func(source string) string { return e.Sources.CeilingVersion(source) }, Owner: e.gitops.Owner, Bounds: opts.Bounds, DryRuns: opts.DryRuns, Away: opts.Away, MemberAway: opts.MemberAway, Verdicts: e.verdicts, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
 		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
 	})
 	if err != nil {

@@ -131,11 +131,10 @@ func (c *Corrector) addVerdict(b *corrections, spec *compiledSpec, v *policy.Ver
 }
 
 func (c *Corrector) newIntent(spec *compiledSpec, v *policy.Verdict, x *policy.Violation) *remediate.Intent {
-	mode, _ := spec.effectiveMode()
 	i := &remediate.Intent{
 		Binding: v.Binding, Message: x.Msg, Source: spec.Source, Commit: spec.Commit, Path: spec.Path,
 		Revision: c.state.Snapshot.Revision(), Subject: v.Subject, Remedy: *x.Remedy,
-		DryRun: mode == policy.DryRun, Force: spec.Force, ActAs: spec.ActAs, OverrideGitOps: spec.OverrideGitOps, IgnoreOptOut: spec.IgnoreOptOut,
+		Force: spec.Force, ActAs: spec.ActAs, OverrideGitOps: spec.OverrideGitOps, IgnoreOptOut: spec.IgnoreOptOut,
 	}
 	if pkg := c.state.Package(v.Binding); pkg != nil {
 		i.Package = pkg.Name

@@ -111,7 +111,7 @@ func details(a *fakeActor) string {
 	var lines []string
 	for _, i := range w.intents {
 		i.Revision = 0
-		lines = append(lines, fmt.Sprintf("%v %s %s %s %s %s %s %v", i.Remedy.Target, i.Message, i.Subject, i.UID, i.ResourceVersion, i.APIVersion, i.Remedy.Patch, i.DryRun))
+		lines = append(lines, fmt.Sprintf("%v %s %s %s %s %s %s", i.Remedy.Target, i.Message, i.Subject, i.UID, i.ResourceVersion, i.APIVersion, i.Remedy.Patch))
 	}
 	slices.Sort(lines)
 	return fmt.Sprintf("%s\n%v", strings.Join(lines, "\n"), w.spec)

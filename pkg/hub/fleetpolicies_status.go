@@ -47,6 +47,9 @@ func withoutCounters(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus 
 	if out.Wave != nil {
 		out.Wave.Unhealthy = 0
 	}
+	if out.DryRun != nil {
+		out.DryRun.Changed, out.DryRun.Remaining = 0, 0
+	}
 	return out
 }
 
@@ -68,6 +71,9 @@ func withoutTimes(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
 	}
 	if out.Wave != nil {
 		seconds(out.Wave.Since)
+	}
+	if out.DryRun != nil {
+		seconds(out.DryRun.At)
 	}
 	if out.Approval != nil {
 		for i := range out.Approval.Plans {
@@ -116,6 +122,9 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 	}
 	s.Totals, s.Members, s.MembersOmitted = countVerdicts(fp.Name, state, enforcement)
 	if acting {
+		if fp.Spec.Mode != v1alpha1.Observe { // whatever the Dispatcher still knows
+			s.DryRun = toDryRun(actions.DryRun)
+		}
 		s.Actions = toActionCounts(actions)
 		s.Wave = toWaveStatus(actions.Wave)
 		s.Budget = toBudgets(actions.Budget)
@@ -288,7 +297,7 @@ func enforcingCondition(fp *v1alpha1.FleetPolicy, enforcement enforce.Enforcemen
 	case acting && actions.Waiting != "":
 		return no("Waiting", actions.Waiting)
 	case enforcement.Mode == policy.DryRun:
-		return no("DryRunning", cmp.Or(enforcement.ModeReason, "corrections are tried as server-side dry runs"))
+		return no("DryRunning", dryRunMessage(fp.Name, enforcement.ModeReason, actions.DryRun))
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Enforcing", "violations are corrected"
 	if enforcement.OverCeiling > 0 {
@@ -331,9 +340,40 @@ func countVerdicts(name string, state *policy.State, enforcement enforce.Enforce
 func toActionCounts(s remediate.Status) *v1alpha1.ActionCounts {
 	n := func(p v1alpha1.ActionPhase) int64 { return int64(s.Phases[p]) }
 	return &v1alpha1.ActionCounts{
-		Pending: int64(s.Pending), DryRunPassed: n(v1alpha1.PhaseDryRunPassed), Succeeded: n(v1alpha1.PhaseSucceeded), NoOp: n(v1alpha1.PhaseNoOp), Failed: n(v1alpha1.PhaseFailed),
+		Pending: int64(s.Pending), Succeeded: n(v1alpha1.PhaseSucceeded), NoOp: n(v1alpha1.PhaseNoOp), Failed: n(v1alpha1.PhaseFailed),
 		Superseded: n(v1alpha1.PhaseSuperseded), Contended: n(v1alpha1.PhaseContended), Protected: n(v1alpha1.PhaseProtected), Managed: n(v1alpha1.PhaseManaged), RolledBack: n(v1alpha1.PhaseRolledBack),
 	}
+}
+
+// dryRunMessage says what is known of what a policy in mode DryRun would write, and why it is in
+// that mode, "" where it is the one of its spec.
+func dryRunMessage(name, reason string, r *remediate.DryRunStatus) string {
+	text := "members have not been asked yet what they would answer"
+	switch {
+	case r == nil:
+	case r.Plan != "":
+		text = fmt.Sprintf("Plan %s has what members answered: %d of %d targets would be changed; see federator actions plan %s", r.Plan, r.Answers.Passed, r.Targets, name)
+	case r.Running:
+		text = "members are being asked what they would answer"
+	}
+	if reason != "" {
+		text = reason + "; " + text
+	}
+	return text
+}
+
+func toDryRun(r *remediate.DryRunStatus) *v1alpha1.DryRunProgress {
+	if r == nil {
+		return nil
+	}
+	p := &v1alpha1.DryRunProgress{
+		Plan: r.Plan, Targets: int32(r.Targets), Answers: r.Answers, Changed: int32(r.Changed), Remaining: int32(r.Remaining), // at most v1alpha1.MaxPlanTargets
+	}
+	if r.Plan != "" {
+		at := metav1.NewTime(r.At)
+		p.At = &at
+	}
+	return p
 }
 
 func toWaveStatus(w *remediate.WaveStatus) *v1alpha1.WaveStatus {

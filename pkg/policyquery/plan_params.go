@@ -27,7 +27,7 @@ const planStatesShown = 3
 // planParameters are the parameters of Plans.
 var planParameters = []queryapi.Parameter{
 	{Name: "plan", Description: "Only the Plan with this name, in any state."},
-	{Name: "state", Description: "Only Plans in these states; the default is Freezing, Waiting and Approved.", Repeated: true, Enum: stateNames()},
+	{Name: "state", Description: "Only Plans in these states; the default is Freezing, Waiting and Approved, and the last dry run of a policy in mode DryRun.", Repeated: true, Enum: stateNames()},
 	{Name: "member", Description: "List only targets in these members, <namespace>/<name>.", Repeated: true},
 	{Name: "namespace", Description: "List only targets in these namespaces.", Repeated: true},
 	{Name: "kind", Description: "List only targets of these kinds, such as Deployment.apps.", Repeated: true},
@@ -54,6 +54,7 @@ func (Plans) Describe() queryapi.Operation {
 type planParams struct {
 	plan                               string
 	states, members, namespaces, kinds []string
+	current                            bool // no states were asked for
 	limit                              int
 	after                              *planCursor
 	selection                          string // a digest of all but the page
@@ -79,7 +80,7 @@ func parsePlanParams(values url.Values) (*planParams, error) {
 	a.plan, a.states = values.Get("plan"), values["state"]
 	a.members, a.namespaces, a.kinds = values["member"], values["namespace"], values["kind"]
 	if a.plan == "" && a.states == nil {
-		a.states = stateNames()[:planStatesShown]
+		a.states, a.current = stateNames()[:planStatesShown], true
 	}
 	a.selection = selectionOf(values)
 	return a, a.setPage(values)
@@ -124,7 +125,8 @@ func (a *planParams) matchesPlan(p *v1alpha1.Plan) bool {
 	if state == "" {
 		state = v1alpha1.PlanFreezing
 	}
-	return (a.plan == "" || a.plan == p.Name) && matches(a.states, string(state))
+	answers := a.current && p.Spec.Purpose == v1alpha1.PlanDryRun && state == v1alpha1.PlanDone
+	return (a.plan == "" || a.plan == p.Name) && (answers || matches(a.states, string(state)))
 }
 
 // matchesTarget reports whether a target is wanted.

@@ -46,6 +46,8 @@ var ErrPlanDamaged = errors.New("the Plan is not what was frozen")
 const (
 	maxPlans      = 10
 	maxPlanCounts = 1000 // as in a Plan
+	maxMessages   = 20
+	maxDistinct   = 1000 // messages that are counted
 )
 
 // PlanList is the response of Plans.
@@ -86,6 +88,16 @@ type PlanSummary struct {
 	Counts        []PlanTargetCount `json:"counts,omitempty"`
 	CountsOmitted int               `json:"countsOmitted,omitempty"`
 	DryRun        map[string]int    `json:"dryRun,omitempty"` // targets by their member's answer
+	// Messages are what members said of dry runs, most targets first: at most 20.
+	Messages        []PlanMessage `json:"messages,omitempty"`
+	MessagesOmitted int           `json:"messagesOmitted,omitempty"`
+}
+
+// PlanMessage is what members said of a number of targets.
+type PlanMessage struct {
+	DryRun  string `json:"dryRun"`  // the answer
+	Message string `json:"message"` // in which * is the name of the target
+	Targets int    `json:"targets"`
 }
 
 // PlanTargetCount is a number of targets.
@@ -322,6 +334,8 @@ type planTally struct {
 	visible, irreversible int
 	counts                map[PlanTargetCount]int
 	dryRun                map[string]int
+	messages              map[PlanMessage]int
+	omitted               int // distinct messages beyond those
 }
 
 func (t *planTally) add(g *v1alpha1.PlanGroup, target *v1alpha1.PlannedTarget) {
@@ -336,6 +350,22 @@ func (t *planTally) add(g *v1alpha1.PlanGroup, target *v1alpha1.PlannedTarget) {
 		}
 		t.dryRun[string(target.DryRun)]++
 	}
+	if target.Message != "" {
+		t.addMessage(target)
+	}
+}
+
+// addMessage counts what a member said, of all targets of which it says the same.
+func (t *planTally) addMessage(target *v1alpha1.PlannedTarget) {
+	m := PlanMessage{DryRun: string(target.DryRun), Message: strings.ReplaceAll(target.Message, `"`+target.Name+`"`, `"*"`)}
+	if t.messages == nil {
+		t.messages = map[PlanMessage]int{}
+	}
+	if t.messages[m] == 0 && len(t.messages) == maxDistinct {
+		t.omitted++
+		return
+	}
+	t.messages[m]++
 }
 
 func (t *planTally) addTo(s *PlanSummary) {
@@ -349,5 +379,16 @@ func (t *planTally) addTo(s *PlanSummary) {
 		}
 		c.Targets = t.counts[c]
 		s.Counts = append(s.Counts, c)
+	}
+	s.MessagesOmitted = t.omitted
+	for _, m := range slices.SortedFunc(maps.Keys(t.messages), func(a, b PlanMessage) int {
+		return cmp.Or(cmp.Compare(t.messages[b], t.messages[a]), strings.Compare(a.DryRun, b.DryRun), strings.Compare(a.Message, b.Message))
+	}) {
+		if len(s.Messages) == maxMessages {
+			s.MessagesOmitted++
+			continue
+		}
+		m.Targets = t.messages[m]
+		s.Messages = append(s.Messages, m)
 	}
 }

@@ -272,7 +272,7 @@ func group(member, uid, kind string, verb v1alpha1.Verb, names map[string][]stri
 	for namespace, all := range names {
 		for _, name := range all {
 			g.Targets = append(g.Targets, v1alpha1.PlannedTarget{
-				Namespace: namespace, Name: name, UID: "uid-" + name, Diff: "diff of " + name, Message: "said of " + name,
+				Namespace: namespace, Name: name, UID: "uid-" + name, Diff: "diff of " + name, Message: fmt.Sprintf("%q was seen", name),
 				Irreversible: map[bool]string{true: "it is gone"}[verb == v1alpha1.Delete], DryRun: v1alpha1.DryRunPassed,
 			})
 		}

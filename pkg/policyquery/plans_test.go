@@ -49,7 +49,7 @@ func TestPlans_AreWithinTheCallersGrants(t *testing.T) {
 			irreversible := 0
 			for _, i := range list.Items {
 				names = append(names, i.Name)
-				if i.Plan != plan.Name || i.Diff != "diff of "+i.Name || i.Message != "said of "+i.Name || i.UID != "uid-"+i.Name || i.DryRun != "Passed" || len(i.Remedy) != 64 {
+				if i.Plan != plan.Name || i.Diff != "diff of "+i.Name || i.Message != fmt.Sprintf("%q was seen", i.Name) || i.UID != "uid-"+i.Name || i.DryRun != "Passed" || len(i.Remedy) != 64 {
 					t.Errorf("%+v", i)
 				}
 				if i.Irreversible != "" {
@@ -60,6 +60,9 @@ func TestPlans_AreWithinTheCallersGrants(t *testing.T) {
 				t.Errorf("listed %q, want %q", names, c.want)
 			}
 			p := list.Plans[0]
+			if m := p.Messages; len(c.want) == 0 && len(m) != 0 || len(c.want) > 0 && (len(m) != 1 || m[0] != policyquery.PlanMessage{DryRun: "Passed", Message: `"*" was seen`, Targets: len(c.want)}) {
+				t.Errorf("messages %+v", m)
+			}
 			if p.Hidden != allTargets-len(c.want) || p.Targets != allTargets || p.Irreversible != irreversible || p.DryRun["Passed"] != len(c.want) || fmt.Sprint(p.Counts) != c.counts {
 				t.Errorf("%+v", p)
 			}

@@ -238,15 +238,15 @@ func (s *policyState) reviewShare() {
 	}
 }
 
-// needsApproval reports whether an intent is written only with an approved Plan.
-func (s *policyState) needsApproval(i *Intent) bool {
-	return s.approval != nil && !s.within && !i.DryRun
+// needsApproval reports whether intents are written only with an approved Plan.
+func (s *policyState) needsApproval() bool {
+	return s.approval != nil && !s.within && !s.spec.DryRun
 }
 
 // waitsForApproval reports whether an intent is due, but for approval. What no Plan has is never
 // sent.
 func (s *policyState) waitsForApproval(i *desiredIntent) bool {
-	return s.needsApproval(i.Intent) && s.isPlannable(i) && !s.isApproved(i)
+	return s.needsApproval() && s.isPlannable(i) && !s.isApproved(i)
 }
 
 // isUnapproved reports that nothing of the present generation may be written yet: its waves
@@ -263,7 +263,7 @@ func (s *policyState) isApproved(i *desiredIntent) bool {
 // refuseUnapproved returns why an intent must not be written, "" if it needs no approval or
 // has it.
 func (s *policyState) refuseUnapproved(i *Intent) string {
-	if !s.needsApproval(i) {
+	if !s.needsApproval() {
 		return ""
 	}
 	if now := s.intents[i.Remedy.Target]; now != nil && s.isApproved(now) {
@@ -348,14 +348,14 @@ func (s *policyState) covers(i *desiredIntent, now time.Time) bool {
 func (i *desiredIntent) key() plans.Key {
 	if !i.keyed {
 		t := i.planTarget()
-		i.planKey, i.unnamable, i.keyed = t.Key(), t.Validate() != nil, true
+		i.planKey, i.remedy, i.unnamable, i.keyed = t.Key(), t.Remedy, t.Validate() != nil, true
 	}
 	return i.planKey
 }
 
 // isPlannable reports whether the intent is one that a Plan has: it may be written, or tried.
 func (s *policyState) isPlannable(i *desiredIntent) bool {
-	if i.DryRun || i.managed || i.Refused != "" {
+	if !s.spec.DryRun && (i.managed || i.Refused != "") { // a dry run says so
 		return false
 	}
 	if _, inWave := s.waveOf(i.Remedy.Target.Member); !inWave && len(s.spec.Waves) > 0 {
@@ -366,9 +366,13 @@ func (s *policyState) isPlannable(i *desiredIntent) bool {
 }
 
 func (i *desiredIntent) planTarget() plans.Target {
+	remedy := i.remedy
+	if !i.keyed {
+		remedy = plans.RemedyDigest(&i.Remedy, i.apiVersion(), i.Force, i.ActAs)
+	}
 	return plans.Target{
 		MemberUID: i.MemberUID, Ref: i.Remedy.Target, APIVersion: i.apiVersion(), UID: i.UID, Verb: v1alpha1.Verb(i.Remedy.Action),
-		Remedy: plans.RemedyDigest(&i.Remedy, i.apiVersion(), i.Force, i.ActAs),
+		Remedy: remedy,
 	}
 }
 

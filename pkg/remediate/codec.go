@@ -67,7 +67,7 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 				Member: t.Member, APIVersion: a.APIVersion, Kind: v1alpha1.Kind(t.Kind), Namespace: t.Namespace, Name: t.Name,
 				UID: a.UID, ResourceVersion: a.ResourceVersion,
 			},
-			Mode: v1alpha1.ActionMode(v1alpha1.Enforce), Verb: v1alpha1.Verb(a.Remedy.Action),
+			Verb:  v1alpha1.Verb(a.Remedy.Action),
 			Force: a.Force, ActAs: a.ActAs, BeforeHash: v1alpha1.Digest(a.BeforeHash), AfterHash: v1alpha1.Digest(a.AfterHash), ChangedHash: v1alpha1.Digest(a.ChangedHash),
 			Reason: clip.Text(a.Reason, maxMessage), RollbackOf: a.RollbackOf,
 			Generation: v1alpha1.RolloutGeneration(a.Generation), Wave: a.Wave,
@@ -75,9 +75,6 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 	}
 	if a.tried {
 		out.Labels[triedLabel] = "true"
-	}
-	if a.DryRun {
-		out.Spec.Mode = v1alpha1.ActionMode(v1alpha1.DryRun)
 	}
 	if err := encodePatch(&out.Spec, a); err != nil {
 		return nil, err
@@ -238,7 +235,7 @@ func decodeAction(in *v1alpha1.Action) *Action {
 			Subject:    decodeSubject(s.Subject, ref),
 			Remedy:     policy.Remedy{Action: string(s.Verb), Target: ref, Propagation: string(s.PropagationPolicy)},
 			APIVersion: target.APIVersion, UID: target.UID, ResourceVersion: target.ResourceVersion,
-			DryRun: s.Mode == v1alpha1.ActionMode(v1alpha1.DryRun), Force: s.Force, ActAs: s.ActAs,
+			Force: s.Force, ActAs: s.ActAs,
 			Reason: s.Reason, RollbackOf: s.RollbackOf, Generation: string(s.Generation), Wave: s.Wave, Acknowledged: decodeAcknowledgement(&in.Status),
 		},
 		Phase: decodePhase(in), Message: in.Status.Message, Manager: in.Status.Manager, Attempts: int(in.Status.Attempts),
@@ -268,7 +265,7 @@ func decodePhase(in *v1alpha1.Action) v1alpha1.ActionPhase {
 		return v1alpha1.PhaseWriting
 	}
 	switch in.Status.Phase {
-	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended,
+	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended,
 		v1alpha1.PhaseProtected, v1alpha1.PhaseManaged, v1alpha1.PhaseFailed, v1alpha1.PhaseRolledBack:
 		return in.Status.Phase
 	}

@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/bounds"
+	"federator.dev/federator/pkg/remediate/internal/dryrun"
 	"federator.dev/federator/pkg/remediate/internal/hubclient"
 	"federator.dev/federator/pkg/remediate/internal/ledger"
 	"federator.dev/federator/pkg/remediate/internal/planstore"
@@ -68,6 +69,9 @@ type Options struct {
 	// have, "" for none. It is called right before each write: nothing is written for a policy
 	// whose RolloutSpec has another one. nil: sources have none.
 	Ceiling func(source string) string
+	// DryRuns bound how often members are asked for policies that only try their corrections.
+	// Zero rates are 100 a second, and 20 of one member.
+	DryRuns DryRunRates
 	// Bounds bound the writes to all members together. StopAll records that everything is to
 	// stop until a person resumes, because too many corrections failed, and returns once
 	// SetStops has been called with that. Away returns how many members of the fleet are out
@@ -120,6 +124,7 @@ type Dispatcher struct {
 	states    stateStore
 	plans     planstore.Store
 	exec      *executor
+	pacer     *dryrun.Pacer
 	metrics   *metrics
 	triggered trigger.Trigger
 	failed    trigger.Trigger // failing is not ""
@@ -173,6 +178,9 @@ func newDispatcher(opts Options, j journal, states stateStore, plans planstore.S
 	if err := opts.validateBounds(); err != nil {
 		return nil, err
 	}
+	if err := opts.DryRuns.Validate(); err != nil {
+		return nil, fmt.Errorf("remediate: %w", err)
+	}
 	if err := opts.Protection.Validate(); err != nil {
 		return nil, fmt.Errorf("remediate: protection: %w", err)
 	}
@@ -204,7 +212,7 @@ func newDispatcher(opts Options, j journal, states stateStore, plans planstore.S
 	d := &Dispatcher{
 		opts: opts, journal: j, states: states, plans: plans, triggered: trigger.New(), policies: map[string]*policyState{},
 		ledger: ledger.New(opts.FleetWindow), busy: map[policy.Ref]bool{}, inflight: map[string]int{},
-		bounds: bounds.New(opts.Bounds), failed: trigger.New(),
+		bounds: bounds.New(opts.Bounds), failed: trigger.New(), pacer: dryrun.NewPacer(opts.DryRuns.OrDefault()),
 	}
 	if opts.Verdicts == nil {
 		d.opts.Verdicts = d.verdicts
@@ -238,7 +246,7 @@ func (d *Dispatcher) trigger() {
 // SetIntents sets all intents of a policy, one for each target, instead of those it had.
 // ready says that all verdicts of the policy have been counted: nothing is written before.
 func (d *Dispatcher) SetIntents(binding string, spec RolloutSpec, totals Totals, intents []Intent, ready bool) error {
-	named := d.nameIntents(intents)
+	named := d.nameIntents(spec.DryRun, intents)
 	return d.update(binding, spec, totals, ready, func(s *policyState, now time.Time) {
 		keep := make(map[policy.Ref]bool, len(named))
 		for _, i := range named {
@@ -258,7 +266,7 @@ func (d *Dispatcher) SetIntents(binding string, spec RolloutSpec, totals Totals,
 // UpdateIntents changes the intents of a policy: it adds or replaces these, and removes
 // those for the targets that are gone. Its cost follows what it changes.
 func (d *Dispatcher) UpdateIntents(binding string, spec RolloutSpec, totals Totals, intents []Intent, gone []policy.Ref, ready bool) error {
-	named := d.nameIntents(intents)
+	named := d.nameIntents(spec.DryRun, intents)
 	return d.update(binding, spec, totals, ready, func(s *policyState, now time.Time) {
 		for _, target := range gone {
 			s.unset(target, now)
@@ -269,9 +277,9 @@ func (d *Dispatcher) UpdateIntents(binding string, spec RolloutSpec, totals Tota
 	})
 }
 
-// nameIntents hashes the names of intents, and asks who manages their targets, which is not
-// done under the lock.
-func (d *Dispatcher) nameIntents(intents []Intent) []*desiredIntent {
+// nameIntents hashes the names of intents, and what Plans have of them, if all of them are to be
+// planned. It asks who manages their targets. None of that is done under the lock.
+func (d *Dispatcher) nameIntents(plan bool, intents []Intent) []*desiredIntent {
 	named := make([]*desiredIntent, 0, len(intents))
 	for n := range intents {
 		i := intents[n]
@@ -280,6 +288,9 @@ func (d *Dispatcher) nameIntents(intents []Intent) []*desiredIntent {
 		}
 		owner, err := d.opts.owner(&i)
 		named = append(named, &desiredIntent{Intent: &i, name: i.actionName(), managed: owner != "" || err != nil})
+		if plan {
+			named[n].key()
+		}
 	}
 	return named
 }
@@ -292,9 +303,15 @@ func (d *Dispatcher) update(binding string, spec RolloutSpec, totals Totals, rea
 	d.mu.Lock()
 	now := d.opts.Clock()
 	s := d.policyLocked(binding)
+	other := s.spec.DryRun != spec.DryRun
 	s.spec, s.totals, s.ready, s.removed = spec, totals, ready, false
 	d.ledger.SetWindow(binding, spec.Limits.Window, now)
 	change(s, now)
+	if other {
+		for target := range s.intents {
+			s.updateDue(target, now)
+		}
+	}
 	d.mu.Unlock()
 	d.trigger()
 	return nil
@@ -327,6 +344,7 @@ func (d *Dispatcher) RemovePolicy(binding string) {
 	if s := d.policies[binding]; s != nil {
 		s.unsetAll(d.opts.Clock())
 		s.removed = true
+		s.plans = slices.DeleteFunc(s.plans, func(p *plan) bool { return p.Purpose == v1alpha1.PlanDryRun })
 	}
 	d.mu.Unlock()
 	d.metrics.removePolicy(binding)
@@ -369,8 +387,11 @@ func (d *Dispatcher) Status(binding string) (st Status, ok bool) {
 	if len(s.halts) > 0 {
 		st.Halted = s.halts[0]
 	}
-	st.Approval = s.approval.DeepCopy()
+	st.Approval, st.DryRun = s.approval.DeepCopy(), s.dryRunStatus()
 	for _, p := range s.plans {
+		if p.Purpose == v1alpha1.PlanDryRun {
+			continue // nobody approves it
+		}
 		info := p.PlanInfo
 		info.Written = p.recordedWritten
 		st.Plans = append(st.Plans, info)

@@ -55,8 +55,9 @@ type executor struct {
 	managed map[string]string            // messages of records of managed targets, by name
 }
 
-// observed is a target that has just been read; its object is nil where there is none.
-type observed struct{ object map[string]any }
+// observed is a target that has just been read, and what the dry run of its write returned; nil
+// where there is none.
+type observed struct{ object, after map[string]any }
 
 // execute carries out an intent and returns its Action. After an error the outcome is not
 // known: of the journal, of checkWrite, of the context, or of a member that does not
@@ -102,8 +103,6 @@ func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
 		return a, nil
 	case isFinal(a.Phase):
 		return x.recordTried(ctx, a)
-	case i.DryRun:
-		return x.recordTried(ctx, x.finish(a, v1alpha1.PhaseDryRunPassed, a.claimMessage()))
 	}
 	return x.startWrite(ctx, a, before)
 }
@@ -284,7 +283,7 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 	if err != nil {
 		return nil, err
 	}
-	now := &observed{before}
+	now := &observed{object: before}
 	if !unchanged {
 		x.finish(a, v1alpha1.PhaseSuperseded, "the target has changed since it was evaluated")
 		return now, nil
@@ -309,7 +308,7 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 	a.takesOwn = req.force
 	if req.verb == "DELETE" {
 		after = nil
-	} else if objects.Same(before, after) {
+	} else if now.after = after; objects.Same(before, after) {
 		x.finish(a, v1alpha1.PhaseNoOp, "nothing would change")
 		return now, nil
 	}
@@ -358,7 +357,7 @@ func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Act
 				}
 				return nil
 			}
-			before = &observed{object}
+			before = &observed{object: object}
 		}
 		req, err := a.buildRequest(before.object, a.Name)
 		if err != nil {

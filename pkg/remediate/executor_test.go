@@ -145,14 +145,6 @@ var corrections = []correction{
 		gives: map[string]any{"data.a": "1"},
 	},
 	{
-		name: "a dry run", object: oneMap, remedy: patch(`{"data":{"a":"3"}}`), phase: v1alpha1.PhaseDryRunPassed, same: true, intent: func(i *Intent) { i.DryRun = true },
-		gives: map[string]any{"data.a": "1"},
-	},
-	{
-		name: "a dry run that would delete", object: oneMap, remedy: policy.Remedy{Action: "delete"}, phase: v1alpha1.PhaseDryRunPassed, same: true, intent: func(i *Intent) { i.DryRun = true },
-		gives: map[string]any{"data.a": "1"},
-	},
-	{
 		name: "an object that is protected", object: `{"metadata":{"name":"%s","annotations":{"federator.dev/protect":""}},"data":{"a":"1"}}`, phase: v1alpha1.PhaseProtected, same: true,
 		remedy: patch(`{"data":{"a":"3"}}`), message: "annotated", gives: map[string]any{"data.a": "1"},
 	},

@@ -45,6 +45,8 @@ type fleet struct {
 	marks string
 	// onHub is called before each request to the hub, and may refuse it.
 	onHub func(method, path string) *metav1.Status
+	// hangs reports whether a member does not answer; nil: all do.
+	hangs func(member string) bool
 	// delay delays the answers of members.
 	delay time.Duration
 
@@ -178,6 +180,10 @@ func (f *fleet) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	dryRun := r.URL.Query().Has("dryRun") || body["dryRun"] != nil
+	if r.URL.Host != "hub" && f.hangs != nil && f.hangs(r.URL.Host) {
+		<-r.Context().Done()
+		return nil, context.Cause(r.Context())
+	}
 	if r.URL.Host != "hub" {
 		if status := f.memberRequest(r, dryRun); status != nil {
 			return answer(r, int(status.Code), status)

@@ -103,6 +103,9 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 	if s == nil || s.removed {
 		return "the policy is gone"
 	}
+	if s.spec.DryRun {
+		return "the policy is in mode DryRun"
+	}
 	if why := s.spec.refuseCeiling(ceiling); why != "" {
 		return why
 	}

@@ -31,9 +31,8 @@ type Intent struct {
 	// Of the target as it was evaluated: "" where it did not exist.
 	APIVersion, UID, ResourceVersion string
 
-	DryRun bool   // the write is tried and never done
-	Force  bool   // takes over fields of other managers
-	ActAs  string // user on the member, "" for federator's own
+	Force bool   // takes over fields of other managers
+	ActAs string // user on the member, "" for federator's own
 
 	// Refused is why it must not be sent, "" when it may be: it contradicts another of the
 	// same policy, for example. It gets an outcome that says so.
@@ -65,7 +64,7 @@ func (i *Intent) nameForVersion(version string) string {
 	h := sha256.New()
 	for _, part := range []string{
 		i.Binding, i.Remedy.Target.String(), i.UID, version, i.Remedy.Action, string(i.Remedy.Object), string(i.Remedy.Patch), i.Remedy.Propagation,
-		fmt.Sprint(i.DryRun, i.Force), i.ActAs, i.RollbackOf,
+		fmt.Sprint(i.Force), i.ActAs, i.RollbackOf,
 	} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}

@@ -1,17 +1,21 @@
 package remediate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -306,14 +310,14 @@ func (p *actionPage) each(f func(*Action)) error {
 
 // tableColumns are the printer columns that a leader needs.
 var tableColumns = []string{
-	"Policy", "Member", "Verb", "Kind", "Namespace", "Target", "Phase", "Mode", "Target UID", "Subject", "Generation", "Wave", "Rollback Of",
+	"Policy", "Member", "Verb", "Kind", "Namespace", "Target", "Phase", "Target UID", "Subject", "Generation", "Wave", "Rollback Of",
 	"Started", "Ended", "Written Version",
 }
 
 // decodeRow sets the fields of an Action from the columns of a row.
 func decodeRow(a *v1alpha1.Action, column func(string) string) {
 	a.Spec = v1alpha1.ActionSpec{
-		Binding: column("Policy"), Verb: v1alpha1.Verb(column("Verb")), Mode: v1alpha1.ActionMode(column("Mode")), Subject: column("Subject"),
+		Binding: column("Policy"), Verb: v1alpha1.Verb(column("Verb")), Subject: column("Subject"),
 		Target: v1alpha1.Target{
 			Member: column("Member"), Kind: v1alpha1.Kind(column("Kind")), Namespace: column("Namespace"), Name: column("Target"), UID: column("Target UID"),
 		},
@@ -334,4 +338,71 @@ func parseMicroTime(text string) *metav1.MicroTime {
 	}
 	m := metav1.NewMicroTime(t)
 	return &m
+}
+
+// endedAction is an Action that may be deleted.
+type endedAction struct {
+	name, version string
+	uid           types.UID
+	bytes         int64
+	at            time.Time
+	written       bool
+}
+
+// deleteEnded implements journal.
+func (j *hubJournal) deleteEnded(ctx context.Context, retention, window time.Duration, keep int) (int, error) {
+	var all []endedAction
+	err := j.forEach(ctx, func() { all = nil }, func(a *Action) {
+		if !isFinal(a.Phase) {
+			return
+		}
+		at := a.Ended
+		if at.IsZero() {
+			at = a.created
+		}
+		all = append(all, endedAction{a.Name, a.recordVersion, a.recordUID, a.recordBytes, at, isWritten(a.Phase)})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("actions: %w", err)
+	}
+	slices.SortFunc(all, func(a, b endedAction) int { return cmp.Or(b.at.Compare(a.at), strings.Compare(a.name, b.name)) })
+	deleted, now := 0, j.clock()
+	for _, a := range all[min(keep, len(all)):] {
+		keepFor := retention
+		if a.written {
+			keepFor = max(retention, window)
+		}
+		if now.Sub(a.at) < keepFor {
+			continue
+		}
+		done, err := j.delete(ctx, a)
+		if done {
+			deleted++
+			j.quota.Remove(a.bytes)
+		}
+		if err != nil {
+			return deleted, fmt.Errorf("action %q: %w", a.name, err)
+		}
+	}
+	return deleted, nil
+}
+
+// delete deletes an Action that is as it was read: it may be retried in the meantime.
+func (j *hubJournal) delete(ctx context.Context, a endedAction) (deleted bool, err error) {
+	body, err := json.Marshal(metav1.DeleteOptions{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: &metav1.Preconditions{UID: &a.uid, ResourceVersion: &a.version},
+	})
+	if err != nil {
+		return false, err
+	}
+	err = j.retry(ctx, func(ctx context.Context) error {
+		err := j.do(ctx, j.request(http.MethodDelete, v1alpha1.Actions, a.name).SetHeader("Content-Type", plainJSON).Body(body), nil)
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil // gone, or in use again
+		}
+		deleted = err == nil
+		return err
+	})
+	return deleted, err
 }

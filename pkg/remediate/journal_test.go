@@ -68,7 +68,7 @@ func (r actionGenerator) action(n int) *Action {
 			Revision: policy.Revision(r.Uint64()), Subject: policy.Subject{Ref: target},
 			Remedy:     policy.Remedy{Action: r.pick("apply", "patch", "delete"), Target: target},
 			APIVersion: r.pick("v1", "apps/v1"), UID: r.hash()[:36], ResourceVersion: fmt.Sprint(r.IntN(1e9)),
-			DryRun: r.IntN(3) == 0, Force: r.IntN(3) == 0, ActAs: r.pick("", "alice", "system:serviceaccount:a:b"),
+			Force: r.IntN(3) == 0, ActAs: r.pick("", "alice", "system:serviceaccount:a:b"),
 			Reason: r.words(300), RollbackOf: r.pick("", "other-1"),
 		},
 		Message: r.words(300), Attempts: r.IntN(7), BeforeHash: r.hash(), AfterHash: r.pick("", r.hash()), Started: r.time(),
@@ -106,11 +106,8 @@ func (r actionGenerator) action(n int) *Action {
 		a.InverseVerb, a.Inverse = r.pick("apply", "patch"), r.object()
 	}
 	phases := []v1alpha1.ActionPhase{v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseFailed, v1alpha1.PhaseRolledBack}
-	if a.DryRun {
-		phases = []v1alpha1.ActionPhase{v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseFailed}
-	}
 	a.Phase = phases[r.IntN(len(phases))]
-	a.tried = a.DryRun || a.Phase == v1alpha1.PhaseFailed && r.IntN(2) == 0
+	a.tried = a.Phase == v1alpha1.PhaseFailed && r.IntN(2) == 0
 	switch a.Phase {
 	case v1alpha1.PhaseContended:
 		a.Manager = r.pick("kubectl", "helm, argo")
@@ -198,7 +195,6 @@ func (s *fixture) plain(name string, phase v1alpha1.ActionPhase) *Action {
 	}
 	a.UID, a.ResourceVersion, a.APIVersion = "u", "1", "v1"
 	a.Remedy.Target = policy.Ref{Member: "nobody/nowhere", Kind: "ConfigMap", Namespace: "x", Name: "y"}
-	a.DryRun = phase == v1alpha1.PhaseDryRunPassed
 	if isFinal(phase) {
 		a.Ended = time.Now()
 	}
@@ -227,7 +223,7 @@ func (s *fixture) known(name string) bool {
 func TestHubJournal_ListsOpenAndWritten(t *testing.T) {
 	s := newFixture(t)
 	var want []string
-	for _, phase := range []v1alpha1.ActionPhase{v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseFailed} {
+	for _, phase := range []v1alpha1.ActionPhase{v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseFailed} {
 		a := s.record(s.plain(strings.ToLower(string(phase)), phase))
 		if phase == v1alpha1.PhaseWriting || phase == v1alpha1.PhaseSucceeded {
 			want = append(want, a.Name)

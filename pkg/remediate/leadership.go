@@ -1,14 +1,17 @@
 package remediate
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/remediate/internal/ledger"
+	"federator.dev/federator/pkg/remediate/internal/plans"
 )
 
 // takeoverTimeout bounds how long a new leader waits for members to answer which actions
@@ -129,7 +132,7 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plans, err := d.restorePlans(ctx)
+	frozen, err := d.restorePlans(ctx)
 	if err != nil {
 		return err
 	}
@@ -153,7 +156,7 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 			*a = *whole // it has ended meanwhile
 		}
 	}
-	d.restoreStates(states, plans, actions)
+	d.restoreStates(states, frozen, actions)
 	soon, cancel := context.WithTimeout(ctx, takeoverTimeout)
 	d.exec.resolveAll(soon) // others do not wait for slow members
 	cancel()
@@ -168,7 +171,7 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 }
 
 // restoreStates replaces what this process knows by what the hub has.
-func (d *Dispatcher) restoreStates(states []v1alpha1.PolicyState, plans map[string][]*plan, actions []*Action) {
+func (d *Dispatcher) restoreStates(states []v1alpha1.PolicyState, frozen map[string][]*plan, actions []*Action) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forgetLocked()
@@ -183,10 +186,18 @@ func (d *Dispatcher) restoreStates(states []v1alpha1.PolicyState, plans map[stri
 		s.record = decodeRecord(&states[n])
 		s.needsBaseline = len(s.baseline) == 0
 	}
-	for name, list := range plans {
-		if s := d.policies[name]; s != nil { // without a state there is nothing that they are for
-			s.plans = list
+	for name, list := range frozen {
+		s := d.policies[name]
+		if s == nil { // without a state there is nothing that others are for
+			list = slices.DeleteFunc(list, func(p *plan) bool { return p.Purpose != v1alpha1.PlanDryRun })
+			if len(list) == 0 {
+				continue
+			}
+			s = newPolicyState(name, d.ledger)
+			s.removed = true // until its intents are known
+			d.policies[name] = s
 		}
+		s.plans = list
 	}
 	for _, s := range d.policies {
 		s.findHaltPlans()
@@ -200,6 +211,50 @@ func (d *Dispatcher) restoreStates(states []v1alpha1.PolicyState, plans map[stri
 	for _, s := range d.policies {
 		s.restored(now)
 	}
+}
+
+// restorePlans reads the Plans that are in use, with their targets. One that was not recorded
+// whole, or is not what it was, is deleted: it approves nothing.
+func (d *Dispatcher) restorePlans(ctx context.Context) (map[string][]*plan, error) {
+	all, err := d.plans.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]*plan{}
+	for n := range all {
+		object := &all[n]
+		if object.Spec.Purpose == v1alpha1.PlanRollback {
+			continue // a person's request, and no policy's
+		}
+		switch object.Status.State {
+		case v1alpha1.PlanWaiting, v1alpha1.PlanApproved, v1alpha1.PlanDone:
+		case v1alpha1.PlanSuperseded, v1alpha1.PlanExpired:
+			continue
+		default:
+			if err := d.plans.Delete(ctx, object.Name, string(object.UID)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		targets, err := d.plans.Targets(ctx, object)
+		if errors.Is(err, plans.ErrCorrupt) || errors.Is(err, plans.ErrIncomplete) {
+			d.opts.Logger.Error("a Plan is not what it was: deleting it", "plan", object.Name, "error", err)
+			err = d.plans.Delete(ctx, object.Name, string(object.UID))
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if p := newPlan(object, targets); !p.isOver() {
+			out[string(object.Spec.Policy)] = append(out[string(object.Spec.Policy)], p)
+		}
+	}
+	for _, list := range out {
+		slices.SortFunc(list, func(a, b *plan) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name)) })
+	}
+	return out, nil
 }
 
 // isWritten reports whether an action in this phase has written its target.
@@ -222,7 +277,7 @@ func (d *Dispatcher) countLocked(a *Action, now time.Time) {
 	if isWritten(a.Phase) {
 		d.recordWriteLocked(&a.Intent, a.Ended, now)
 	}
-	if !a.DryRun && now.Sub(a.Started) < time.Minute {
+	if now.Sub(a.Started) < time.Minute {
 		d.ledger.RecordStart(a.Binding, a.Remedy.Target.Member, a.Started)
 	}
 }
@@ -240,4 +295,76 @@ func (d *Dispatcher) resolved(a *Action) {
 	}
 	d.mu.Unlock()
 	d.corrected(a)
+}
+
+const (
+	deleteInterval     = time.Hour
+	exhaustedInterval  = 10 * time.Minute // while there is no room for more Actions
+	leaderPollInterval = time.Second
+)
+
+// deleteLoop deletes Actions that ended long ago: when this process comes to lead, and
+// every hour from then on. That counts those that there are, too.
+func (d *Dispatcher) deleteLoop(ctx context.Context) {
+	var last time.Time // of the process's clock
+	for sleep.For(ctx, leaderPollInterval) == nil {
+		if d.checkLeader() != nil {
+			last = time.Time{}
+			continue
+		}
+		interval := deleteInterval
+		if d.opts.quota.Exhausted() {
+			interval = exhaustedInterval
+		}
+		if time.Since(last) < interval {
+			continue
+		}
+		last = time.Now()
+		n, err := d.journal.deleteEnded(ctx, d.opts.Retention, d.longestWindow(), d.opts.Keep)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			d.opts.Logger.Error("deleting old Actions failed", "deleted", n, "error", err)
+		case n > 0:
+			d.opts.Logger.Info("old Actions deleted", "deleted", n, "retention", d.opts.Retention)
+		}
+		d.deletePlans(ctx)
+	}
+}
+
+// plansPerPass is how many Plans and parts are deleted at once.
+const plansPerPass = 1000
+
+// deletePlans deletes Plans that were over long ago.
+func (d *Dispatcher) deletePlans(ctx context.Context) {
+	n, left, err := d.plans.Purge(ctx, d.opts.Clock().Add(-d.opts.Retention), plansPerPass, d.isPlanInUse)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		d.opts.Logger.Error("deleting old Plans failed", "deleted", n, "error", err)
+	case n > 0:
+		d.opts.Logger.Info("old Plans deleted", "deleted", n, "left", left, "retention", d.opts.Retention)
+	}
+}
+
+// isPlanInUse reports whether a Plan is one that decides about writes.
+func (d *Dispatcher) isPlanInUse(p *v1alpha1.Plan) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[string(p.Spec.Policy)]
+	if s == nil || s.removed && p.Spec.Purpose == v1alpha1.PlanDryRun {
+		return false
+	}
+	return s.freezing || s.dryRun.run != nil || s.plan(p.Name) != nil
+}
+
+// longestWindow is how far back any limit counts writes, or a fight.
+func (d *Dispatcher) longestWindow() time.Duration {
+	longest := max(d.opts.FleetWindow, ledger.SlowFightWithin)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.policies {
+		longest = max(longest, s.longest, s.spec.Limits.Window)
+	}
+	return longest
 }

@@ -24,6 +24,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/objects"
+	"federator.dev/federator/pkg/remediate/internal/plans"
 	"federator.dev/federator/test/kube"
 )
 
@@ -279,6 +280,13 @@ func (s *fixture) execute(i *Intent) *Action {
 	return a
 }
 
+// try returns what the member answers to a correction that is not carried out.
+func (s *fixture) try(i *Intent) plans.Target {
+	t := (&desiredIntent{Intent: i}).planTarget()
+	s.exec.tryOnly(s.Context(), i, &t, true)
+	return t
+}
+
 // recorded returns the recorded action, nil if there is none.
 func (s *fixture) recorded(name string) *Action {
 	s.Helper()
@@ -303,7 +311,7 @@ func (s *fixture) raw(name string) string {
 }
 
 var (
-	dryRun     = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+	tryOnly    = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
 	getOptions metav1.GetOptions
 )
 

@@ -17,13 +17,14 @@ type metrics struct {
 	actions *prometheus.CounterVec
 	writes  *prometheus.CounterVec
 	claimed *prometheus.CounterVec
+	dryRuns *prometheus.CounterVec
 }
 
 func newMetrics(d *Dispatcher) *metrics {
 	return &metrics{
 		d: d,
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "federator_actions_total", Help: "Corrections and rollbacks that have ended, by policy, member and outcome: the phase of the Action, DryRun for DryRunPassed." + bindingHelp,
+			Name: "federator_actions_total", Help: "Corrections and rollbacks that have ended, by policy, member and outcome: the phase of the Action." + bindingHelp,
 		}, policyLabels("member", "outcome")),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "federator_actions_writes_total", Help: "Writes sent to a member, dry runs not included.",
@@ -31,6 +32,9 @@ func newMetrics(d *Dispatcher) *metrics {
 		claimed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "federator_actions_claimed_total", Help: "Corrections of targets with marks of a GitOps controller or Helm, which may revert them, by the tool: Argo CD, Flux, Helm or other. Targets that trusted objects list are not corrected, and not counted here.",
 		}, []string{"policy", "member", "tool"}),
+		dryRuns: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "federator_dry_run_answers_total", Help: "Answers of members to the dry runs of policies in mode DryRun, by answer, as in their Plans.",
+		}, []string{"policy", "member", "answer"}),
 	}
 }
 
@@ -76,6 +80,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.actions.Describe(ch)
 	m.writes.Describe(ch)
 	m.claimed.Describe(ch)
+	m.dryRuns.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
@@ -83,6 +88,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.actions.Collect(ch)
 	m.writes.Collect(ch)
 	m.claimed.Collect(ch)
+	m.dryRuns.Collect(ch)
 	ch <- prometheus.MustNewConstMetric(descLeader, prometheus.GaugeValue, boolGauge(m.d.checkLeader() == nil))
 	ch <- prometheus.MustNewConstMetric(descStopped, prometheus.GaugeValue, boolGauge(m.d.Stopped() != ""))
 	m.d.collectStops(ch)
@@ -154,19 +160,16 @@ func leastRemaining(list []BudgetUsage) map[string]BudgetUsage {
 
 // countEnded counts an action.
 func (m *metrics) countEnded(a *Action) {
-	outcome := string(a.Phase)
-	if a.Phase == v1alpha1.PhaseDryRunPassed {
-		outcome = "DryRun"
-	}
-	if a.claimedBy != "" && (a.Phase == v1alpha1.PhaseSucceeded || a.Phase == v1alpha1.PhaseDryRunPassed) {
+	if a.claimedBy != "" && a.Phase == v1alpha1.PhaseSucceeded {
 		m.claimed.WithLabelValues(a.Binding, a.Remedy.Target.Member, a.claimedBy).Inc()
 	}
-	m.actions.WithLabelValues(a.Binding, a.Binding, a.Remedy.Target.Member, outcome).Inc()
+	m.actions.WithLabelValues(a.Binding, a.Binding, a.Remedy.Target.Member, string(a.Phase)).Inc()
 }
 
 // removePolicy drops the counters of a policy.
 func (m *metrics) removePolicy(binding string) {
 	m.actions.DeletePartialMatch(prometheus.Labels{"binding": binding})
+	m.dryRuns.DeletePartialMatch(prometheus.Labels{"policy": binding})
 	m.claimed.DeletePartialMatch(prometheus.Labels{"policy": binding})
 }
 

@@ -1,7 +1,6 @@
 package remediate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/dryrun"
 	"federator.dev/federator/pkg/remediate/internal/plans"
 	"federator.dev/federator/pkg/remediate/internal/planstore"
 )
@@ -36,6 +36,9 @@ type plan struct {
 
 	recordedWritten int
 	retryAt         time.Time
+
+	dryRun     *v1alpha1.DryRunCounts // of a dry run
+	unanswered map[string]bool        // members that have not answered it, or about other versions
 }
 
 // Times of Plans.
@@ -71,6 +74,8 @@ func (s *policyState) plan(name string) *plan {
 func (d *Dispatcher) reviewPlansLocked(s *policyState, p *pass) {
 	for _, pl := range s.plans {
 		switch {
+		case pl.Purpose == v1alpha1.PlanDryRun:
+			s.reviewDryRunPlan(pl, p.now)
 		case pl.Purpose == v1alpha1.PlanHalt:
 			s.reviewHaltPlan(pl, p.now)
 		case pl.Generation != s.spec.Generation && !pl.isOver():
@@ -147,20 +152,20 @@ type freezeRequest struct {
 	spec    v1alpha1.PlanSpec
 	targets []plans.Target
 	halt    string
+	status  v1alpha1.PlanStatus // zero: it waits
 }
 
 // freezeLocked has a Plan made of what waits: because of a halt, or for approval.
 func (d *Dispatcher) freezeLocked(s *policyState, p *pass) {
-	if s.freezing || s.removed || !s.ready {
+	if s.freezing || s.removed || !s.ready || s.spec.DryRun {
 		return
 	}
 	if p.now.Before(s.freezeAt) {
 		p.again(s.freezeAt)
 		return
 	}
-	r := &freezeRequest{policy: s.name, epoch: d.epoch, spec: v1alpha1.PlanSpec{
-		Policy: v1alpha1.PolicyName(s.name), Generation: s.spec.Generation, Digests: s.spec.Digests, AuthorsProven: true, Origin: s.spec.origin(),
-	}}
+	r := &freezeRequest{policy: s.name, epoch: d.epoch, spec: s.planSpec("")}
+	r.spec.AuthorsProven = true
 	if h := s.unplannedHalt(); h != nil {
 		r.halt, r.spec.Purpose = h.ID, v1alpha1.PlanHalt
 		r.spec.Halt = &v1alpha1.PlannedHalt{ID: h.ID, Reason: h.Reason}
@@ -184,6 +189,13 @@ func (d *Dispatcher) freezeLocked(s *policyState, p *pass) {
 	}
 	s.freezing = true
 	p.freezes = append(p.freezes, r)
+}
+
+// planSpec returns what Plans of the present generation have in common.
+func (s *policyState) planSpec(purpose v1alpha1.PlanPurpose) v1alpha1.PlanSpec {
+	return v1alpha1.PlanSpec{
+		Policy: v1alpha1.PolicyName(s.name), Purpose: purpose, Generation: s.spec.Generation, Digests: s.spec.Digests, Origin: s.spec.origin(),
+	}
 }
 
 // unplannedHalt returns a halt over limits whose targets are not frozen yet.
@@ -211,7 +223,7 @@ func (s *policyState) firstPlan() *plan {
 // amend completes the request for a Plan of what waits for approval. It reports false where
 // nothing needs one, or one waits already.
 func (s *policyState) amend(r *freezeRequest, p *pass) bool {
-	if s.approval == nil || s.within || s.spec.DryRun || s.spec.Approval.Unsettled || len(s.approval.Requirements) > maxRequirements || len(s.halts) > 0 {
+	if s.approval == nil || s.within || s.spec.Approval.Unsettled || len(s.approval.Requirements) > maxRequirements || len(s.halts) > 0 {
 		return false
 	}
 	if slices.ContainsFunc(s.plans, func(p *plan) bool {
@@ -284,12 +296,17 @@ func (d *Dispatcher) freeze(ctx context.Context, r *freezeRequest) {
 		d.trigger()
 		return
 	}
-	s.plans = append(slices.DeleteFunc(s.plans, func(p *plan) bool { return p.Name == made.Name }), made)
+	s.addPlan(made)
 	if r.halt != "" {
 		s.setHaltPlan(r.halt, made.Name)
 	}
 	d.opts.Logger.Info("plan recorded", "policy", r.policy, "plan", made.Name, "purpose", string(made.Purpose), "targets", made.Targets)
 	d.trigger()
+}
+
+// addPlan adds a Plan, instead of the one that had its name.
+func (s *policyState) addPlan(made *plan) {
+	s.plans = append(slices.DeleteFunc(s.plans, func(p *plan) bool { return p.Name == made.Name }), made)
 }
 
 func (d *Dispatcher) makePlan(ctx context.Context, r *freezeRequest) (*plan, error) {
@@ -306,6 +323,7 @@ func (d *Dispatcher) makePlan(ctx context.Context, r *freezeRequest) (*plan, err
 	if err != nil {
 		return nil, err
 	}
+	object.Status = r.status
 	recorded, err := d.plans.Recreate(ctx, object, parts)
 	if err != nil {
 		return nil, err
@@ -321,7 +339,7 @@ func newPlan(object *v1alpha1.Plan, targets []plans.Target) *plan {
 			Since: object.CreationTimestamp.Time, Generation: object.Spec.Generation, Authors: object.Spec.Authors, AuthorsProven: object.Spec.AuthorsProven,
 		},
 		version: object.ResourceVersion, amends: object.Spec.Amends,
-		targets: make(map[plans.Key]bool, len(targets)), message: object.Status.Message, written: int(object.Status.Written), recordedWritten: int(object.Status.Written), recorded: planMark(&object.Status),
+		targets: make(map[plans.Key]bool, len(targets)), unanswered: map[string]bool{}, message: object.Status.Message, written: int(object.Status.Written), recordedWritten: int(object.Status.Written), recorded: planMark(&object.Status),
 		approved: object.Status.State == v1alpha1.PlanDone,
 	}
 	p.Approved = Approved{Given: object.Status.Approvals, Required: int(object.Status.Required)} // what it was shown to have
@@ -332,53 +350,16 @@ func newPlan(object *v1alpha1.Plan, targets []plans.Target) *plan {
 		p.since = at.Time
 	}
 	for n := range targets {
-		p.targets[targets[n].Key()] = true
+		t := &targets[n]
+		p.targets[t.Key()] = true
+		if t.DryRun == v1alpha1.DryRunUnreachable || t.DryRun == v1alpha1.DryRunSuperseded {
+			p.unanswered[t.Ref.Member] = true
+		}
+	}
+	if p.Purpose == v1alpha1.PlanDryRun {
+		p.dryRun = dryrun.Count(targets)
 	}
 	return p
-}
-
-// restorePlans reads the Plans that are in use, with their targets. One that was not recorded
-// whole, or is not what it was, is deleted: it approves nothing.
-func (d *Dispatcher) restorePlans(ctx context.Context) (map[string][]*plan, error) {
-	all, err := d.plans.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string][]*plan{}
-	for n := range all {
-		object := &all[n]
-		if object.Spec.Purpose == v1alpha1.PlanRollback {
-			continue // a person's request, and no policy's
-		}
-		switch object.Status.State {
-		case v1alpha1.PlanWaiting, v1alpha1.PlanApproved, v1alpha1.PlanDone:
-		case v1alpha1.PlanSuperseded, v1alpha1.PlanExpired:
-			continue
-		default:
-			if err := d.plans.Delete(ctx, object.Name, string(object.UID)); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		targets, err := d.plans.Targets(ctx, object)
-		if errors.Is(err, plans.ErrCorrupt) || errors.Is(err, plans.ErrIncomplete) {
-			d.opts.Logger.Error("a Plan is not what it was: deleting it", "plan", object.Name, "error", err)
-			err = d.plans.Delete(ctx, object.Name, string(object.UID))
-			if err == nil {
-				continue
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		if p := newPlan(object, targets); !p.isOver() {
-			out[string(object.Spec.Policy)] = append(out[string(object.Spec.Policy)], p)
-		}
-	}
-	for _, list := range out {
-		slices.SortFunc(list, func(a, b *plan) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name)) })
-	}
-	return out, nil
 }
 
 // status returns what the hub is to show of the Plan.
@@ -386,7 +367,7 @@ func (p *plan) status() v1alpha1.PlanStatus {
 	since := metav1.NewTime(p.since)
 	return v1alpha1.PlanStatus{
 		State: p.State, Message: p.message, Since: &since, Required: int32(min(p.Approved.Required, 1000)), // people
-		Approvals: p.Approved.Given, Written: int32(min(p.written, v1alpha1.MaxPlanTargets)),
+		Approvals: p.Approved.Given, Written: int32(min(p.written, v1alpha1.MaxPlanTargets)), DryRun: p.dryRun,
 	}
 }
 

@@ -44,6 +44,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		for _, r := range p.freezes {
 			workers.Go(func() { d.freeze(ctx, r) })
 		}
+		for _, r := range p.dryRuns {
+			workers.Go(func() { d.makeDryRun(ctx, r) })
+		}
 		for _, binding := range p.changed {
 			d.opts.Changed(binding)
 		}
@@ -99,6 +102,7 @@ type pass struct {
 	saves     []saveRequest
 	planSaves []planSave
 	freezes   []*freezeRequest
+	dryRuns   []*dryRun
 	changed   []string  // policies whose status has changed
 	next      time.Time // of the next plan, at the latest
 }
@@ -122,7 +126,7 @@ func (s *policyState) fingerprint() string {
 	if w := s.waveStatus(); w != nil {
 		wave = fmt.Sprint(w.Number, w.Phase, w.Unhealthy)
 	}
-	return fmt.Sprint(id, s.waiting, s.pending, wave)
+	return fmt.Sprint(id, s.waiting, s.pending, wave, s.dryRun.remaining, s.dryRun.stale)
 }
 
 // prepare asks what a plan needs to know. It is asked without the lock.
@@ -206,12 +210,18 @@ func (d *Dispatcher) planLocked(s *policyState, p *pass) {
 	defer d.freezeLocked(s, p)
 	p.again(s.advance(p.now))
 	if s.removed {
+		s.dryRun.end()
 		return
 	}
 	d.endHaltsLocked(s, p)
 	s.dropAllowances(p.now)
 	d.reviewApprovalsLocked(s, p)
 	s.pending = s.queue.Len() + s.awaiting.len()
+	if s.spec.DryRun {
+		s.waiting = d.dryRunLocked(s, p)
+		return
+	}
+	s.dryRun.end()
 	if s.ready && len(s.halts) == 0 && !s.isUnapproved() {
 		d.beginRolloutLocked(s, p.now)
 		if p.swept && s.followsHealth(p.now) {
@@ -225,7 +235,7 @@ func (d *Dispatcher) planLocked(s *policyState, p *pass) {
 			r = refusal{why, p.now.Add(heldPollInterval)}
 		}
 	}
-	if r.why == "" && !s.spec.DryRun && s.queue.Len() > 0 {
+	if r.why == "" && s.queue.Len() > 0 {
 		if why := d.haltOverLimitsLocked(s, p.now); why != "" {
 			r.why = why
 		} else if !s.isRecorded() {
@@ -317,17 +327,15 @@ func (d *Dispatcher) startMemberLocked(s *policyState, member string, p *pass) {
 		if d.inflight[member] == 0 && !d.bounds.Admits(len(d.inflight)) {
 			return // as above
 		}
-		if at := d.bounds.NextStart(p.now); at.After(p.now) && !i.DryRun {
+		if at := d.bounds.NextStart(p.now); at.After(p.now) {
 			p.again(at)
 			return
 		}
 		d.busy[target] = true
 		d.inflight[member]++
 		s.queue.Begin(target)
-		if !i.DryRun {
-			d.ledger.RecordStart(s.name, member, p.now)
-			d.bounds.Start(p.now)
-		}
+		d.ledger.RecordStart(s.name, member, p.now)
+		d.bounds.Start(p.now)
 		p.start = append(p.start, s.attributed(i.Intent, p.now))
 	}
 }
@@ -347,14 +355,14 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 	if d.inflight[target.Member]--; d.inflight[target.Member] == 0 {
 		delete(d.inflight, target.Member)
 	}
-	if !i.DryRun && mayHaveWritten(a, err) {
+	if mayHaveWritten(a, err) {
 		d.recordWriteLocked(i, now, now)
 	}
 	if s := d.policies[i.Binding]; s != nil && d.epoch == epoch {
 		s.recordOutcome(i, a, err, now, d.opts.RetryAfter)
 	}
 	if ctx.Err() == nil {
-		d.countEndedLocked(i, a, err)
+		d.countEndedLocked(a, err)
 	}
 	d.mu.Unlock()
 	if err == nil {

@@ -50,6 +50,8 @@ type policyState struct {
 	freezeError string                 // why it failed
 	gatherFrom  time.Time              // since when there is something for an amendment
 
+	dryRun dryRunState
+
 	record
 	saving        bool      // the record is being written
 	needsBaseline bool      // a wave has begun, and its baseline is not taken yet
@@ -70,7 +72,8 @@ type desiredIntent struct {
 	managed bool // a GitOps controller manages the target, or that is not known
 
 	planKey          plans.Key // see key
-	keyed, unnamable bool      // no request can name the target: it fails before it is sent
+	remedy           v1alpha1.Digest
+	keyed, unnamable bool // no request can name the target: it fails before it is sent
 }
 
 // targetOutcome is the result of a target's last correction.
@@ -108,6 +111,8 @@ func (s *policyState) reset(l *ledger.Ledger) {
 	s.repeated, s.failed = map[policy.Ref]bool{}, map[string]map[policy.Ref]bool{}
 	s.superseded = map[policy.Ref]bool{}
 	s.plans, s.approved, s.within, s.passed, s.awaiting, s.uncovered = nil, nil, false, "", newRefs(), newRefs()
+	s.dryRun.end()
+	s.dryRun = dryRunState{changed: true}
 	s.freezing, s.freezeAt, s.freezeError, s.gatherFrom = false, time.Time{}, "", time.Time{}
 	s.written, s.unclean, s.health = map[policy.Ref]*writtenTarget{}, map[string]int{}, rollout.Health{Unknown: "what was written has not been looked at yet"}
 	s.record, s.saving, s.retryAt = record{}, false, time.Time{}
@@ -126,6 +131,7 @@ func (s *policyState) set(i *desiredIntent, now time.Time) {
 		s.members[target.Member]++
 	}
 	s.intents[target] = i
+	s.dryRun.changed = true
 	s.obsolete.Remove(target)
 	s.updateDue(target, now)
 }
@@ -140,6 +146,7 @@ func (s *policyState) unset(target policy.Ref, now time.Time) {
 			delete(s.members, target.Member)
 		}
 		delete(s.intents, target)
+		s.dryRun.changed = true
 	}
 	if o := s.outcomes[target]; o != nil {
 		if created {
@@ -212,6 +219,11 @@ const maxSuperseded = 2
 func (s *policyState) makeDue(i *desiredIntent, now time.Time) {
 	target := i.Remedy.Target
 	delete(s.superseded, target)
+	if s.spec.DryRun {
+		s.queue.Remove(target)
+		s.ledger.ClearPending(s.name, target, now)
+		return
+	}
 	if s.waitsForApproval(i) {
 		s.queue.Remove(target)
 		s.ledger.ClearPending(s.name, target, now)
@@ -222,7 +234,7 @@ func (s *policyState) makeDue(i *desiredIntent, now time.Time) {
 	if len(s.allowances) > 0 && !s.covers(i, now) {
 		s.uncovered.add(target)
 	}
-	if !i.DryRun && !i.managed {
+	if !i.managed {
 		s.ledger.SetPending(s.name, target, i.Subject, now)
 		s.repeated[target] = true
 	}

@@ -24,9 +24,8 @@ func TestExecutor_FailsRefusedWritesAtOnce(t *testing.T) {
 	object := s.create("ConfigMap", `{"metadata":{"name":"one","labels":{"refuse":"yes"}},"data":{"a":"1"}}`)
 	if err := until(func() error { // it takes effect a moment later
 		i := s.intentFor(object, patch(`{"data":{"bad":"1"}}`))
-		i.DryRun = true
-		if a := s.execute(i); a.Phase != v1alpha1.PhaseFailed {
-			return fmt.Errorf("%s, want Failed", a.Phase)
+		if answer := s.try(i).DryRun; answer != v1alpha1.DryRunRefused {
+			return fmt.Errorf("%s, want Refused", answer)
 		}
 		return nil
 	}); err != nil {
@@ -57,7 +56,7 @@ func TestExecutor_RetriesTemporaryErrors(t *testing.T) {
 	object := s.create("ConfigMap", `{"metadata":{"name":"one","labels":{"away":"yes"}},"data":{"a":"1"}}`)
 	i := s.intentFor(object, patch(`{"data":{"a":"2"}}`))
 	if err := until(func() error {
-		_, err := s.objects("ConfigMap").Patch(t.Context(), "one", "application/merge-patch+json", []byte(`{"data":{"x":"y"}}`), dryRun)
+		_, err := s.objects("ConfigMap").Patch(t.Context(), "one", "application/merge-patch+json", []byte(`{"data":{"x":"y"}}`), tryOnly)
 		if err == nil {
 			return errors.New("the webhook is not called")
 		}

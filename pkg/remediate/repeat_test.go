@@ -196,11 +196,6 @@ func TestExecutor_RecordsTriedOnce(t *testing.T) {
 		intent func(*unstructured.Unstructured) *Intent
 		phase  v1alpha1.ActionPhase
 	}{
-		"dry run": {func(o *unstructured.Unstructured) *Intent {
-			i := s.intentFor(o, patch(`{"data":{"a":"3"}}`))
-			i.DryRun = true
-			return i
-		}, v1alpha1.PhaseDryRunPassed},
 		"contended": {func(o *unstructured.Unstructured) *Intent { return s.intentFor(o, contended) }, v1alpha1.PhaseContended},
 		"failed":    {func(o *unstructured.Unstructured) *Intent { return s.intentFor(o, patch(`{"dota":{}}`)) }, v1alpha1.PhaseFailed},
 	} {
@@ -246,8 +241,7 @@ func TestExecutor_SuccessorResolvesTried(t *testing.T) {
 	s := newFixture(t)
 	for step := 1; ; step++ {
 		name := fmt.Sprintf("target-%d", step)
-		i := s.intentFor(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), policy.Remedy{Action: "delete"})
-		i.DryRun = true
+		i := s.intentFor(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), apply(`{"apiVersion":"v1","data":{"a":"3"}}`)) // which others own
 		died := s.dieAt(step)
 		ended := make(chan struct{})
 		go func() {
@@ -262,7 +256,7 @@ func TestExecutor_SuccessorResolvesTried(t *testing.T) {
 			s.exec.addInDoubt(known) // as a new leader does
 			s.exec.resolveAll(t.Context())
 		}
-		if known := s.recorded(i.triedName()); known != nil && known.Phase != v1alpha1.PhaseFailed && known.Phase != v1alpha1.PhaseDryRunPassed {
+		if known := s.recorded(i.triedName()); known != nil && known.Phase != v1alpha1.PhaseFailed && known.Phase != v1alpha1.PhaseContended {
 			t.Errorf("step %d: recorded %+v", step, known)
 		}
 		if !died() {

@@ -173,7 +173,7 @@ func inverseIntent(a *Action, now targetState, force bool) (*Intent, error) {
 		return nil, fmt.Errorf("action %q: %w: %s has set fields of the object, which would be deleted", a.Name, ErrChanged, clip.Line(now.Other, maxManager))
 	}
 	i := a.Intent
-	i.Message, i.RollbackOf, i.DryRun, i.Force = "rolls back "+a.Name, a.Name, false, force
+	i.Message, i.RollbackOf, i.Force = "rolls back "+a.Name, a.Name, force
 	i.APIVersion, i.UID, i.ResourceVersion = a.APIVersion, now.UID, now.ResourceVersion
 	i.Remedy = policy.Remedy{Action: a.InverseVerb, Target: a.Remedy.Target}
 	switch body := a.Inverse; a.InverseVerb {

@@ -13,7 +13,7 @@ import (
 
 // RolloutSpec is how the corrections of a policy are rolled out.
 type RolloutSpec struct {
-	DryRun bool // corrections are tried, never written
+	DryRun bool // nothing is written: a Plan has what members would answer
 	Limits Limits
 	Waves  []Wave  // nil: all members at once
 	Window *Window // nil: always
@@ -173,6 +173,7 @@ type Status struct {
 
 	Approval *v1alpha1.KeptApproval // what is required; nil: nothing
 	Plans    []PlanInfo             // that wait, or are approved; the oldest first
+	DryRun   *DryRunStatus          // nil unless the policy only tries its corrections
 }
 
 // Outcome is the result of the last attempt to correct a target.

@@ -121,9 +121,9 @@ func (d *Dispatcher) collectRoom(ch chan<- prometheus.Metric) {
 
 // countEndedLocked counts a correction for the bound of failures. Beyond it nothing is written
 // any more: at once in this process, and everywhere as soon as that is recorded.
-func (d *Dispatcher) countEndedLocked(i *Intent, a *Action, err error) {
+func (d *Dispatcher) countEndedLocked(a *Action, err error) {
 	failed := err != nil || a.Phase == v1alpha1.PhaseFailed
-	if i.DryRun || errors.Is(err, ErrNotNow) || !failed && a.Phase != v1alpha1.PhaseSucceeded && a.Phase != v1alpha1.PhaseContended {
+	if errors.Is(err, ErrNotNow) || !failed && a.Phase != v1alpha1.PhaseSucceeded && a.Phase != v1alpha1.PhaseContended {
 		return
 	}
 	why := d.bounds.Ended(d.opts.Clock(), failed)

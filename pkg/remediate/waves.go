@@ -27,7 +27,7 @@ func (s *RolloutSpec) rules() []rollout.Wave {
 // beginRolloutLocked begins the rollout of another generation. The waves of one that is known
 // go on where they were.
 func (d *Dispatcher) beginRolloutLocked(s *policyState, now time.Time) {
-	if len(s.spec.Waves) == 0 || s.spec.DryRun || s.removed {
+	if len(s.spec.Waves) == 0 || s.removed {
 		return
 	}
 	if r := s.rollout; r != nil && r.Generation == s.spec.Generation && r.Wave < len(s.spec.Waves) {
@@ -43,7 +43,7 @@ func (d *Dispatcher) beginRolloutLocked(s *policyState, now time.Time) {
 // stepLocked takes the next step of a rollout, which may halt the policy.
 func (d *Dispatcher) stepLocked(s *policyState, p *pass) {
 	s.held = ""
-	if len(s.spec.Waves) == 0 || s.spec.DryRun || s.rollout == nil {
+	if len(s.spec.Waves) == 0 || s.rollout == nil {
 		return
 	}
 	if s.rollout.Phase == v1alpha1.WaveDone {
@@ -173,7 +173,7 @@ func (s *policyState) reached(now time.Time) int {
 
 // reaches reports whether a member may be written to: its wave has begun.
 func (s *policyState) reaches(member string, reached int) bool {
-	if len(s.spec.Waves) == 0 || s.spec.DryRun {
+	if len(s.spec.Waves) == 0 {
 		return true
 	}
 	n, ok := s.waveOf(member)

@@ -209,7 +209,7 @@ kind: Action
 metadata: {name: minimal}
 spec: {binding: a, package: b, revision: "1", verb: delete, target: {member: a/b, apiVersion: v1, kind: Pod, name: c, uid: d, resourceVersion: "1"}}
 `, `
-{binding: a, package: b, revision: "1", verb: delete, target: {member: a/b, apiVersion: v1, kind: Pod, name: c, uid: d, resourceVersion: "1"}, mode: Enforce}
+{binding: a, package: b, revision: "1", verb: delete, target: {member: a/b, apiVersion: v1, kind: Pod, name: c, uid: d, resourceVersion: "1"}}
 `},
 		v1alpha1.Plans: {`
 apiVersion: federator.dev/v1alpha1

@@ -30,7 +30,6 @@ const (
 	another = "spec is immutable: create another Approval"
 
 	anotherRollback = "spec is immutable: create another Rollback"
-	dryWrite        = "an Action in mode DryRun cannot be in phase Writing, Succeeded or RolledBack"
 )
 
 func changes() map[string][]change {
@@ -67,14 +66,6 @@ func changes() map[string][]change {
 		actions = append(actions, toPhase(end, "Writing", final), toPhase(end, "Succeeded", final), toPhase(end, end, ""))
 	}
 	actions = append(actions, toPhase("Succeeded", "Writing", final), toPhase("Succeeded", "Failed", final))
-	for _, written := range []string{"Writing", "Succeeded", "RolledBack"} {
-		actions = append(actions, change{
-			was: `{spec: {mode: DryRun}, status: {phase: Pending, manager: null}}`, patch: `status: {phase: ` + written + `}`, status: true, want: dryWrite,
-		})
-	}
-	actions = append(actions, change{
-		was: `{spec: {mode: DryRun}, status: {phase: Pending, manager: null}}`, patch: `status: {phase: DryRunPassed}`, status: true,
-	})
 	return map[string][]change{
 		v1alpha1.FleetPolicies: {
 			{patch: `spec: {package: another}`, field: "spec.package", want: "package is immutable: create another FleetPolicy"},
@@ -254,7 +245,6 @@ func TestAction_AllVerbsAreAdmitted(t *testing.T) {
 		"a ConfigMap's labels":          `{spec: {target: {kind: ConfigMap}, patch: '[{"op":"add","path":"/metadata/labels/a","value":"b"}]'}, inverse: {patch: '{"metadata":{"labels":{"a":null}}}'}}`,
 		"data where values are kept":    `spec: {target: {kind: ConfigMap}, valuesKept: true, patch: '[{"op":"remove","path":"/data/a"}]'}`,
 		"without a namespace or reason": `spec: {target: {namespace: null}, reason: null, origin: null, subject: null}`,
-		"a dry run":                     `spec: {mode: DryRun}`,
 	} {
 		t.Run(what, func(t *testing.T) {
 			got, err := client(t, v1alpha1.Actions).Create(t.Context(), with(t, full(t, v1alpha1.Actions, "admitted"), patch), dryRun)

@@ -79,8 +79,8 @@ shown unique-host jane@example.com Waiting Approval 14 7 2 1 AGO`,
 NAME POLICY MEMBER VERB KIND NAMESPACE TARGET PHASE AGE
 shown unique-host fleet/eu-1 patch Ingress.networking.k8s.io shop web Contended AGO`,
 		"actions shown -o wide": `
-NAME POLICY MEMBER VERB KIND NAMESPACE TARGET PHASE AGE MODE ATTEMPTS VIOLATION MESSAGE COMMIT TARGET UID SUBJECT GENERATION WAVE ROLLBACK OF STARTED ENDED WRITTEN VERSION
-shown unique-host fleet/eu-1 patch Ingress.networking.k8s.io shop web Contended AGO Enforce 2 host a.example is also served from fleet/us-1 spec.rules is owned by another 0123456789abcdef0123456789abcdef01234567 6f1f4c0e-95f0-4b34-8a4c-0d8f1f8a2f11 a.example 9f86d081884c7d659a2feaa0c55ad015 2 unique-host-3210 2026-11-21T11:00:00.000001Z 2026-11-21T11:00:01.000000Z 4712`,
+NAME POLICY MEMBER VERB KIND NAMESPACE TARGET PHASE AGE ATTEMPTS VIOLATION MESSAGE COMMIT TARGET UID SUBJECT GENERATION WAVE ROLLBACK OF STARTED ENDED WRITTEN VERSION
+shown unique-host fleet/eu-1 patch Ingress.networking.k8s.io shop web Contended AGO 2 host a.example is also served from fleet/us-1 spec.rules is owned by another 0123456789abcdef0123456789abcdef01234567 6f1f4c0e-95f0-4b34-8a4c-0d8f1f8a2f11 a.example 9f86d081884c7d659a2feaa0c55ad015 2 unique-host-3210 2026-11-21T11:00:00.000001Z 2026-11-21T11:00:01.000000Z 4712`,
 	} {
 		got := table(kubectl(t, append([]string{"get"}, strings.Fields(args)...)...))
 		if strings.Contains(want, "CONTACT AGO") {

@@ -232,17 +232,19 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 			}
 		}
 	}
-	for _, words := range []map[string]command{storyCommands, actionCommands, peopleCommands} {
+	for _, words := range []map[string]command{storyCommands, actionCommands, peopleCommands, planCommands} {
 		for name, c := range words {
 			add(name, c.usage, c.run)
 		}
 	}
-	for name, v := range views {
-		add(name, v.usage, func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
-			text, err := v.show(ctx, s, ts, args)
-			fmt.Fprintln(ts.Stdout(), strings.TrimSuffix(text, "\n"))
-			return err
-		})
+	for _, words := range []map[string]view{views, planViews} {
+		for name, v := range words {
+			add(name, v.usage, func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
+				text, err := v.show(ctx, s, ts, args)
+				fmt.Fprintln(ts.Stdout(), strings.TrimSuffix(text, "\n"))
+				return err
+			})
+		}
 	}
 	return out
 }

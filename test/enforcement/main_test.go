@@ -153,6 +153,7 @@ var (
 		"/apis/apps/v1/namespaces/shop/deployments", "/api/v1/namespaces/shop/pods", "/api/v1/namespaces/shop/services",
 		"/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/shop/secrets", "/api/v1/namespaces/shop/serviceaccounts",
 		"/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings", "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles",
+		"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
 	}
 	onTheHub = []string{
 		"/apis/federator.dev/v1alpha1/fleetpolicies", "/apis/federator.dev/v1alpha1/policysources", "/apis/federator.dev/v1alpha1/actions",

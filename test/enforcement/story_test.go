@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -68,6 +69,7 @@ type story struct {
 	syncs       int
 	closers     []func()
 	signers     map[string]*openpgp.Entity
+	clock       time.Time
 }
 
 // start creates what every story has.
@@ -76,6 +78,11 @@ func (s *story) start(ctx context.Context, env *testscript.Env) (err error) {
 		return err
 	}
 	s.clusters["hub"], s.events = s.fleet.Hub.ControlPlane, map[string]int{}
+	before, err := s.fleet.Hub.Audit()
+	if err != nil {
+		return err
+	}
+	s.events["hub"] = len(before)
 	hub, err := s.kubeconfig(ctx, "hub")
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 
 // phaseNames are those of --phase.
 var phaseNames = []v1alpha1.ActionPhase{
-	v1alpha1.PhasePending, v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseNoOp,
+	v1alpha1.PhasePending, v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseNoOp,
 	v1alpha1.PhaseFailed, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseManaged, v1alpha1.PhaseRolledBack,
 }
 
@@ -159,7 +159,7 @@ func (l *listOptions) render(list *v1alpha1.ActionList, now time.Time, color boo
 func listTable(list []v1alpha1.Action, wide bool, now time.Time, color bool) []byte {
 	t := console.NewTable("NAME", "POLICY", "MEMBER", "VERB", "KIND", "NAMESPACE", "TARGET", "PHASE", "AGE")
 	if wide {
-		t.AddHeader("MODE", "ATTEMPTS", "COMMIT", "VIOLATION", "MESSAGE")
+		t.AddHeader("ATTEMPTS", "COMMIT", "VIOLATION", "MESSAGE")
 	}
 	for n := range list {
 		a := &list[n]
@@ -178,7 +178,7 @@ func listTable(list []v1alpha1.Action, wide bool, now time.Time, color bool) []b
 		}
 		if wide {
 			commit := string(s.Origin.Commit)
-			row = append(row, console.Cell{Text: string(s.Mode)}, console.Cell{Text: fmt.Sprint(a.Status.Attempts), Right: true},
+			row = append(row, console.Cell{Text: fmt.Sprint(a.Status.Attempts), Right: true},
 				console.Cell{Text: commit[:min(len(commit), 12)]}, console.Cell{Text: s.Violation}, console.Cell{Text: a.Status.Message})
 		}
 		t.AddRow(row...)
@@ -192,7 +192,7 @@ func phaseCell(p v1alpha1.ActionPhase) console.Cell {
 	switch p {
 	case "":
 		c.Text = string(v1alpha1.PhasePending)
-	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseDryRunPassed:
+	case v1alpha1.PhaseSucceeded:
 		c.Color = console.Green
 	case v1alpha1.PhaseFailed:
 		c.Color = console.Red

@@ -21,7 +21,8 @@ import (
 
 const planHelp = `Show the Plans of a FleetPolicy: what it would write, frozen so that people can
 approve it, with those of the targets that you may list. How many there are
-besides is said, but not which.
+besides is said, but not which. Of a FleetPolicy in mode DryRun, the Plan has
+what members answered to server-side dry runs.
 
 It asks the query API, with its kubeconfig. Plans that are over are shown with
 --all or by name.
@@ -103,7 +104,7 @@ func (o *planOptions) run(cmd *cobra.Command, policy string) error {
 		return o.Write(cmd.OutOrStdout(), body)
 	}
 	if len(list.Plans) == 0 {
-		what := fmt.Sprintf("No Plan of %s waits or is approved; --all shows those that are over.", policy)
+		what := fmt.Sprintf("No Plan of %s waits, is approved or has the answers to a dry run; --all shows those that are over.", policy)
 		if o.all || o.plan != "" {
 			what = fmt.Sprintf("No such Plan of %s.", policy)
 		}

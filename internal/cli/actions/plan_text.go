@@ -29,6 +29,10 @@ func planText(list *policyquery.PlanList, wide bool, now time.Time, color bool) 
 			b.WriteByte('\n')
 			b.Write(countTable(p, color))
 		}
+		if len(p.Messages) > 0 {
+			b.WriteByte('\n')
+			b.Write(messageTable(p, color))
+		}
 		if targets := byPlan[p.Name]; len(targets) > 0 {
 			b.WriteByte('\n')
 			b.Write(targetTable(targets, wide, color))
@@ -56,7 +60,10 @@ func planHead(p *policyquery.PlanSummary, now time.Time, color bool) []byte {
 	}
 	line("State", state, stateColor(p.State))
 	line("Problem", p.Problem, console.Red)
-	line("Approvals", fmt.Sprintf("%d of %d", p.Approved, p.Required), "")
+	forApproval := p.Purpose != string(v1alpha1.PlanDryRun)
+	if forApproval {
+		line("Approvals", fmt.Sprintf("%d of %d", p.Approved, p.Required), "")
+	}
 	targets := fmt.Sprint(p.Targets)
 	if p.Hidden > 0 {
 		targets += fmt.Sprintf(", %d hidden: you may not list them", p.Hidden)
@@ -68,10 +75,13 @@ func planHead(p *policyquery.PlanSummary, now time.Time, color bool) []byte {
 	if p.Irreversible > 0 {
 		line("Irreversible", fmt.Sprint(p.Irreversible), console.Yellow)
 	}
-	line("Written", fmt.Sprint(p.Written), "")
+	if forApproval {
+		line("Written", fmt.Sprint(p.Written), "")
+	}
 	var answers []string
 	for _, a := range []v1alpha1.DryRunAnswer{
-		v1alpha1.DryRunPassed, v1alpha1.DryRunNoOp, v1alpha1.DryRunRefused, v1alpha1.DryRunContended, v1alpha1.DryRunSuperseded, v1alpha1.DryRunUnreachable,
+		v1alpha1.DryRunPassed, v1alpha1.DryRunNoOp, v1alpha1.DryRunRefused, v1alpha1.DryRunContended,
+		v1alpha1.DryRunProtected, v1alpha1.DryRunManaged, v1alpha1.DryRunInvalid, v1alpha1.DryRunSuperseded, v1alpha1.DryRunUnreachable,
 	} {
 		if n := p.DryRun[string(a)]; n > 0 {
 			answers = append(answers, fmt.Sprint(a, " ", n))
@@ -99,6 +109,18 @@ func countTable(p *policyquery.PlanSummary, color bool) []byte {
 	out := t.Render(color)
 	if p.CountsOmitted > 0 {
 		out = fmt.Appendf(out, "and %d more rows\n", p.CountsOmitted)
+	}
+	return out
+}
+
+func messageTable(p *policyquery.PlanSummary, color bool) []byte {
+	t := console.NewTable("DRY RUN", "TARGETS", "MESSAGE")
+	for _, m := range p.Messages {
+		t.AddRow(console.Cell{Text: m.DryRun}, console.Cell{Text: fmt.Sprint(m.Targets), Right: true}, console.Cell{Text: m.Message})
+	}
+	out := t.Render(color)
+	if p.MessagesOmitted > 0 {
+		out = fmt.Appendf(out, "and %d more messages\n", p.MessagesOmitted)
 	}
 	return out
 }

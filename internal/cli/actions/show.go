@@ -141,7 +141,7 @@ func versionText(a *v1alpha1.Action) string {
 
 func verbText(s *v1alpha1.ActionSpec) string {
 	text := string(s.Verb)
-	for _, more := range []string{string(s.PatchType), string(s.PropagationPolicy), string(s.Mode)} {
+	for _, more := range []string{string(s.PatchType), string(s.PropagationPolicy)} {
 		if more != "" {
 			text += ", " + more
 		}

@@ -57,6 +57,9 @@ func ofState(s *v1alpha1.PolicyState, now time.Time) (facts []notify.Fact) {
 // ofPlan returns the facts of a Plan. One that was approved had waited before, though nobody
 // may have seen that.
 func ofPlan(p *v1alpha1.Plan, now time.Time) []notify.Fact {
+	if p.Spec.Purpose == v1alpha1.PlanDryRun {
+		return nil // it waits for nobody
+	}
 	waits := notify.Fact{
 		UID: string(p.UID), Transition: "PlanWaits", Type: notify.PlanWaits, Subject: "Plan/" + p.Name, At: p.CreationTimestamp.Time,
 		Data: data(

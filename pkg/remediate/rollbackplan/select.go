@@ -122,7 +122,7 @@ func NewGatherer(name v1alpha1.PolicyName) *Gatherer {
 
 // Add takes an Action, which may be of another policy.
 func (g *Gatherer) Add(a *v1alpha1.Action) {
-	if a.Spec.Binding != g.policy || a.Spec.Mode == v1alpha1.ActionMode(v1alpha1.DryRun) {
+	if a.Spec.Binding != g.policy {
 		return
 	}
 	phase := a.Status.Phase

@@ -103,7 +103,8 @@ func (t *Target) validateChange() error {
 		return fmt.Errorf("%s: %w: verb %q", clip.Line(t.Ref.String(), maxNote), ErrInvalid, clip.Line(string(t.Verb), maxNote))
 	}
 	switch t.DryRun {
-	case "", v1alpha1.DryRunPassed, v1alpha1.DryRunNoOp, v1alpha1.DryRunRefused, v1alpha1.DryRunContended, v1alpha1.DryRunSuperseded, v1alpha1.DryRunUnreachable:
+	case "", v1alpha1.DryRunPassed, v1alpha1.DryRunNoOp, v1alpha1.DryRunRefused, v1alpha1.DryRunContended, v1alpha1.DryRunProtected,
+		v1alpha1.DryRunManaged, v1alpha1.DryRunInvalid, v1alpha1.DryRunSuperseded, v1alpha1.DryRunUnreachable:
 	default:
 		return fmt.Errorf("%s: %w: answer %q to a dry run", clip.Line(t.Ref.String(), maxNote), ErrInvalid, clip.Line(string(t.DryRun), maxNote))
 	}

@@ -114,8 +114,9 @@ func (s Store) setStatus(ctx context.Context, plan *v1alpha1.Plan, status v1alph
 
 // ensurePlan creates a Plan, and returns the one that has its name.
 func (s Store) ensurePlan(ctx context.Context, plan *v1alpha1.Plan) (*v1alpha1.Plan, error) {
-	out := &v1alpha1.Plan{}
-	if made, err := s.post(ctx, v1alpha1.Plans, plan, out); made || err != nil {
+	out, bare := &v1alpha1.Plan{}, plan.DeepCopy()
+	bare.Status = v1alpha1.PlanStatus{} // the hub ignores it
+	if made, err := s.post(ctx, v1alpha1.Plans, bare, out); made || err != nil {
 		return out, err
 	}
 	err := s.get(ctx, out, v1alpha1.Plans, plan.Name)
