@@ -112,7 +112,7 @@ func (h *haltChecks) planned(plan *v1alpha1.Plan) (names []string) {
 
 func (h *haltChecks) settled() error {
 	if h.survived == 0 || h.open || h.halt != nil && h.acked[h.halt.ID].at.IsZero() {
-		return fmt.Errorf("policy %s: something is left: %v", haltBinding, h.under(haltBinding))
+		return fmt.Errorf("policy %s: something is left: %w", haltBinding, h.under(haltBinding))
 	}
 	return nil
 }
