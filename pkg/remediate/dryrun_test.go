@@ -142,10 +142,11 @@ func TestDispatcher_KeepsDryRunsOverFailovers(t *testing.T) {
 		f := newFleet()
 		var asked atomic.Int64
 		f.onDryRun = func(string) { asked.Add(1) }
-		leader := 1
-		lease := func(n int) func() (time.Time, error) {
+		var leader atomic.Int64
+		leader.Store(1)
+		lease := func(n int64) func() (time.Time, error) {
 			return leaseOf(func() error {
-				if leader != n {
+				if leader.Load() != n {
 					return errors.New("another process is the leader")
 				}
 				return nil
@@ -162,7 +163,7 @@ func TestDispatcher_KeepsDryRunsOverFailovers(t *testing.T) {
 		if st, _ := first.Status("b"); !st.DryRun.Running || st.DryRun.Remaining < 30 || st.DryRun.Remaining > 90 {
 			t.Fatalf("not under way: %+v", st.DryRun)
 		}
-		leader = 2
+		leader.Store(2)
 		time.Sleep(10 * time.Second)
 		f.expectDryRuns(t, "taken over", "")
 		if st, _ := first.Status("b"); st.DryRun.Running {
@@ -170,7 +171,7 @@ func TestDispatcher_KeepsDryRunsOverFailovers(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		f.expectDryRuns(t, "by the second", "a Done: 100 passed, 0 refused, 0 invalid, 0 unreachable of 100")
-		leader = 1
+		leader.Store(1)
 		before := asked.Load()
 		time.Sleep(time.Hour)
 		if n := asked.Load(); n != before {
@@ -180,7 +181,7 @@ func TestDispatcher_KeepsDryRunsOverFailovers(t *testing.T) {
 			t.Errorf("the first, again: %+v", st.DryRun)
 		}
 		// A process that starts knows the Plan before it knows the policy.
-		leader = 3
+		leader.Store(3)
 		third := run(t, f, remediate.Options{Lease: lease(3)})
 		time.Sleep(time.Minute)
 		third.set(t, tries("a"), 100, intents("2", targets...))
