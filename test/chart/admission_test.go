@@ -26,7 +26,7 @@ func TestAdmission_IsWhatTheBinaryComparesWith(t *testing.T) {
 	} {
 		want, err := charts.Admission(user)
 		must(t, err)
-		if len(want) != 3 {
+		if len(want) != 4 {
 			t.Errorf("there are %d policies", len(want))
 		}
 		rendered := render(t, args...)
