@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -154,8 +155,8 @@ func testWatchList(t *testing.T, s *subject) {
 		for name, w := range watchers {
 			t.Run(fmt.Sprintf("rv=%q_%s", rv, name), func(t *testing.T) {
 				bookmark := expect(t, w, "ADDED a", "ADDED b", "BOOKMARK ")
-				if bookmark.GetResourceVersion() < b.ResourceVersion {
-					t.Errorf("bookmark at %s, b is of %s", bookmark.GetResourceVersion(), b.ResourceVersion)
+				if order, err := resourceversion.CompareResourceVersion(bookmark.GetResourceVersion(), b.ResourceVersion); err != nil || order < 0 {
+					t.Errorf("bookmark at %s, b is of %s: %v", bookmark.GetResourceVersion(), b.ResourceVersion, err)
 				}
 			})
 		}
@@ -169,6 +170,11 @@ func testWatchList(t *testing.T, s *subject) {
 		}
 		if err := s.typed.CoreV1().ConfigMaps(s.ns).Delete(s.ctx, live, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
+		}
+		// A watch from 0 begins with what the server's cache has: that knows of the delete
+		// once a watch has told of it.
+		for _, w := range watchers {
+			expect(t, w, "DELETED c")
 		}
 	}
 }
