@@ -232,6 +232,12 @@ type Target struct {
 	// +kubebuilder:validation:Pattern=`^[^/]+/[^/]+$`
 	Member string `json:"member"`
 
+	// memberUID is the UID of that Cluster object: one of the same name that was
+	// created later is another member. Older Actions do not have it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	MemberUID string `json:"memberUID,omitempty"`
+
 	// apiVersion is the API version that the object is written in.
 	// +required
 	// +kubebuilder:validation:MinLength=1

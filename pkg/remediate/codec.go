@@ -64,7 +64,7 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 			Origin:   v1alpha1.Origin{Source: a.Source, Commit: v1alpha1.CommitHash(a.Commit), Path: a.Path},
 			Revision: strconv.FormatUint(uint64(a.Revision), 10), Subject: encodeSubject(a),
 			Target: v1alpha1.Target{
-				Member: t.Member, APIVersion: a.APIVersion, Kind: v1alpha1.Kind(t.Kind), Namespace: t.Namespace, Name: t.Name,
+				Member: t.Member, MemberUID: a.MemberUID, APIVersion: a.APIVersion, Kind: v1alpha1.Kind(t.Kind), Namespace: t.Namespace, Name: t.Name,
 				UID: a.UID, ResourceVersion: a.ResourceVersion,
 			},
 			Verb:  v1alpha1.Verb(a.Remedy.Action),
@@ -232,9 +232,9 @@ func decodeAction(in *v1alpha1.Action) *Action {
 		Intent: Intent{
 			Binding: s.Binding, Package: s.Package, Message: s.Violation,
 			Source: s.Origin.Source, Commit: string(s.Origin.Commit), Path: s.Origin.Path,
-			Subject:    decodeSubject(s.Subject, ref),
-			Remedy:     policy.Remedy{Action: string(s.Verb), Target: ref, Propagation: string(s.PropagationPolicy)},
-			APIVersion: target.APIVersion, UID: target.UID, ResourceVersion: target.ResourceVersion,
+			Subject:   decodeSubject(s.Subject, ref),
+			Remedy:    policy.Remedy{Action: string(s.Verb), Target: ref, Propagation: string(s.PropagationPolicy)},
+			MemberUID: target.MemberUID, APIVersion: target.APIVersion, UID: target.UID, ResourceVersion: target.ResourceVersion,
 			Force: s.Force, ActAs: s.ActAs,
 			Reason: s.Reason, RollbackOf: s.RollbackOf, Generation: string(s.Generation), Wave: s.Wave, Acknowledged: decodeAcknowledgement(&in.Status),
 		},

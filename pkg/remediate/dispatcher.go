@@ -46,6 +46,9 @@ type Options struct {
 	// Cluster is paused, for example. It is called right before each write. Corrections and
 	// waves wait until the member is no longer held. nil: no member is held.
 	Held func(member string) error
+	// MemberUID returns the UID of a member's Cluster, "" for one that there is not: what was
+	// written in a member is not rolled back in another one of the same name. nil: none has.
+	MemberUID func(member string) string
 	// MemberAway returns why it is not known what is in a member now, nil when it is: it does
 	// not answer, for example. Waves wait for such members. nil: none is away.
 	MemberAway func(member string) error

@@ -157,7 +157,7 @@ func (x *executor) startWrite(ctx context.Context, a *Action, before *observed) 
 		known.Remedy = a.Remedy                                                     // which is not recorded for Secrets
 		known.OverrideGitOps, known.IgnoreOptOut = a.OverrideGitOps, a.IgnoreOptOut // which are not, either
 		known.takesOwn = a.takesOwn
-		known.WhileStopped = a.WhileStopped
+		known.WhileStopped, known.admit = a.WhileStopped, a.admit
 		known.copyAcknowledgement(a)
 		if known.Started.IsZero() {
 			known.Started = a.Started

@@ -286,7 +286,9 @@ func (f *fleet) serveLocked(r *http.Request, body map[string]any, dryRun bool) (
 		}
 	}
 	if r.Method == http.MethodDelete {
-		delete(f.objects, key)
+		if !dryRun {
+			delete(f.objects, key)
+		}
 		return object, nil
 	}
 	f.version++

@@ -32,6 +32,11 @@ func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
 	if err := d.checkMember(i.Remedy.Target.Member); err != nil {
 		return until, err
 	}
+	if i.RollbackOf != "" {
+		if err := d.admitRollback(i); err != nil {
+			return until, err
+		}
+	}
 	if why := d.checkAway(); why != "" {
 		return until, fmt.Errorf("%w: %s", ErrNotNow, why)
 	}
@@ -53,6 +58,15 @@ func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
 	d.ledger.BeginWrite(i.Binding, i.Remedy.Target, i.Subject, now)
 	d.metrics.writes.WithLabelValues(i.Remedy.Target.Member).Inc()
 	return until, nil
+}
+
+// admitRollback returns why a rollback must not be written now. Corrections of a member that has
+// left are not desired any more.
+func (d *Dispatcher) admitRollback(i *Intent) error {
+	if err := d.checkSameMember(i); err != nil || i.admit == nil {
+		return err
+	}
+	return i.admit()
 }
 
 // checkMember returns why a member may not be written to now, as ErrNotNow.

@@ -45,6 +45,8 @@ type Intent struct {
 	RollbackOf string // name of the Action that this one rolls back
 	// WhileStopped says that it is written although writes are stopped: of a rollback only.
 	WhileStopped bool
+	// admit is asked right before each request of a rollback; nil: nobody is.
+	admit func() error
 
 	Generation string // what the policy rolls out
 	Wave       int32  // from 1; 0 for none

@@ -18,6 +18,9 @@ var (
 	ErrIrreversible = errors.New("the action cannot be rolled back")
 	// ErrRolledBack is returned for an action that is rolled back already.
 	ErrRolledBack = fmt.Errorf("%w: it is %s", ErrIrreversible, v1alpha1.PhaseRolledBack)
+	// ErrMemberGone is returned for an action of a member that is not there any more: another
+	// one has its name, which nothing was written in.
+	ErrMemberGone = fmt.Errorf("%w: the member is another one of the same name", ErrIrreversible)
 	// ErrChanged is returned for an action whose target has changed since.
 	ErrChanged = errors.New("the target has changed since the action")
 )
@@ -27,6 +30,9 @@ type RollbackRequest struct {
 	Force        bool   // also if the target has changed since
 	WhileStopped bool   // also while writes are stopped
 	Reason       string // recorded
+	// Admit is called right before each request to write, and must not block. Its error, which
+	// is ErrNotNow, prevents the request. nil: nothing else does.
+	Admit func() error
 }
 
 // maxReads is how often a target is read again that others change in the meantime.
@@ -39,7 +45,7 @@ const maxReads = 3
 //
 // It returns the Action that does it: Succeeded when done, else its Phase and Message say
 // what prevented it. Errors are ErrNotNow, ErrNoAction, ErrIrreversible, ErrRolledBack,
-// ErrChanged where the target has changed and Force is not set, or an error of the journal or
+// ErrMemberGone, ErrChanged where the target has changed and Force is not set, or an error of the journal or
 // the member, after which the outcome is not known.
 func (d *Dispatcher) RollBack(ctx context.Context, name string, r RollbackRequest) (*Action, error) {
 	of, err := d.journal.get(ctx, name)
@@ -66,7 +72,10 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, r RollbackReques
 		if err != nil {
 			return nil, err
 		}
-		i.Reason, i.WhileStopped = r.Reason, r.WhileStopped
+		i.Reason, i.WhileStopped, i.admit = r.Reason, r.WhileStopped, r.Admit
+		if i.MemberUID == "" && d.opts.MemberUID != nil {
+			i.MemberUID = d.opts.MemberUID(i.Remedy.Target.Member) // the gate asks whether it still is
+		}
 		a, err := d.executeSafely(ctx, i)
 		if err == nil && a.Phase == v1alpha1.PhaseSuperseded && read < maxReads {
 			continue // the target's new state says whether that matters
@@ -93,6 +102,9 @@ func (d *Dispatcher) acquireTarget(a *Action, whileStopped bool) error {
 	if err := d.checkLeader(); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotNow, err)
 	}
+	if err := d.checkSameMember(&a.Intent); err != nil && !errors.Is(err, ErrNotNow) {
+		return err // one that is not known has no client, either
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	stop := cmp.Or(d.stops.policy(a.Binding, a.Source), d.stops.member(a.Remedy.Target.Member))
@@ -106,6 +118,21 @@ func (d *Dispatcher) acquireTarget(a *Action, whileStopped bool) error {
 	}
 	d.busy[a.Remedy.Target] = true
 	return nil
+}
+
+// checkSameMember returns why a rollback must not be written in the member that has the name
+// now: ErrMemberGone, or ErrNotNow while it is not known which that is.
+func (d *Dispatcher) checkSameMember(i *Intent) error {
+	if i.MemberUID == "" || d.opts.MemberUID == nil {
+		return nil // an earlier version has recorded it
+	}
+	switch now := d.opts.MemberUID(i.Remedy.Target.Member); now {
+	case i.MemberUID:
+		return nil
+	case "":
+		return fmt.Errorf("%w: member %s is not known", ErrNotNow, i.Remedy.Target.Member)
+	}
+	return ErrMemberGone
 }
 
 func (d *Dispatcher) releaseTarget(a *Action) {

@@ -28,6 +28,7 @@ const (
 // Target is an object of which Actions are rolled back.
 type Target struct {
 	Ref        policy.Ref
+	MemberUID  string // of the member that was written; "" if an earlier version has recorded it
 	APIVersion string
 	UID        string   // of the object that the newest Action has written; "" if it was created or deleted
 	Actions    []string // the newest first
@@ -97,6 +98,7 @@ func (s *Selection) leaveOut(reason, action, message string) {
 // action is what matters of an Action.
 type action struct {
 	name, apiVersion, uid string
+	memberUID             string
 	phase                 v1alpha1.ActionPhase
 	at                    time.Time // it was written
 	commit                v1alpha1.CommitHash
@@ -142,7 +144,7 @@ func (g *Gatherer) Add(a *v1alpha1.Action) {
 
 func decode(a *v1alpha1.Action, phase v1alpha1.ActionPhase) action {
 	out := action{
-		name: a.Name, apiVersion: a.Spec.Target.APIVersion, uid: a.Spec.Target.UID, phase: phase, at: a.CreationTimestamp.Time,
+		name: a.Name, apiVersion: a.Spec.Target.APIVersion, uid: a.Spec.Target.UID, memberUID: a.Spec.Target.MemberUID, phase: phase, at: a.CreationTimestamp.Time,
 		commit: a.Spec.Origin.Commit, rollbackOf: a.Spec.RollbackOf, generation: string(a.Spec.Generation), before: a.Spec.BeforeHash, after: a.Spec.AfterHash,
 	}
 	if a.Status.StartedAt != nil {
@@ -206,9 +208,16 @@ func matches(r *v1alpha1.RollbackSpec, a *action) bool {
 func (g *Gatherer) selectTarget(s *Selection, r *v1alpha1.RollbackSpec, ref policy.Ref, list []action) {
 	var chosen []*action
 	stays := "" // the name of an Action that stays
+	member := memberOf(list)
 	for n := range list {
 		a := &list[n]
 		selected := matches(r, a)
+		if a.memberUID != "" && a.memberUID != member {
+			if selected && a.rollbackOf == "" {
+				s.leaveOut(MemberGone, a.name, "its member is not there any more: another one has its name")
+			}
+			continue // it says nothing of an object of this one
+		}
 		if a.rollbackOf != "" {
 			if !g.cancels(a) {
 				stays = cmp.Or(stays, a.name)
@@ -241,8 +250,18 @@ func (g *Gatherer) selectTarget(s *Selection, r *v1alpha1.RollbackSpec, ref poli
 		stays = cmp.Or(stays, a.name)
 	}
 	if len(chosen) > 0 {
-		s.add(ref, chosen)
+		s.add(ref, member, chosen)
 	}
+}
+
+// memberOf returns the UID of the member that was written last, "" if it is not recorded.
+func memberOf(list []action) string {
+	for n := range list {
+		if uid := list[n].memberUID; uid != "" {
+			return uid
+		}
+	}
+	return ""
 }
 
 // cancels reports whether an Action has rolled a correction back, and is in effect: together
@@ -252,9 +271,9 @@ func (g *Gatherer) cancels(a *action) bool {
 }
 
 // add adds a target with the Actions that are rolled back, the newest first.
-func (s *Selection) add(ref policy.Ref, chosen []*action) {
+func (s *Selection) add(ref policy.Ref, memberUID string, chosen []*action) {
 	newest, verbs, h := chosen[0], map[v1alpha1.Verb]bool{}, sha256.New()
-	t := Target{Ref: ref, APIVersion: newest.apiVersion}
+	t := Target{Ref: ref, MemberUID: memberUID, APIVersion: newest.apiVersion}
 	if newest.inverse == v1alpha1.Patch {
 		t.UID = newest.uid
 	}

@@ -46,6 +46,10 @@ func named(name string) func(*v1alpha1.Action) {
 	return func(a *v1alpha1.Action) { a.Spec.Target.Name = name }
 }
 
+func in(member string) func(*v1alpha1.Action) {
+	return func(a *v1alpha1.Action) { a.Spec.Target.MemberUID = member }
+}
+
 func phase(p v1alpha1.ActionPhase) func(*v1alpha1.Action) {
 	return func(a *v1alpha1.Action) { a.Status.Phase = p }
 }
@@ -144,7 +148,12 @@ func TestSelect_NewestFirstAndWhatIsLeftOut(t *testing.T) {
 		},
 		"not what is being written": {span(1, 0), []*v1alpha1.Action{action("a", 1), action("b", 2, phase("")), action("c", 1, named("two"))}, "patch two c; InDoubt 1 b; Overwritten 1 a"},
 		"a change of what was made": {span(1, 0), []*v1alpha1.Action{action("a", 1, inverse(v1alpha1.Delete, "ConfigMap")), action("b", 2)}, "delete one b,a"},
-		"what was deleted":          {span(1, 0), []*v1alpha1.Action{action("a", 1, inverse(v1alpha1.Apply, "PersistentVolumeClaim"))}, "apply one a lost"},
+		"not of an earlier member of the name": {
+			span(1, 0),
+			[]*v1alpha1.Action{action("a", 1, in("uid-1")), action("b", 2, in("uid-2")), action("c", 3, in("uid-1"), named("two")), action("d", 4, in("uid-2"), named("two"), noInverse)},
+			"patch one b; MemberGone 2 a; Irreversible 1 d",
+		},
+		"what was deleted": {span(1, 0), []*v1alpha1.Action{action("a", 1, inverse(v1alpha1.Apply, "PersistentVolumeClaim"))}, "apply one a lost"},
 		"not what was not written, or of others": {
 			span(1, 0),
 			[]*v1alpha1.Action{

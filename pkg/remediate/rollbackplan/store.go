@@ -99,7 +99,7 @@ func Freeze(r *v1alpha1.Rollback, selected *Selection, memberUID func(string) st
 			MemberUID: memberUID(t.Ref.Member), Ref: t.Ref, APIVersion: t.APIVersion, UID: t.UID, Verb: t.Verb, Remedy: t.digest,
 			Actions: " " + strings.Join(t.Actions, " "), Irreversible: t.Lost,
 		}
-		if p.MemberUID == "" {
+		if p.MemberUID == "" || t.MemberUID != "" && t.MemberUID != p.MemberUID {
 			out.leaveOutTarget(MemberGone, &t, "its member is not there any more")
 			continue
 		}
