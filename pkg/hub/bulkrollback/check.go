@@ -34,8 +34,13 @@ func (j *job) check(ctx context.Context, now time.Time) verdict {
 	if j.plan == nil {
 		return verdict{} // what would be written again is known when Actions are selected
 	}
+	if v := j.learnGenerations(ctx, &st, now); v.state != "" {
+		return v
+	}
 	was := j.plan.Spec.Generation
-	return j.checkPolicy(ctx, &st, func(generation string) bool { return generation == was || was == rollbackplan.UnknownGeneration })
+	return j.checkPolicy(ctx, &st, func(generation string) bool {
+		return generation == was || was == rollbackplan.UnknownGeneration || j.generations[generation] || j.generations[""]
+	})
 }
 
 // checkUser reports whether the user may roll back, and whether it is proven who that is.
@@ -66,6 +71,27 @@ func (j *job) checkUser(now time.Time) verdict {
 	}
 	j.allowed = true
 	return verdict{}
+}
+
+// learnGenerations reads which generations have written what is rolled back, where another leader
+// has frozen the Plan, which names the newest of them: the policy may have returned to another.
+func (j *job) learnGenerations(ctx context.Context, st *remediate.CorrectionState, now time.Time) verdict {
+	if j.generations != nil || !st.Known || st.Generation == "" || st.Generation == j.plan.Spec.Generation {
+		return verdict{}
+	}
+	if now.Before(j.retryAt) {
+		return wait(failed, "%s", j.failure)
+	}
+	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
+	defer cancel()
+	gathered, v, err := j.gather(ctx)
+	if err != nil {
+		return j.fail(ctx, err)
+	}
+	if v.state == "" {
+		j.generations = gathered.Generations(&j.r.Spec)
+	}
+	return v
 }
 
 func orUnknown(why string) string {

@@ -40,6 +40,7 @@ const (
 	memberGrace    = 2 * time.Minute // until a member that is not known is gone
 	maxWrites      = 16              // at once
 	maxPerMember   = 2
+	maxGathers     = 2 // Rollbacks that read all Actions of their policies at once
 )
 
 // Dispatcher is what a Controller needs of a remediate.Dispatcher.
@@ -80,6 +81,7 @@ type Controller struct {
 	reviews   *people.Reviews
 	triggered trigger.Trigger
 	writes    *semaphore.Weighted
+	gathers   *semaphore.Weighted
 	ended     atomic.Bool // a Rollback has ended, or was deleted: its Plan is to end, too
 
 	mu    sync.Mutex
@@ -110,7 +112,8 @@ func New(opts Options) (*Controller, error) {
 	}
 	c := &Controller{
 		opts: opts, client: client, store: rollbackplan.NewStore(actions.CoreV1().RESTClient()), triggered: trigger.New(), writes: semaphore.NewWeighted(maxWrites),
-		seen: map[types.UID]time.Time{}, plans: map[types.UID]hub.RollbackPlan{}, jobs: map[types.UID]trigger.Trigger{},
+		gathers: semaphore.NewWeighted(maxGathers),
+		seen:    map[types.UID]time.Time{}, plans: map[types.UID]hub.RollbackPlan{}, jobs: map[types.UID]trigger.Trigger{},
 	}
 	c.reviews = people.NewReviews(typed.AuthorizationV1().SubjectAccessReviews(), c.Trigger, opts.Logger)
 	c.informer = cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, v1alpha1.Rollbacks, metav1.NamespaceAll, fields.Everything()), &v1alpha1.Rollback{}, 0, cache.Indexers{})
@@ -214,7 +217,7 @@ func (c *Controller) lead(ctx context.Context) {
 		here := map[types.UID]bool{}
 		for _, o := range c.informer.GetStore().List() {
 			r, ok := o.(*v1alpha1.Rollback)
-			if !ok || r.Status.State.IsFinal() && jobs[r.UID] == nil {
+			if !ok || r.DeletionTimestamp != nil || r.Status.State.IsFinal() && jobs[r.UID] == nil {
 				continue
 			}
 			if here[r.UID] = true; jobs[r.UID] == nil {
@@ -256,7 +259,7 @@ func (c *Controller) closePlans(ctx context.Context) error {
 			switch {
 			case err != nil && !apierrors.IsNotFound(err):
 				return err
-			case err != nil || string(r.UID) != uid:
+			case err != nil || string(r.UID) != uid || r.DeletionTimestamp != nil:
 			case r.Status.State.IsFinal():
 				state, message = endOf(r.Status.State), r.Status.Message
 			case n == 0:

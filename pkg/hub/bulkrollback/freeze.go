@@ -30,20 +30,31 @@ func (j *job) freeze(ctx context.Context) (verdict, error) {
 	if v := j.checkPolicy(ctx, &st, func(generation string) bool { return generation == j.selected }); v.state != "" {
 		return v, nil
 	}
-	gathered, err := j.c.store.Actions(ctx, j.r.Spec.Policy)
-	if err != nil {
-		return verdict{}, err
+	gathered, v, err := j.gather(ctx)
+	if err != nil || v.state != "" {
+		return v, err
 	}
 	selected := gathered.Select(&j.r.Spec)
 	st = j.c.opts.Dispatcher.CorrectionState(string(j.r.Spec.Policy))
-	v := j.checkPolicy(ctx, &st, func(generation string) bool { return selected.Generations[generation] })
+	v = j.checkPolicy(ctx, &st, func(generation string) bool { return selected.Generations[generation] })
 	if v.state != "" {
 		if j.selected = ""; selected.Generations[st.Generation] {
 			j.selected = st.Generation
 		}
 		return v, nil
 	}
+	j.generations = gathered.Generations(&j.r.Spec)
 	return j.record(ctx, selected)
+}
+
+// gather reads the Actions of the policy, unless enough Rollbacks do so now: the verdict says it.
+func (j *job) gather(ctx context.Context) (*rollbackplan.Gatherer, verdict, error) {
+	if !j.c.gathers.TryAcquire(1) {
+		return nil, wait(unsettled, "the Actions of other Rollbacks are being read"), nil
+	}
+	defer j.c.gathers.Release(1)
+	gathered, err := j.c.store.Actions(ctx, j.r.Spec.Policy)
+	return gathered, verdict{}, err
 }
 
 // record records a Plan of what was selected, once it is settled.

@@ -47,6 +47,12 @@ type job struct {
 	outcomes  chan outcome
 	allowed   bool // it was, at least once
 	planSaved time.Time
+
+	gate        gate            // of writes
+	until       time.Time       // of the Approvals; zero for ever
+	generations map[string]bool // that have written what is rolled back; nil: not known
+	failures    int             // in a row
+	retryAt     time.Time       // after them
 }
 
 func (c *Controller) newJob(r *v1alpha1.Rollback, led time.Time) *job {
@@ -102,9 +108,12 @@ func (j *job) step(ctx context.Context) {
 	if j.status.State.IsFinal() {
 		return
 	}
-	v := j.check(ctx, time.Now())
-	if v.state == "" {
-		v = j.proceed(ctx)
+	began := time.Now()
+	v := j.check(ctx, began)
+	if v.state != "" {
+		j.gate.close(v.message)
+	} else {
+		v = j.proceed(ctx, began)
 	}
 	if j.queue != nil {
 		if v.state.IsFinal() && j.queue.running > 0 {
@@ -129,14 +138,21 @@ func refuse(reason, format string, args ...any) verdict {
 	return verdict{v1alpha1.RollbackRefused, reason, fmt.Sprintf(format, args...)}
 }
 
-// proceed freezes the Plan, waits for its approval, and writes.
-func (j *job) proceed(ctx context.Context) verdict {
+// proceed freezes the Plan, waits for its approval, and writes. What holds the Rollback was
+// asked at a time.
+func (j *job) proceed(ctx context.Context, asked time.Time) verdict {
+	if asked.Before(j.retryAt) {
+		return wait(failed, "%s", j.failure)
+	}
 	if j.plan == nil {
 		v, err := j.freeze(ctx)
 		if err != nil {
 			return j.fail(ctx, err)
 		}
-		if j.failure = ""; v.state != "" {
+		if j.succeed(); v.state != "" {
+			return v
+		}
+		if v := j.check(ctx, asked); v.state != "" { // the Plan may be an earlier leader's
 			return v
 		}
 	}
@@ -144,9 +160,15 @@ func (j *job) proceed(ctx context.Context) verdict {
 	if err != nil {
 		return j.fail(ctx, err)
 	}
-	if j.failure = ""; v.state != "" {
+	if j.succeed(); v.state != "" {
+		j.gate.close(v.message)
 		return v
 	}
+	until := asked.Add(maxGateAge)
+	if !j.until.IsZero() && j.until.Before(until) {
+		until = j.until
+	}
+	j.gate.open(until)
 	j.start(ctx)
 	if j.queue.isDone() {
 		j.count()
@@ -178,12 +200,17 @@ func (j *job) fail(ctx context.Context, err error) verdict {
 	if errors.Is(err, rollbackplan.ErrChanged) && (j.queue == nil || j.queue.running == 0) {
 		j.plan, j.queue = nil, nil // somebody else has changed it: it is read again
 	}
+	j.retryAt = time.Now().Add(min(interval<<min(j.failures, 10), retryMost))
+	j.failures++
 	if text := err.Error(); text != j.failure {
 		j.failure = text
 		j.c.opts.Logger.Error("carrying out a Rollback failed, trying again", "rollback", j.r.Name, "error", err)
 	}
 	return wait(failed, "%v", err)
 }
+
+// succeed ends a row of failures.
+func (j *job) succeed() { j.failure, j.failures, j.retryAt = "", 0, time.Time{} }
 
 // enter sets the state.
 func (j *job) enter(v verdict) {
@@ -199,6 +226,7 @@ func (j *job) enter(v verdict) {
 // awaitApproval reports what holds the Plan, and records what it has.
 func (j *job) awaitApproval(ctx context.Context) (verdict, error) {
 	a := j.c.opts.Approvals().Rollback(string(j.r.Spec.Policy), j.plan.Spec.Hash)
+	j.until = a.Until
 	met := a.Met && (a.Until.IsZero() || time.Now().Before(a.Until))
 	if a.Unknown {
 		return wait(needsApproval, "it is not known yet whether Plan %s of %d targets is approved", j.plan.Name, j.plan.Spec.Targets), nil

@@ -71,11 +71,13 @@ type members struct {
 	answers map[string]func() (*remediate.Action, error) // by Action, instead of rolling back
 	done    map[string]int
 	asked   []remediate.RollbackRequest
+	looks   int // at the state
 }
 
 func (m *members) CorrectionState(string) remediate.CorrectionState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.looks++
 	return m.state
 }
 
@@ -87,11 +89,17 @@ func (m *members) set(change func(*remediate.CorrectionState)) {
 
 func (m *members) RollBack(ctx context.Context, name string, r remediate.RollbackRequest) (*remediate.Action, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.asked = append(m.asked, r)
-	if answer := m.answers[name]; answer != nil {
+	answer := m.answers[name]
+	m.mu.Unlock()
+	if err := r.Admit(); err != nil {
+		return nil, err
+	}
+	if answer != nil {
 		return answer()
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -141,6 +149,8 @@ type rig struct {
 	t       *testing.T
 	members *members
 	people  *people
+
+	generation v1alpha1.RolloutGeneration // of what act records
 }
 
 func newRig(t *testing.T) *rig {
@@ -148,7 +158,7 @@ func newRig(t *testing.T) *rig {
 	shared.Start(t)
 	r := &rig{
 		t: t, members: &members{state: remediate.CorrectionState{Restored: true, Known: true, Generation: generation1, Suspended: true}, answers: map[string]func() (*remediate.Action, error){}, done: map[string]int{}},
-		people: &people{approved: remediate.Approved{Met: true}, since: time.Now().Add(-time.Hour)},
+		generation: generation1, people: &people{approved: remediate.Approved{Met: true}, since: time.Now().Add(-time.Hour)},
 	}
 	t.Cleanup(r.clear)
 	return r
@@ -224,7 +234,7 @@ func (r *rig) act(name, target string, minutes int) {
 	a := &v1alpha1.Action{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: "Action"}, ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.ActionSpec{
-			Binding: "hosts", Package: "acme.hosts", Revision: "1", Verb: v1alpha1.Patch, PatchType: v1alpha1.MergePatch, Generation: generation1,
+			Binding: "hosts", Package: "acme.hosts", Revision: "1", Verb: v1alpha1.Patch, PatchType: v1alpha1.MergePatch, Generation: r.generation,
 			Patch: `{"spec":{"replicas":2}}`, PatchHash: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 			BeforeHash: v1alpha1.Digest(fmt.Sprintf("%064x", minutes)),
 			Target:     v1alpha1.Target{Member: "fleet/eu-1", APIVersion: "apps/v1", Kind: "Deployment.apps", Namespace: "shop", Name: target, UID: "u", ResourceVersion: "1"},
@@ -239,13 +249,19 @@ func (r *rig) act(name, target string, minutes int) {
 // rollback creates a Rollback of what was written within two hours.
 func (r *rig) rollback(change func(*v1alpha1.RollbackSpec)) {
 	r.t.Helper()
+	r.rollbackNamed("back", change)
+}
+
+// rollbackNamed is rollback with another name.
+func (r *rig) rollbackNamed(name string, change func(*v1alpha1.RollbackSpec)) {
+	r.t.Helper()
 	since := metav1.NewTime(time.Now().Add(-2 * time.Hour).Truncate(time.Second))
 	spec := v1alpha1.RollbackSpec{Policy: "hosts", Since: &since, Reason: "it is wrong", By: "ann"}
 	if change != nil {
 		change(&spec)
 	}
-	create(r.t, v1alpha1.Rollbacks, "back", &v1alpha1.Rollback{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: "Rollback"}, ObjectMeta: metav1.ObjectMeta{Name: "back"}, Spec: spec,
+	create(r.t, v1alpha1.Rollbacks, name, &v1alpha1.Rollback{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: "Rollback"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec,
 	}, nil)
 }
 

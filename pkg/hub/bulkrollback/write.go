@@ -44,6 +44,9 @@ func (j *job) rollBack(ctx context.Context, it *item) outcome {
 		if ctx.Err() != nil {
 			return outcome{it: it, retry: true, message: "it was interrupted"}
 		}
+		if err := j.gate.admit(); err != nil {
+			return outcome{it: it, retry: true, message: err.Error()}
+		}
 		if o, done := j.rollBackOne(ctx, it); !done {
 			return o
 		}
@@ -58,7 +61,7 @@ func (j *job) rollBackOne(ctx context.Context, it *item) (o outcome, done bool) 
 	defer cancel()
 	name := it.actions[0]
 	made, err := j.c.opts.Dispatcher.RollBack(ctx, name, remediate.RollbackRequest{
-		Force: j.r.Spec.Force, WhileStopped: j.r.Spec.WhileStopped,
+		Force: j.r.Spec.Force, WhileStopped: j.r.Spec.WhileStopped, Admit: j.gate.admit,
 		Reason: fmt.Sprintf("rolled back by %s: %s (Rollback %s)", j.r.Spec.By, j.r.Spec.Reason, j.r.Name),
 	})
 	refused := func(reason string, err error) (outcome, bool) {
@@ -69,6 +72,8 @@ func (j *job) rollBackOne(ctx context.Context, it *item) (o outcome, done bool) 
 		return o, true
 	case errors.Is(err, remediate.ErrNoAction):
 		return refused(gone, err)
+	case errors.Is(err, remediate.ErrMemberGone):
+		return refused(rollbackplan.MemberGone, err)
 	case errors.Is(err, remediate.ErrIrreversible):
 		return refused(rollbackplan.Irreversible, err)
 	case errors.Is(err, remediate.ErrChanged):

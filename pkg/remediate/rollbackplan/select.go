@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/plans"
@@ -181,6 +183,30 @@ func lost(a *v1alpha1.Action) string {
 		return "anything: the volume that was made for the claim is deleted with it, if its reclaim policy is Delete"
 	}
 	return ""
+}
+
+// longestWrite is how long an Action may have been written after it began.
+const longestWrite = 10 * time.Minute
+
+// Generations returns the generations of the policy that have written what a Rollback selects, and
+// "" if some do not say theirs. What is rolled back already counts, too: when it was written is
+// not known then, but when that began.
+func (g *Gatherer) Generations(r *v1alpha1.RollbackSpec) map[string]bool {
+	earlier := *r
+	if r.Since != nil {
+		at := metav1.NewTime(r.Since.Add(-longestWrite))
+		earlier.Since = &at
+	}
+	out := map[string]bool{}
+	for _, list := range g.targets {
+		for n := range list {
+			a := &list[n]
+			if a.rollbackOf == "" && (matches(r, a) || a.phase == v1alpha1.PhaseRolledBack && matches(&earlier, a)) {
+				out[a.generation] = true
+			}
+		}
+	}
+	return out
 }
 
 // Select selects what a Rollback rolls back.
