@@ -300,3 +300,27 @@ func TestDispatcher_RecordsDryRunsLater(t *testing.T) {
 		}
 	})
 }
+
+// TestDispatcher_KeepsFewDryRuns: what changes all the time has a dry run each ten minutes, which
+// must not fill the hub until the retention ends.
+func TestDispatcher_KeepsFewDryRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		d := run(t, f, remediate.Options{Retention: 168 * time.Hour})
+		most, made := 0, map[string]bool{}
+		for n := range 24 * 6 {
+			d.set(t, tries("a"), 10, intents("1", "m1 x", fmt.Sprint("m2 y", n)))
+			time.Sleep(10 * time.Minute)
+			for _, p := range f.plans() {
+				made[p.Name] = true
+			}
+			most = max(most, len(f.plans()))
+		}
+		if len(made) < 100 {
+			t.Fatalf("only %d dry runs within a day", len(made))
+		}
+		if most > 14 || !strings.Contains(f.dryRuns(), "Done") {
+			t.Errorf("up to %d Plans at once: %s", most, f.dryRuns())
+		}
+	})
+}

@@ -335,9 +335,29 @@ func (d *Dispatcher) deleteLoop(ctx context.Context) {
 // plansPerPass is how many Plans and parts are deleted at once.
 const plansPerPass = 1000
 
-// deletePlans deletes Plans that were over long ago.
+// dryRunsKept is how long a dry run is kept after another one: nobody approves any, there may be
+// one each ten minutes, and of many targets each has many megabytes.
+const dryRunsKept = time.Hour
+
+// deletePlans deletes Plans that were over long ago, and dry runs that others have replaced.
 func (d *Dispatcher) deletePlans(ctx context.Context) {
-	n, left, err := d.plans.Purge(ctx, d.opts.Clock().Add(-d.opts.Retention), plansPerPass, d.isPlanInUse)
+	now := d.opts.Clock()
+	d.purgePlans(ctx, now.Add(-min(dryRunsKept, d.opts.Retention)), func(p *v1alpha1.Plan) bool {
+		return p.Spec.Purpose != v1alpha1.PlanDryRun || p.Status.State != v1alpha1.PlanSuperseded || d.isShown(p)
+	})
+	d.purgePlans(ctx, now.Add(-d.opts.Retention), d.isPlanInUse)
+}
+
+// isShown reports whether a policy has a Plan.
+func (d *Dispatcher) isShown(p *v1alpha1.Plan) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[string(p.Spec.Policy)]
+	return s != nil && s.plan(p.Name) != nil
+}
+
+func (d *Dispatcher) purgePlans(ctx context.Context, before time.Time, inUse func(*v1alpha1.Plan) bool) {
+	n, left, err := d.plans.Purge(ctx, before, plansPerPass, inUse)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
