@@ -191,7 +191,10 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	if e.stop, err = hub.NewStop(hub.StopOptions{Config: statuses, Namespace: opts.Namespace, Dispatcher: e.dispatcher, OnChange: func() { e.trigger(); e.notify() }, Events: e.events, Logger: log}); err != nil {
 		return nil, err
 	}
-	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: statuses, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: e.isLeader, Logger: log}); err != nil {
+	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{
+		Config: statuses, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: e.isLeader,
+		Required: func() (map[string][]v1alpha1.ApprovalRequirement, bool) { return e.policies.Required() }, Logger: log,
+	}); err != nil {
 		return nil, err
 	}
 	e.bulk, err = bulkrollback.New(bulkrollback.Options{

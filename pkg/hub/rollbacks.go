@@ -44,7 +44,9 @@ type RollbacksOptions struct {
 	Dispatcher *remediate.Dispatcher
 	Stop       *Stop
 	IsLeader   func() bool // whether this process writes to members
-	Logger     *slog.Logger
+	// Required returns what policies require of people now; false while that is not known.
+	Required func() (map[string][]v1alpha1.ApprovalRequirement, bool)
+	Logger   *slog.Logger
 }
 
 // Rollbacks rolls back Actions that have the label federator.dev/rollback.
@@ -61,8 +63,8 @@ type Rollbacks struct {
 
 // NewRollbacks returns Rollbacks; nothing happens before Run.
 func NewRollbacks(opts RollbacksOptions) (*Rollbacks, error) {
-	if opts.Config == nil || opts.Dispatcher == nil || opts.Stop == nil || opts.IsLeader == nil {
-		return nil, errors.New("Rollbacks: Config, Dispatcher, Stop and IsLeader are required")
+	if opts.Config == nil || opts.Dispatcher == nil || opts.Stop == nil || opts.IsLeader == nil || opts.Required == nil {
+		return nil, errors.New("Rollbacks: Config, Dispatcher, Stop, IsLeader and Required are required")
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -175,6 +177,12 @@ func (r *Rollbacks) rollBack(ctx context.Context, name string) error {
 	case stop != "":
 		return r.reject(ctx, a, rollbackRefused, stop)
 	}
+	switch required, known := r.requiresApproval(a.Spec.Binding); {
+	case !known:
+		return nil // as above
+	case required:
+		return r.reject(ctx, a, rollbackRefused, fmt.Sprintf(needsApproval, a.Spec.Binding, a.Spec.Binding))
+	}
 	made, err := r.opts.Dispatcher.RollBack(ctx, name, remediate.RollbackRequest{Force: how == api.RollbackForce, Reason: rollbackReason(a)})
 	switch {
 	case ctx.Err() != nil:
@@ -190,6 +198,21 @@ func (r *Rollbacks) rollBack(ctx context.Context, name string) error {
 	}
 	r.opts.Logger.Info("action rolled back", "action", name, "by", made.Name, "reason", made.Reason)
 	return r.complete(ctx, a, RollbackSucceeded, "by "+made.Name)
+}
+
+// needsApproval says how an Action is rolled back whose policy requires approval: who labels it is
+// not proven, and nobody could approve it.
+const needsApproval = "FleetPolicy %s requires approval, and so does what rolls it back: create a Rollback, which people can approve, with federator actions rollback --policy %s"
+
+// requiresApproval reports whether a policy requires approval, or has since it was approved last,
+// and whether that is known.
+func (r *Rollbacks) requiresApproval(policy string) (required, known bool) {
+	now, known := r.opts.Required()
+	st, _ := r.opts.Dispatcher.Status(policy)
+	if !known || !st.Restored {
+		return false, false
+	}
+	return len(now[policy]) > 0 || st.Approval != nil && len(st.Approval.Requirements) > 0, true
 }
 
 // rollbackReason returns who requested a rollback, according to managedFields, and why.
