@@ -139,7 +139,8 @@ type Dispatcher struct {
 	policies  map[string]*policyState
 	ledger    *ledger.Ledger
 	busy      map[policy.Ref]bool // targets that are being written
-	inflight  map[string]int      // corrections that run, by member
+	inflight  map[string]int      // corrections and rollbacks that run, by member
+	waits     map[string]int      // rollbacks that wait until they may run, by member
 	epoch     int                 // how often this process has begun to lead, or may have
 	recovered bool                // all that lasts has been read since
 	held      time.Time           // until when the lease is known to be held; zero: as long as Lease says
@@ -214,7 +215,7 @@ func newDispatcher(opts Options, j journal, states stateStore, plans planstore.S
 	}
 	d := &Dispatcher{
 		opts: opts, journal: j, states: states, plans: plans, triggered: trigger.New(), policies: map[string]*policyState{},
-		ledger: ledger.New(opts.FleetWindow), busy: map[policy.Ref]bool{}, inflight: map[string]int{},
+		ledger: ledger.New(opts.FleetWindow), busy: map[policy.Ref]bool{}, inflight: map[string]int{}, waits: map[string]int{},
 		bounds: bounds.New(opts.Bounds), failed: trigger.New(), pacer: dryrun.NewPacer(opts.DryRuns.OrDefault()),
 	}
 	if opts.Verdicts == nil {

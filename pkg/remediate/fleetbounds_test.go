@@ -207,3 +207,114 @@ func TestDispatcher_TakesOverOwnFieldsWithOneRequest(t *testing.T) {
 		}
 	})
 }
+
+// TestDispatcher_RollbacksAreWithinTheBounds: members at once, writes of a member at once, and
+// requests a second; and they do not wait for corrections that come all the time.
+func TestDispatcher_RollbacksAreWithinTheBounds(t *testing.T) {
+	for name, opts := range map[string]remediate.Options{
+		"members":     {Bounds: remediate.Bounds{Members: 1}},
+		"of a member": {MemberConcurrency: 1},
+		"rate":        {Bounds: remediate.Bounds{WritesPerSecond: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet()
+				d := run(t, f, opts)
+				d.set(t, remediate.RolloutSpec{}, 100, intents("1", many(4, 3)...))
+				time.Sleep(time.Minute)
+				d.written()
+				made := f.actions()
+				var mu sync.Mutex
+				var sent []time.Time
+				under, members, perMember, dryRuns := map[string]int{}, 0, 0, 0
+				f.onDryRun = func(string) {
+					mu.Lock()
+					defer mu.Unlock()
+					dryRuns++
+				}
+				f.onWrite = func(target string) *metav1.Status {
+					member, _, _ := strings.Cut(target, " ")
+					mu.Lock()
+					under[member]++
+					members, perMember, sent = max(members, len(under)), max(perMember, under[member]), append(sent, time.Now())
+					mu.Unlock()
+					time.Sleep(300 * time.Millisecond)
+					mu.Lock()
+					if under[member]--; under[member] == 0 {
+						delete(under, member)
+					}
+					mu.Unlock()
+					return nil
+				}
+				// As many corrections as there can be come, too.
+				var others []string
+				for _, target := range many(4, 200) {
+					others = append(others, strings.Replace(target, " t", " other", 1))
+				}
+				d.set(t, remediate.RolloutSpec{}, 100, intents("1", others...))
+				synctest.Wait()
+				var backs sync.WaitGroup
+				for _, a := range made {
+					backs.Go(func() {
+						if back, err := d.RollBack(t.Context(), a.Name, remediate.RollbackRequest{Reason: "a test"}); err != nil || back.Phase != v1alpha1.PhaseSucceeded {
+							t.Errorf("%+v, %v", back, err)
+						}
+					})
+				}
+				began := time.Now()
+				backs.Wait()
+				if took := time.Since(began); took > 20*time.Second {
+					t.Errorf("%d rollbacks took %v", len(made), took)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if n := opts.Bounds.Members; n > 0 && members > n {
+					t.Errorf("%d members at once", members)
+				}
+				if n := opts.MemberConcurrency; n > 0 && perMember > n {
+					t.Errorf("%d writes of a member at once", perMember)
+				}
+				if opts.Bounds.WritesPerSecond > 0 && (len(sent) > 1+int(time.Since(began).Seconds())+1 || dryRuns > len(sent)+2) {
+					t.Errorf("%d writes, %d dry runs in %v", len(sent), dryRuns, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
+// TestDispatcher_RollbacksOfAMemberThatHangs: they wait for its corrections to end, and delay
+// those of no other member.
+func TestDispatcher_RollbacksOfAMemberThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		d := run(t, f, remediate.Options{MemberConcurrency: 1})
+		d.set(t, remediate.RolloutSpec{}, 100, intents("1", "m1 a"))
+		time.Sleep(time.Second)
+		d.expect(t, "the first", "m1 a@0s")
+		name := f.actions()[0].Name
+		var hangs atomic.Bool
+		hangs.Store(true)
+		f.hangs = func(member string) bool { return member == "m1" && hangs.Load() }
+		d.set(t, remediate.RolloutSpec{}, 100, intents("1", "m1 b"))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		back := make(chan error)
+		go func() {
+			_, err := d.RollBack(ctx, name, remediate.RollbackRequest{Reason: "a test"})
+			back <- err
+		}()
+		synctest.Wait()
+		d.set(t, remediate.RolloutSpec{}, 100, intents("1", "m1 b", "m2 c"))
+		time.Sleep(time.Second)
+		d.expect(t, "while it hangs", "m2 c@1s")
+		if err := <-back; !errors.Is(err, remediate.ErrNotNow) {
+			t.Errorf("the rollback: %v", err)
+		}
+		hangs.Store(false)
+		time.Sleep(5 * time.Minute)
+		if got := d.written(); !strings.Contains(got, "m1 b@") {
+			t.Errorf("after it: %q", got)
+		}
+	})
+}

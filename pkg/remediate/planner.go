@@ -309,6 +309,10 @@ func (d *Dispatcher) startMemberLocked(s *policyState, member string, p *pass) {
 			s.queue.Add(target)
 		}
 	}()
+	if d.waits[member]+d.waits[anyMember] > 0 {
+		p.again(p.now.Add(slotPoll)) // people go first
+		return
+	}
 	for d.inflight[member] < d.opts.MemberConcurrency {
 		target, ok := s.queue.Next(member)
 		if !ok {
@@ -350,11 +354,7 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 	log := d.opts.Logger.With("policy", i.Binding, "member", target.Member, "kind", string(target.Kind), "namespace", target.Namespace, "name", target.Name)
 	d.mu.Lock()
 	now := d.opts.Clock()
-	delete(d.busy, target)
-	d.ledger.EndWrite(i.Binding, target, now)
-	if d.inflight[target.Member]--; d.inflight[target.Member] == 0 {
-		delete(d.inflight, target.Member)
-	}
+	d.endWriteLocked(i)
 	if mayHaveWritten(a, err) {
 		d.recordWriteLocked(i, now, now)
 	}

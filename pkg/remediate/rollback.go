@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/objects"
 )
@@ -39,9 +41,10 @@ type RollbackRequest struct {
 const maxReads = 3
 
 // RollBack rolls back an action that was written, for a reason that is recorded. It is a
-// correction like any other, guarded by the lease, Stop and what is protected; but it is a
-// request of a person, so halts, suspension, windows and limits of the policy do not
-// prevent it. It counts towards the limits as a target affected.
+// correction like any other, guarded by the lease, Stop, the bounds of the fleet and what is
+// protected; but it is a request of a person, so halts, suspension, windows and limits of the
+// policy do not prevent it, and corrections let it begin first. It counts towards the limits as a
+// target affected.
 //
 // It returns the Action that does it: Succeeded when done, else its Phase and Message say
 // what prevented it. Errors are ErrNotNow, ErrNoAction, ErrIrreversible, ErrRolledBack,
@@ -55,7 +58,7 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, r RollbackReques
 	if of.Phase == v1alpha1.PhaseRolledBack {
 		return nil, fmt.Errorf("action %q: %w", name, ErrRolledBack)
 	}
-	if err := d.acquireTarget(of, r.WhileStopped); err != nil {
+	if err := d.acquireTarget(ctx, of, r.WhileStopped); err != nil {
 		return nil, fmt.Errorf("action %q: %w", name, err)
 	}
 	defer d.releaseTarget(of)
@@ -94,8 +97,73 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, r RollbackReques
 	}
 }
 
-// acquireTarget keeps a target from being corrected until releaseTarget.
-func (d *Dispatcher) acquireTarget(a *Action, whileStopped bool) error {
+// slotPoll is how often it is looked at whether a rollback may begin that waits for others to end.
+const slotPoll = 100 * time.Millisecond
+
+// acquireTarget keeps a target from being corrected until releaseTarget. It waits while as many
+// writes are under way as may be, and no correction begins meanwhile that would be one of them.
+func (d *Dispatcher) acquireTarget(ctx context.Context, a *Action, whileStopped bool) error {
+	done := func() {}
+	defer func() { done() }()
+	for {
+		if err := d.checkAcquire(a); err != nil {
+			return err
+		}
+		next, err := d.tryAcquire(a, whileStopped)
+		if err != nil || next == nil {
+			return err
+		}
+		done() // now that it waits again
+		done = next
+		if err = sleep.For(ctx, slotPoll); err != nil {
+			return fmt.Errorf("%w: as many writes are under way as may be: %w", ErrNotNow, err)
+		}
+	}
+}
+
+// tryAcquire acquires a target. Where that is to be tried again, it returns what ends the wait.
+func (d *Dispatcher) tryAcquire(a *Action, whileStopped bool) (wait func(), err error) {
+	member, now := a.Remedy.Target.Member, d.opts.Clock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	stop := cmp.Or(d.stops.policy(a.Binding, a.Source), d.stops.member(member))
+	switch {
+	case stop != "" && !whileStopped:
+		return nil, fmt.Errorf("%w: %s", ErrNotNow, stop)
+	case !d.recovered:
+		return nil, fmt.Errorf("%w: %s", ErrNotNow, resolving)
+	case d.busy[a.Remedy.Target]:
+		return nil, fmt.Errorf("%w: the target is being written", ErrNotNow)
+	case d.inflight[member] >= d.opts.MemberConcurrency:
+		return d.waitLocked(member), nil
+	case d.inflight[member] == 0 && !d.bounds.Admits(len(d.inflight)), d.bounds.NextStart(now).After(now):
+		return d.waitLocked(anyMember), nil
+	}
+	d.busy[a.Remedy.Target] = true
+	d.inflight[member]++
+	d.bounds.Start(now)
+	return nil, nil
+}
+
+// anyMember stands for all members in Dispatcher.waits.
+const anyMember = ""
+
+// waitLocked has no correction of a member begin until what it returns is called: one that hangs
+// delays nobody else's.
+func (d *Dispatcher) waitLocked(member string) func() {
+	d.waits[member]++
+	return func() {
+		d.mu.Lock()
+		if d.waits[member]--; d.waits[member] == 0 {
+			delete(d.waits, member)
+		}
+		d.mu.Unlock()
+		d.trigger()
+	}
+}
+
+// checkAcquire is what acquireTarget asks without the lock.
+func (d *Dispatcher) checkAcquire(a *Action) error {
 	if err := d.checkMember(a.Remedy.Target.Member); err != nil {
 		return err
 	}
@@ -105,19 +173,17 @@ func (d *Dispatcher) acquireTarget(a *Action, whileStopped bool) error {
 	if err := d.checkSameMember(&a.Intent); err != nil && !errors.Is(err, ErrNotNow) {
 		return err // one that is not known has no client, either
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	stop := cmp.Or(d.stops.policy(a.Binding, a.Source), d.stops.member(a.Remedy.Target.Member))
-	switch {
-	case stop != "" && !whileStopped:
-		return fmt.Errorf("%w: %s", ErrNotNow, stop)
-	case !d.recovered:
-		return fmt.Errorf("%w: %s", ErrNotNow, resolving)
-	case d.busy[a.Remedy.Target]:
-		return fmt.Errorf("%w: the target is being written", ErrNotNow)
-	}
-	d.busy[a.Remedy.Target] = true
 	return nil
+}
+
+// endWriteLocked counts a write, or what was to be one, as no longer under way.
+func (d *Dispatcher) endWriteLocked(i *Intent) {
+	target := i.Remedy.Target
+	delete(d.busy, target)
+	d.ledger.EndWrite(i.Binding, target, d.opts.Clock())
+	if d.inflight[target.Member]--; d.inflight[target.Member] == 0 {
+		delete(d.inflight, target.Member)
+	}
 }
 
 // checkSameMember returns why a rollback must not be written in the member that has the name
@@ -137,8 +203,7 @@ func (d *Dispatcher) checkSameMember(i *Intent) error {
 
 func (d *Dispatcher) releaseTarget(a *Action) {
 	d.mu.Lock()
-	delete(d.busy, a.Remedy.Target)
-	d.ledger.EndWrite(a.Binding, a.Remedy.Target, d.opts.Clock())
+	d.endWriteLocked(&a.Intent)
 	d.mu.Unlock()
 	d.trigger()
 }
