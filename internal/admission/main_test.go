@@ -52,7 +52,7 @@ metadata: {name: federator}
 rules:
 - {apiGroups: [admissionregistration.k8s.io], resources: [validatingadmissionpolicies, validatingadmissionpolicybindings], verbs: [get]}
 - {apiGroups: [federator.dev], resources: [approvals], verbs: [create]}
-- {apiGroups: [federator.dev], resources: [fleetpolicies, fleetpolicies/status, plans, plans/status, approvals/status], verbs: [get, create, update, patch, delete]}
+- {apiGroups: [federator.dev], resources: [fleetpolicies, fleetpolicies/status, plans, plans/status, actions, actions/status, approvals/status], verbs: [get, create, update, patch, delete]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -77,7 +77,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: people}
 rules:
-- {apiGroups: [federator.dev], resources: [approvals, rollbacks, fleetpolicies, plans, planparts, approvals/status, rollbacks/status], verbs: [create, update, patch, delete, get]}
+- {apiGroups: [federator.dev], resources: [approvals, rollbacks, fleetpolicies, plans, planparts, actions, actions/status, approvals/status, rollbacks/status], verbs: [create, update, patch, delete, get]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -219,6 +219,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 var (
+	actions       = v1alpha1.Resource(v1alpha1.Actions)
 	approvals     = v1alpha1.Resource(v1alpha1.Approvals)
 	fleetPolicies = v1alpha1.Resource(v1alpha1.FleetPolicies)
 	plans         = v1alpha1.Resource(v1alpha1.Plans)

@@ -246,6 +246,19 @@ func TestRecords_AreFederatorsAlone(t *testing.T) {
 	check(t, "federator's status", err, "")
 	check(t, "federator's delete", ours.Resource(plans).Delete(t.Context(), plan.GetName(), metav1.DeleteOptions{}), "")
 
+	act := object(t, `{apiVersion: federator.dev/v1alpha1, kind: Action, metadata: {name: written}, spec: {binding: hosts, package: acme.hosts, revision: "1", verb: delete,
+  target: {member: fleet/eu-1, apiVersion: v1, kind: Service, namespace: shop, name: web, uid: u, resourceVersion: "1"}}, inverse: {verb: apply, patch: "{}"}}`)
+	_, err = joe.Resource(actions).Create(t.Context(), act, metav1.CreateOptions{})
+	check(t, "an Action", err, notYours)
+	_, err = ours.Resource(actions).Create(t.Context(), act, metav1.CreateOptions{})
+	check(t, "federator's Action", err, "")
+	_, err = joe.Resource(actions).Patch(t.Context(), "written", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
+	check(t, "the phase of an Action", err, notYours)
+	_, err = joe.Resource(actions).Patch(t.Context(), "written", types.MergePatchType, []byte(`{"metadata":{"labels":{"federator.dev/rollback":"true"}}}`), metav1.PatchOptions{})
+	check(t, "a label of an Action", err, "")
+	check(t, "a delete of an Action", joe.Resource(actions).Delete(t.Context(), "written", metav1.DeleteOptions{}), notYours)
+	check(t, "federator's delete of an Action", ours.Resource(actions).Delete(t.Context(), "written", metav1.DeleteOptions{}), "")
+
 	given, err := hub(t).Client().CoreV1().RESTClient().Post().AbsPath("/apis/federator.dev/v1alpha1/approvals").SetHeader("Content-Type", "application/yaml").
 		Body([]byte(strings.Replace(approval("fleetPolicy: hosts, halt: a, by: joe"), "generateName: a-", "name: given", 1))).Do(t.Context()).Raw()
 	if err != nil {
