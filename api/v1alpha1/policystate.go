@@ -6,7 +6,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // across restarts and failovers: its halts, the progress of its waves, and what
 // acknowledgements allow. It is written by federator alone, before the
 // corrections that rest on it, and outlives the FleetPolicy: deleting a
-// FleetPolicy and creating it again ends no halt.
+// FleetPolicy and creating it again ends no halt. Once there has been no such
+// FleetPolicy, and nothing that binds, for 30 days, it is deleted.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=federator

@@ -286,6 +286,10 @@ func (f *fleet) serveLocked(r *http.Request, body map[string]any, dryRun bool) (
 		}
 	}
 	if r.Method == http.MethodDelete {
+		now, _ := object["metadata"].(map[string]any)
+		if seen, _ := body["preconditions"].(map[string]any); r.URL.Host == "hub" && seen["resourceVersion"] != nil && seen["resourceVersion"] != now["resourceVersion"] {
+			return nil, failure(http.StatusConflict, metav1.StatusReasonConflict, path.Base(key))
+		}
 		if !dryRun {
 			delete(f.objects, key)
 		}
@@ -322,7 +326,10 @@ func (f *fleet) listLocked(r *http.Request) any {
 	list := &v1alpha1.ActionList{}
 	selector := strings.Split(r.URL.Query().Get("fieldSelector"), ",")
 	for _, a := range f.actionsLocked() {
-		if !slices.Contains(selector, "status.phase!="+string(a.Status.Phase)) {
+		other := func(s string) bool {
+			return strings.HasPrefix(s, "spec.binding=") && s != "spec.binding="+a.Spec.Binding
+		}
+		if !slices.Contains(selector, "status.phase!="+string(a.Status.Phase)) && !slices.ContainsFunc(selector, other) {
 			list.Items = append(list.Items, a)
 		}
 	}

@@ -303,7 +303,7 @@ const (
 	leaderPollInterval = time.Second
 )
 
-// deleteLoop deletes Actions that ended long ago: when this process comes to lead, and
+// deleteLoop deletes Actions and Plans that ended long ago, and states that nobody needs: when this process comes to lead, and
 // every hour from then on. That counts those that there are, too.
 func (d *Dispatcher) deleteLoop(ctx context.Context) {
 	var last time.Time // of the process's clock
@@ -319,6 +319,7 @@ func (d *Dispatcher) deleteLoop(ctx context.Context) {
 		if time.Since(last) < interval {
 			continue
 		}
+		first := last.IsZero()
 		last = time.Now()
 		n, err := d.journal.deleteEnded(ctx, d.opts.Retention, d.longestWindow(), d.opts.Keep)
 		switch {
@@ -329,6 +330,9 @@ func (d *Dispatcher) deleteLoop(ctx context.Context) {
 			d.opts.Logger.Info("old Actions deleted", "deleted", n, "retention", d.opts.Retention)
 		}
 		d.deletePlans(ctx)
+		if !first { // then it is known which policies there are
+			d.deleteStates(ctx)
+		}
 	}
 }
 

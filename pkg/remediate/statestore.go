@@ -34,8 +34,9 @@ type record struct {
 	history      history.Log
 	approval     *v1alpha1.KeptApproval
 
-	changed, saved int    // how often this has changed, and when it was recorded last
-	version        string // resourceVersion of the PolicyState, "" for none
+	changed, saved int       // how often this has changed, and when it was recorded last
+	version        string    // resourceVersion of the PolicyState, "" for none
+	created        time.Time // the PolicyState, as it was read; zero if this process has recorded it first
 }
 
 // touch notes a change that is to be recorded.
@@ -113,7 +114,7 @@ func encodeLimit(u *BudgetUsage) v1alpha1.ExceededLimit {
 // decodeRecord returns the record that a PolicyState has.
 func decodeRecord(in *v1alpha1.PolicyState) record {
 	s := &in.Status
-	r := record{version: in.ResourceVersion, history: s.History, approval: s.Approval}
+	r := record{version: in.ResourceVersion, created: in.CreationTimestamp.Time, history: s.History, approval: s.Approval}
 	for n := range s.Halts {
 		r.halts = append(r.halts, decodeHalt(&s.Halts[n]))
 	}
@@ -172,6 +173,9 @@ func decodeHalt(in *v1alpha1.RecordedHalt) *Halt {
 // errStateChanged is returned for a PolicyState that somebody else has written.
 var errStateChanged = errors.New("the PolicyState has been changed")
 
+// errStateGone is that of an attempt to change a PolicyState that was deleted.
+var errStateGone = errors.New("the PolicyState has been deleted")
+
 // stateStore has the PolicyStates. Its methods are safe for concurrent use.
 type stateStore interface {
 	// listStates returns all PolicyStates as they are now.
@@ -179,6 +183,11 @@ type stateStore interface {
 	// putState records a policy's state, and returns its new version. Its error is
 	// errStateChanged where the state is not in the given version; "" is for none.
 	putState(ctx context.Context, policy, version string, status *v1alpha1.PolicyStateStatus) (string, error)
+	// isUsed reports whether there is such a FleetPolicy, or there are Actions of it.
+	isUsed(ctx context.Context, policy string) (bool, error)
+	// deleteState deletes a policy's state in a version, and reports whether it is gone: if not,
+	// it has been recorded since.
+	deleteState(ctx context.Context, policy, version string) (bool, error)
 }
 
 // hubStates is the stateStore of PolicyStates on the hub. Requests that fail with a temporary
@@ -234,7 +243,7 @@ func (s hubStates) putState(ctx context.Context, policy, version string, status 
 		switch {
 		case apierrors.IsNotFound(err) && version != "":
 			version = ""
-			return err
+			return errStateGone // which is temporary
 		case (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) && maybePut:
 			if err := s.do(ctx, s.request(http.MethodGet, v1alpha1.PolicyStates, policy), out); err != nil {
 				return err
