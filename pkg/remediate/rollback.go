@@ -67,6 +67,9 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, r RollbackReques
 		if err != nil {
 			return nil, fmt.Errorf("action %q: %w", name, err)
 		}
+		if now.Restored, err = d.isRestored(ctx, of, &now); err != nil {
+			return nil, fmt.Errorf("action %q: %w", name, err)
+		}
 		i, err := inverseIntent(of, now, r.Force)
 		if (err != nil || r.Force) && d.exec.rollsBack(name) {
 			// What looks like a change by somebody else may be an earlier attempt.
@@ -213,6 +216,8 @@ type targetState struct {
 	APIVersion, UID, ResourceVersion string // "" where there is none
 	Hash                             string // of its content, like Action.BeforeHash and AfterHash; "" where there is none
 	ChangedHash                      string // like that of the action
+	Action                           string // that has written it last; "" if none has
+	Restored                         bool   // it was created anew by the rollback of a deletion of the action's object
 	Other                            string // manager other than the action's that has set fields; "" if there is none
 }
 
@@ -233,7 +238,31 @@ func readTargetState(ctx context.Context, clients ClientFactory, a *Action, with
 	}
 	t.APIVersion, _ = object["apiVersion"].(string)
 	t.UID, t.ResourceVersion = objects.Identity(object)
+	t.Action = objects.Annotations(object)[actionAnnotation]
 	return t, nil
+}
+
+// isRestored reports whether the object that has the name of an action's target is that of a
+// rollback: what was deleted later was created anew, with another UID.
+func (d *Dispatcher) isRestored(ctx context.Context, of *Action, now *targetState) (bool, error) {
+	if of.UID == "" || now.UID == "" || now.UID == of.UID || now.Action == "" {
+		return false, nil
+	}
+	name := now.Action
+	for _, is := range []func(*Action) bool{
+		func(a *Action) bool { return a.RollbackOf != "" && a.Remedy.Action == "apply" && a.UID == "" },
+		func(a *Action) bool { return a.Remedy.Action == "delete" && a.UID == of.UID },
+	} {
+		a, err := d.journal.get(ctx, name)
+		if errors.Is(err, ErrNoAction) {
+			return false, nil
+		}
+		if err != nil || a.Remedy.Target != of.Remedy.Target || a.MemberUID != of.MemberUID || !is(a) {
+			return false, err
+		}
+		name = a.RollbackOf
+	}
+	return true, nil
 }
 
 // isLeftBy reports whether an action's target is as the action left it: the fields that it
@@ -259,7 +288,7 @@ func inverseIntent(a *Action, now targetState, force bool) (*Intent, error) {
 		return nil, fmt.Errorf("action %q: %w: the target is gone", a.Name, ErrIrreversible)
 	case !force && !now.isLeftBy(a):
 		return nil, fmt.Errorf("action %q: %w", a.Name, ErrChanged)
-	case !force && a.UID != "" && a.Remedy.Action != "delete" && now.UID != a.UID:
+	case !force && a.UID != "" && a.Remedy.Action != "delete" && now.UID != a.UID && !now.Restored:
 		return nil, fmt.Errorf("action %q: %w: it is another object of the same name", a.Name, ErrChanged)
 	case !force && a.InverseVerb == "delete" && now.Other != "":
 		return nil, fmt.Errorf("action %q: %w: %s has set fields of the object, which would be deleted", a.Name, ErrChanged, clip.Line(now.Other, maxManager))

@@ -1,6 +1,8 @@
 package remediate_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -91,4 +93,60 @@ func TestDispatcher_RollbacksAskWhoAdmitsThem(t *testing.T) {
 		}
 		d.expect(t, "admitted", "m1 a@1s")
 	})
+}
+
+// TestDispatcher_RollsBackWhatWasDeletedAndChangedBefore: an object that the rollback of its
+// deletion has created anew is rolled back further; one that somebody else has created is not.
+func TestDispatcher_RollsBackWhatWasDeletedAndChangedBefore(t *testing.T) {
+	for name, another := range map[string]bool{"restored": false, "another": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := run(t, newFleet(), remediate.Options{})
+				changed := d.corrected(t, func(*remediate.Intent) {})
+				const key = "m1/api/v1/namespaces/shop/configmaps/a"
+				d.mu.Lock()
+				was := d.objects[key]
+				d.mu.Unlock()
+				list := intents("", "m1 a")
+				var now struct {
+					Metadata struct{ ResourceVersion string }
+				}
+				if err := json.Unmarshal(was, &now); err != nil {
+					t.Fatal(err)
+				}
+				list[0].ResourceVersion, list[0].Remedy.Action, list[0].Remedy.Patch = now.Metadata.ResourceVersion, "delete", nil
+				if err := d.SetIntents("b", remediate.RolloutSpec{}, remediate.Totals{Fleet: 20}, list, true); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				d.ClearIntents("b")
+				d.written()
+				r := remediate.RollbackRequest{Reason: "a test"}
+				for _, a := range d.actions() {
+					if a.Spec.Verb != v1alpha1.Delete {
+						continue
+					}
+					if back, err := d.RollBack(t.Context(), a.Name, r); err != nil || back.Phase != v1alpha1.PhaseSucceeded {
+						t.Fatalf("the deletion: %+v, %v", back, err)
+					}
+				}
+				want := error(nil)
+				if another { // the same, by kubectl
+					d.mu.Lock()
+					d.objects[key] = bytes.Replace(was, []byte(`"u-m1 a"`), []byte(`"another"`), 1)
+					d.mu.Unlock()
+					want = remediate.ErrChanged
+				}
+				back, err := d.RollBack(t.Context(), changed.Name, r)
+				if !errors.Is(err, want) || want == nil && back.Phase != v1alpha1.PhaseSucceeded {
+					t.Errorf("the change: %+v, %v", back, err)
+				}
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				if got := bytes.Contains(d.objects[key], []byte(`"a":"bad"`)); got != (want == nil) {
+					t.Errorf("there is %s", d.objects[key])
+				}
+			})
+		})
+	}
 }
