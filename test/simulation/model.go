@@ -19,6 +19,7 @@ import (
 type model struct {
 	seen   map[*parked]bool
 	gate   gateModel
+	clock  windowModel
 	record recordModel
 	limits limitModel
 	halts  haltModel
@@ -41,6 +42,7 @@ func (m *model) sent(w *world, p *process, r *parked) {
 	}
 	x := w.writeOf(r)
 	m.gate.sent(w, p, r, x)
+	m.clock.sent(w, p, r, x)
 	m.record.sent(w, p, x)
 	m.limits.sent(w, p, x)
 	m.halts.sent(w, p, x)

@@ -67,10 +67,33 @@ type wish struct {
 	soak       time.Duration
 	approvals  int // by how many people a generation must be approved; 0: none
 	above      int // beyond how many percent of the subjects; 0: always
+	opens      opening
 }
 
+// opening is when a policy may write: for a time from each full period of a clock's day.
+type opening struct{ every, open time.Duration }
+
+// openings are what people want. The zero one is always open.
+var openings = []opening{{}, {10 * time.Minute, 4 * time.Minute}, {}, {3 * time.Minute, time.Minute}}
+
+// windows are the openings as the hub's controllers read them, made once.
+var windows = sync.OnceValue(func() map[opening]*remediate.Window {
+	all := map[opening]*remediate.Window{}
+	for _, o := range openings {
+		if o.every == 0 {
+			continue
+		}
+		w, err := remediate.NewWindow(fmt.Sprintf("*/%d * * * *", o.every/time.Minute), o.open, "UTC")
+		if err != nil {
+			panic(err)
+		}
+		all[o] = w
+	}
+	return all
+})
+
 func (x *wish) String() string {
-	return fmt.Sprintf("%s (version %d): enforced %t, suspended %t, at most %d and %d per member in %v, waves %t, soak %v, approval by %d above %d%%", x.key(), x.version, x.enforced, x.suspended, x.perPolicy, x.perMember, x.window, x.waves, x.soak, x.approvals, x.above)
+	return fmt.Sprintf("%s (version %d): enforced %t, suspended %t, at most %d and %d per member in %v, waves %t, soak %v, approval by %d above %d%%, open %v", x.key(), x.version, x.enforced, x.suspended, x.perPolicy, x.perMember, x.window, x.waves, x.soak, x.approvals, x.above, x.opens)
 }
 
 // key names what is rolled out.
@@ -97,6 +120,7 @@ func violates(policy string, o map[string]any) bool {
 func (x *wish) spec(w *world) enforce.EnforcementSpec {
 	s := enforce.EnforcementSpec{
 		Mode: policy.Observe, Suspend: x.suspended, Source: "git", Generation: x.key(),
+		Window: windows()[x.opens],
 		Limits: remediate.Limits{Window: x.window, Policy: remediate.Limit{Count: x.perPolicy}, Member: remediate.Limit{Count: x.perMember}},
 	}
 	if x.enforced {

@@ -34,6 +34,7 @@ func prepare() {
 	klog.SetLogger(logr.Discard())
 	packages()
 	hubKinds()
+	windows()
 }
 
 // Run runs the schedule of a seed.

@@ -87,6 +87,7 @@ func (w *world) drawWish(name string, generation int) *wish {
 	if c.oneIn(3) {
 		x.approvals, x.above = c.between(1, 2), []int{0, 50, 0}[c.below(3)]
 	}
+	x.opens = openings[c.below(len(openings))]
 	kept := *x
 	w.wishes[name] = append(w.wishes[name], &kept)
 	return x
