@@ -63,7 +63,7 @@ func (m *approvalModel) sent(w *world, p *process, x write) {
 	if wish.approvals > people {
 		w.fail("1 approvals", "%s writes to %s for %s, which requires the approval of %d, and the hub does not know that", p.name, x.target(), wish.key(), wish.approvals)
 	}
-	if people == 0 || above >= 0 && w.model.limits.count(w, p, x, wish.window) <= p.subjects()*above/100 {
+	if people == 0 || above >= 0 && w.model.limits.count(w, p, x, wish.window) <= p.subjects("")*above/100 {
 		return
 	}
 	for _, pl := range w.plans() {
@@ -115,10 +115,10 @@ func (m *approvalModel) approvedWith(w *world, policy string, people int) bool {
 	return slices.ContainsFunc(w.wishes[policy], func(x *wish) bool { return m.met[x.key()] && x.approvals <= people })
 }
 
-// subjects returns how many objects a process has read.
-func (p *process) subjects() (n int) {
+// subjects returns how many objects a process has read, in one member or ("") in all.
+func (p *process) subjects(member string) (n int) {
 	for _, m := range p.world.members {
-		if revision, listed := p.read[m.name]; listed {
+		if revision, listed := p.read[m.name]; listed && (member == "" || m.name == member) {
 			n += len(m.server.ObjectsAt("deployments", revision))
 		}
 	}

@@ -8,7 +8,8 @@ import (
 
 // Invariant 1: the distinct targets that a policy writes within any window are never more
 // than its limits, plus what was acknowledged for that limit, that member and that
-// generation; and beyond its limits, it writes what is in the Plan of the halt that was
+// generation; targets count once, whatever limit of whatever policy they count towards, and
+// each of them is a subject; and beyond its limits, it writes what is in the Plan of the halt that was
 // acknowledged.
 //
 // The limits are those that the process knows when it sends a write; what counts is what
@@ -26,7 +27,8 @@ type writtenAt struct {
 // allowance is how many targets a person lets pass.
 type allowance struct {
 	policy     string
-	scope      string // policy, or a member
+	scope      string // policy, fleet, or a member
+	percent    bool   // of the limit in percent
 	generation int
 	targets    int
 	until      time.Time
@@ -48,7 +50,7 @@ func (m *limitModel) acknowledged(w *world, p *process, policy string, h *remedi
 		}
 	}
 	for _, over := range h.Exceeded {
-		m.allowed = append(m.allowed, allowance{policy, over.Scope, x.generation, over.Targets, time.Now().Add(x.window), planned})
+		m.allowed = append(m.allowed, allowance{policy, over.Scope, over.Percent, x.generation, over.Targets, time.Now().Add(x.window), planned})
 	}
 }
 
@@ -61,52 +63,80 @@ func (m *limitModel) sent(w *world, p *process, x write) {
 	if limits == nil {
 		return // the gate's model says so
 	}
-	all, there := m.targets(w, p, x, limits.window)
-	m.compare(w, x, limits, "policy", len(all), limits.perPolicy)
-	m.compare(w, x, limits, x.member, len(there), limits.perMember)
-}
-
-// targets returns the targets that the policy of a write has written within a window, or is
-// writing: all of them, and those in its member.
-func (m *limitModel) targets(w *world, p *process, x write, window time.Duration) (all, there map[string]bool) {
-	all, there = map[string]bool{}, map[string]bool{}
-	count := func(o write) {
+	all := m.targets(w, p, limits.window)
+	own, there := 0, 0
+	for o := range all {
 		if o.policy == x.policy {
-			all[o.target()] = true
-			if o.member == x.member {
-				there[o.target()] = true
+			if own++; o.member == x.member {
+				there++
 			}
 		}
 	}
+	m.compare(w, x, limits, "policy", false, own, limits.perPolicy)
+	m.compare(w, x, limits, "policy", true, own, share(limits.percent, p.subjects("")))
+	m.compare(w, x, limits, x.member, false, there, limits.perMember)
+	m.compare(w, x, limits, x.member, true, there, share(limits.percentIn, p.subjects(x.member)))
+	m.compare(w, x, limits, "fleet", false, distinct(all), limits.fleet)
+}
+
+// share is how many subjects a percentage is, at least one; 0 is no limit.
+func share(percent float64, subjects int) int {
+	if percent == 0 {
+		return 0
+	}
+	return max(1, int(percent*float64(subjects)/100))
+}
+
+// aim is a target of a policy.
+type aim struct{ policy, member, name string }
+
+// targets returns what was written within a window, by any process, and what a process is
+// writing.
+func (m *limitModel) targets(w *world, p *process, window time.Duration) map[aim]bool {
+	all := map[aim]bool{}
 	for _, o := range m.writes {
 		if time.Since(o.at) < window-skew {
-			count(o.write)
+			all[aim{o.policy, o.member, o.name}] = true
 		}
 	}
 	for _, r := range p.link.waiting() {
 		if r.writes() {
-			count(w.writeOf(r))
+			o := w.writeOf(r)
+			all[aim{o.policy, o.member, o.name}] = true
 		}
 	}
-	return all, there
+	return all
 }
 
-// count returns how many targets they are.
-func (m *limitModel) count(w *world, p *process, x write, window time.Duration) int {
-	all, _ := m.targets(w, p, x, window)
-	return len(all)
+// distinct counts targets, whatever policies they are of.
+func distinct(all map[aim]bool) int {
+	targets := map[aim]bool{}
+	for o := range all {
+		targets[aim{"", o.member, o.name}] = true
+	}
+	return len(targets)
 }
 
-func (m *limitModel) compare(w *world, x write, limits *wish, scope string, targets, limit int) {
+// count returns how many targets the policy of a write has written within a window, or writes.
+func (m *limitModel) count(w *world, p *process, x write, window time.Duration) (n int) {
+	for o := range m.targets(w, p, window) {
+		if o.policy == x.policy {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *limitModel) compare(w *world, x write, limits *wish, scope string, percent bool, targets, limit int) {
 	if limit == 0 {
 		return
 	}
 	for _, a := range m.allowed {
-		if a.policy == x.policy && a.scope == scope && a.generation == limits.generation && a.plan[x.target()] && time.Now().Before(a.until.Add(skew)) {
+		if a.policy == x.policy && a.scope == scope && a.percent == percent && a.generation == limits.generation && a.plan[x.target()] && time.Now().Before(a.until.Add(skew)) {
 			limit = max(limit, a.targets)
 		}
 	}
 	if targets > limit {
-		w.fail("1 limits", "with %s, %s writes %d targets within its window (limit of %s), %d are allowed", x.target(), x.policy, targets, scope, limit)
+		w.fail("1 limits", "with %s, %s writes %d targets within its window (limit of %s, percent %t), %d are allowed", x.target(), x.policy, targets, scope, percent, limit)
 	}
 }

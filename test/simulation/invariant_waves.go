@@ -116,7 +116,7 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 			w.fail(invariant, "%s begins the second wave of %s before it has read what was written to %s", p.name, wish.policy, c.name)
 		case exists && !is && c.at.After(m.accepted[wish.key()]):
 			w.fail(invariant, "%s begins the second wave of %s while %s of the first is not healthy", p.name, wish.policy, c.name)
-		case time.Since(c.at) < wish.soak:
+		case time.Since(c.at) < wish.soak-time.Microsecond: // which is how exactly the hub keeps times
 			w.fail(invariant, "%s begins the second wave of %s %v after %s of the first was written, its soak is %v", p.name, wish.policy, time.Since(c.at), c.name, wish.soak)
 		}
 	}

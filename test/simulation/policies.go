@@ -63,7 +63,10 @@ type wish struct {
 	window     time.Duration
 	perPolicy  int // limits, in targets; 0: none
 	perMember  int
-	waves      bool // the first member before the others
+	percent    float64 // of the subjects that there are, beside the counts
+	percentIn  float64 // of a member's
+	fleet      int     // of all policies together, within the window
+	waves      bool    // the first member before the others
 	soak       time.Duration
 	approvals  int // by how many people a generation must be approved; 0: none
 	above      int // beyond how many percent of the subjects; 0: always
@@ -93,7 +96,7 @@ var windows = sync.OnceValue(func() map[opening]*remediate.Window {
 })
 
 func (x *wish) String() string {
-	return fmt.Sprintf("%s (version %d): enforced %t, suspended %t, at most %d and %d per member in %v, waves %t, soak %v, approval by %d above %d%%, open %v", x.key(), x.version, x.enforced, x.suspended, x.perPolicy, x.perMember, x.window, x.waves, x.soak, x.approvals, x.above, x.opens)
+	return fmt.Sprintf("%s (version %d): enforced %t, suspended %t, at most %d and %d per member, %v%% and %v%%, %d of all policies, in %v, waves %t, soak %v, approval by %d above %d%%, open %v", x.key(), x.version, x.enforced, x.suspended, x.perPolicy, x.perMember, x.percent, x.percentIn, x.fleet, x.window, x.waves, x.soak, x.approvals, x.above, x.opens)
 }
 
 // key names what is rolled out.
@@ -121,7 +124,7 @@ func (x *wish) spec(w *world) enforce.EnforcementSpec {
 	s := enforce.EnforcementSpec{
 		Mode: policy.Observe, Suspend: x.suspended, Source: "git", Generation: x.key(),
 		Window: windows()[x.opens],
-		Limits: remediate.Limits{Window: x.window, Policy: remediate.Limit{Count: x.perPolicy}, Member: remediate.Limit{Count: x.perMember}},
+		Limits: remediate.Limits{Window: x.window, Policy: remediate.Limit{Count: x.perPolicy, Percent: x.percent}, Member: remediate.Limit{Count: x.perMember, Percent: x.percentIn}, Fleet: remediate.Limit{Count: x.fleet}},
 	}
 	if x.enforced {
 		s.Mode = policy.Enforce

@@ -87,6 +87,10 @@ func (w *world) drawWish(name string, generation int) *wish {
 	if c.oneIn(3) {
 		x.approvals, x.above = c.between(1, 2), []int{0, 50, 0}[c.below(3)]
 	}
+	if c.oneIn(3) {
+		x.percent, x.percentIn = []float64{50, 0, 30}[c.below(3)], []float64{0, 50, 34}[c.below(3)]
+	}
+	x.fleet = []int{0, 0, 4, 2}[c.below(4)]
 	x.opens = openings[c.below(len(openings))]
 	kept := *x
 	w.wishes[name] = append(w.wishes[name], &kept)
