@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -41,7 +42,7 @@ func (w *world) options() []option {
 
 // unusual are the names of what happens in some schedules often, in others never: what
 // matters is often a combination of few things, many times each.
-var unusual = []string{"fault", "away", "hub", "crash", "pause", "start", "drift", "degraded", "suspend", "edit", "stop", "stop a policy", "hold a member", "late", "withdraw", "unproven"}
+var unusual = []string{"fault", "away", "hub", "crash", "pause", "start", "drift", "degraded", "suspend", "edit", "stop", "stop a policy", "hold a member", "late", "withdraw", "unproven", "deny"}
 
 // drawRates draws how often each of them happens.
 func drawRates(c *choices) map[string]int {
@@ -75,6 +76,9 @@ func (w *world) calmOptions() (all []option) {
 		for _, name := range m.unreconciled() {
 			add(1, "controller", func() { w.reconcile(m, name, false) })
 		}
+	}
+	if w.stops.All != "" {
+		add(1, "resume", func() { w.want(func() { w.stops.All = "" }) })
 	}
 	w.calmApprovals(add)
 	for _, p := range w.processes {
@@ -135,6 +139,10 @@ func (w *world) answer(p *process, r *parked) {
 
 // execute has a server execute a request, and shows the model what came of it.
 func (w *world) execute(p *process, r *parked, s *apiserver.Server) *http.Response {
+	if m := w.member(r.to); m != nil && m.denies && r.request.Method != http.MethodGet {
+		err := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments"}, "x", errors.New("admission webhook denied the request"))
+		return apiserver.StatusResponse(r.request, &err.ErrStatus)
+	}
 	_, before := s.Since("deployments", 1<<62)
 	response := r.execute(s)
 	_, after := s.Since("deployments", 1<<62)
@@ -232,6 +240,11 @@ func (w *world) offerFleet(add func(int, string, func())) {
 	add(1, "away", func() {
 		m := w.members[w.choices.below(len(w.members))]
 		w.setAway(m, !m.away)
+	})
+	add(1, "deny", func() {
+		m := w.members[w.choices.below(len(w.members))]
+		m.denies = !m.denies
+		w.note("%s: it denies writes %t", m.name, m.denies)
 	})
 	add(1, "hub", func() {
 		w.hubAway = true

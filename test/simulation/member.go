@@ -11,6 +11,7 @@ type member struct {
 	name   string
 	server *apiserver.Server
 	away   bool // nothing reaches it
+	denies bool // a webhook of its admission denies all writes
 }
 
 const namespace = "shop"

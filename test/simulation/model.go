@@ -19,6 +19,7 @@ import (
 type model struct {
 	seen   map[*parked]bool
 	gate   gateModel
+	bounds boundModel
 	clock  windowModel
 	record recordModel
 	limits limitModel
@@ -29,7 +30,7 @@ type model struct {
 }
 
 func newModel(*world) model {
-	return model{seen: map[*parked]bool{}, record: newRecordModel(), halts: newHaltModel(), waves: newWaveModel(), approvals: newApprovalModel()}
+	return model{seen: map[*parked]bool{}, record: newRecordModel(), bounds: newBoundModel(), halts: newHaltModel(), waves: newWaveModel(), approvals: newApprovalModel()}
 }
 
 // sent is told of each request when it is sent.
@@ -42,6 +43,7 @@ func (m *model) sent(w *world, p *process, r *parked) {
 	}
 	x := w.writeOf(r)
 	m.gate.sent(w, p, r, x)
+	m.bounds.sent(w, p, r, x)
 	m.clock.sent(w, p, r, x)
 	m.record.sent(w, p, x)
 	m.limits.sent(w, p, x)
@@ -71,6 +73,7 @@ func (m *model) acknowledged(w *world, p *process, policy string, h *remediate.H
 // check is called after each step.
 func (m *model) check(w *world) {
 	m.gate.check(w)
+	m.bounds.check(w)
 	m.halts.check(w)
 	m.approvals.check(w)
 }

@@ -11,12 +11,7 @@ import (
 
 // offerPeople offers what people do.
 func (w *world) offerPeople(add func(int, string, func())) {
-	want := func(change func()) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.version++
-		change()
-	}
+	want := w.want
 	names := slices.Sorted(maps.Keys(w.policies))
 	drawn := func() string { return names[w.choices.below(len(names))] }
 	add(1, "suspend", func() {
@@ -55,6 +50,14 @@ func (w *world) offerPeople(add func(int, string, func())) {
 			}
 		}
 	}
+}
+
+// want changes what people want.
+func (w *world) want(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.version++
+	change()
 }
 
 func (w *world) acknowledge(p *process, name, halt string) {

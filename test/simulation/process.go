@@ -43,6 +43,8 @@ type process struct {
 	dispatcher *remediate.Dispatcher
 	elector    *election.Elector
 	told       told
+	failures   []time.Time                                 // of its corrections; with tripped, guarded by the world's lock
+	tripped    bool                                        // it has stopped everything since the last look
 	counted    map[string]map[types.UID]remediate.Approved // by policy: what Approvals come to, and it has not been told
 	approved   map[string]map[types.UID]remediate.Approved // what it has been told, and when
 	toldAt     map[string]time.Time
@@ -73,10 +75,12 @@ func (w *world) startProcess(name string, offset time.Duration) *process {
 	must(err)
 	p.elector, err = election.New(&rest.Config{Host: "http://hub", Transport: route{p.link, "hub"}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, "federator", name, slog.New(slog.DiscardHandler))
 	must(err)
-	p.dispatcher, err = remediate.New(remediate.Options{
+	options := remediate.Options{
 		Clients: p, Hub: p.client("hub", schema.GroupVersion{Version: "v1"}), Lease: p.elector.Lease, Held: p.held, MemberAway: p.unreachable, Health: hub.Health(hub.HealthOptions{Index: p.index}),
 		MemberConcurrency: w.perMember, Retention: 7 * 24 * time.Hour, Keep: 1000, Clock: func() time.Time { return time.Now().Add(p.offset) },
-	})
+	}
+	w.bounds.configure(p, &options)
+	p.dispatcher, err = remediate.New(options)
 	must(err)
 	p.corrector = enforce.NewCorrector(p.dispatcher, nil)
 	loop, err := enforce.New(enforce.Options{Index: p.index, Set: packages(), Bindings: bindings, Changed: p.corrector.Changed})

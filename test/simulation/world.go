@@ -32,6 +32,7 @@ type world struct {
 	zombies   []*process // crashed, and still ending
 	arrived   chan struct{}
 	perMember int
+	bounds    fleetBounds
 	late      []*parked // clients have given up, and the request is not executed yet
 
 	mu       sync.Mutex // of what processes ask for while they run
@@ -56,7 +57,7 @@ type world struct {
 func newWorld(ctx context.Context, c *choices) *world {
 	w := &world{
 		choices: c, ctx: ctx, start: time.Now(), hub: apiserver.New(hubKinds(), false), states: map[[8]byte]bool{}, arrived: make(chan struct{}, 1),
-		rates: drawRates(c), perMember: c.between(1, 4), policies: map[string]*wish{}, wishes: map[string][]*wish{}, held: map[string]string{}, unready: map[string]time.Time{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
+		rates: drawRates(c), perMember: c.between(1, 4), bounds: drawBounds(c), policies: map[string]*wish{}, wishes: map[string][]*wish{}, held: map[string]string{}, unready: map[string]time.Time{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
 	}
 	for n := range c.between(1, 3) {
 		w.addMember(n, c.between(1, 3))
@@ -207,6 +208,7 @@ func (w *world) rest() {
 	w.hubAway, w.unproven = false, false
 	for _, m := range w.members {
 		w.setAway(m, false)
+		m.denies = false
 	}
 	for len(w.processes) > 1 {
 		w.crash(w.processes[1])
