@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/remediate/internal/ledger"
 	"federator.dev/federator/pkg/remediate/internal/plans"
+	"federator.dev/federator/pkg/remediate/internal/planstore"
 )
 
 // takeoverTimeout bounds how long a new leader waits for members to answer which actions
@@ -231,7 +233,11 @@ func (d *Dispatcher) restorePlans(ctx context.Context) (map[string][]*plan, erro
 		case v1alpha1.PlanSuperseded, v1alpha1.PlanExpired:
 			continue
 		default:
-			if err := d.plans.Delete(ctx, object.Name, string(object.UID)); err != nil {
+			gone, err := d.plans.Discard(ctx, object)
+			if err == nil && !gone {
+				err = fmt.Errorf("plan %q: %w", object.Name, planstore.ErrChanged) // this process may be completing it
+			}
+			if err != nil {
 				return nil, err
 			}
 			continue

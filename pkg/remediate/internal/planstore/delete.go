@@ -108,6 +108,12 @@ func (s Store) purge(ctx context.Context, p *v1alpha1.Plan) (gone bool, err erro
 	if isFrozen(p.Status.State) { // Nobody changes it.
 		return true, s.Delete(ctx, p.Name, string(p.UID))
 	}
+	return s.Discard(ctx, p)
+}
+
+// Discard deletes a Plan that is not recorded whole, with its parts, unless it has changed since
+// it was read: who completes it may show it to people any time, so the Plan goes before its parts.
+func (s Store) Discard(ctx context.Context, p *v1alpha1.Plan) (gone bool, err error) {
 	gone, err = s.delete(ctx, &metav1.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion}, v1alpha1.Plans, p.Name)
 	if err != nil {
 		return false, fmt.Errorf("plan %q: %w", p.Name, err)

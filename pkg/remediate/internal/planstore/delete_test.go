@@ -51,6 +51,35 @@ func TestStore_DeleteAtEachStep(t *testing.T) {
 	}
 }
 
+// TestStore_DiscardLeavesWhatIsCompleted: a Plan that was being frozen when it was read, and waits
+// now, keeps all its parts; one that is still as it was read goes with them.
+func TestStore_DiscardLeavesWhatIsCompleted(t *testing.T) {
+	t.Parallel()
+	p, first, name := newProcess(t), newProcess(t), newPolicy()
+	plan, parts := planOf(t, name, targetsOf(700, "1"))
+	ctx, ended := first.endAt(t.Context(), 6) // after the Plan and its state are recorded, before its last part is
+	if _, err := first.Create(ctx, plan, parts); err == nil || !ended() {
+		t.Fatalf("Create returned %v", err)
+	}
+	seen := p.named(t, name)[0]
+	if seen.Status.State != v1alpha1.PlanFreezing {
+		t.Fatalf("the Plan is %q", seen.Status.State)
+	}
+	if _, err := p.Create(t.Context(), plan, parts); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := p.Discard(t.Context(), &seen); gone || err != nil {
+		t.Fatalf("Discard returned %t, %v", gone, err)
+	}
+	whole(t, name, targetsOf(700, "1"), "1")
+	if gone, err := p.Discard(t.Context(), &p.named(t, name)[0]); !gone || err != nil {
+		t.Fatalf("Discard returned %t, %v", gone, err)
+	}
+	if n, left := len(p.named(t, name)), p.parts(t, plan.Name); n != 0 || left != 0 {
+		t.Errorf("%d Plans and %d parts are left", n, left)
+	}
+}
+
 // parts is how many parts of a Plan there are.
 func (p *process) parts(t *testing.T, plan string) int {
 	t.Helper()
