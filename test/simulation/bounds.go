@@ -25,7 +25,7 @@ func drawBounds(c *choices) (b fleetBounds) {
 		return b
 	}
 	b.rate, b.members = []float64{0, 1, 0.2}[c.below(3)], c.below(3)
-	b.away, b.failures = []float64{0, 40, 60}[c.below(3)], c.below(3)
+	b.away, b.failures = []float64{0, 40, 60}[c.below(3)], []int{0, 1, 1, 2}[c.below(4)]
 	b.targets = []int{0, 4, 2}[c.below(3)]
 	return b
 }
@@ -35,6 +35,18 @@ func (b fleetBounds) configure(p *process, o *remediate.Options) {
 	o.Bounds = remediate.Bounds{WritesPerSecond: b.rate, Members: b.members, MaxAway: b.away, Failures: b.failures, FailureWindow: failureWindow}
 	o.Fleet, o.FleetWindow = remediate.Limit{Count: b.targets}, time.Hour
 	o.StopAll, o.Away, o.Corrected = p.stopAll, p.countAway, p.corrected
+}
+
+// drawDenials draws whether members deny writes from the beginning: more often where failures
+// are bounded.
+func (w *world) drawDenials() {
+	rarely := 12
+	if w.bounds.failures > 0 {
+		rarely = 2
+	}
+	for _, m := range w.members {
+		m.denies = w.choices.oneIn(rarely)
+	}
 }
 
 // stopAll stops everything for the process, which knows that at once.

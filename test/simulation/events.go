@@ -42,7 +42,7 @@ func (w *world) options() []option {
 
 // unusual are the names of what happens in some schedules often, in others never: what
 // matters is often a combination of few things, many times each.
-var unusual = []string{"fault", "away", "hub", "crash", "pause", "start", "drift", "degraded", "suspend", "edit", "stop", "stop a policy", "hold a member", "late", "withdraw", "unproven", "deny"}
+var unusual = []string{"fault", "away", "hub", "crash", "pause", "start", "drift", "degraded", "suspend", "edit", "stop", "stop a policy", "hold a member", "late", "withdraw", "unproven", "deny", "roll back"}
 
 // drawRates draws how often each of them happens.
 func drawRates(c *choices) map[string]int {
@@ -241,7 +241,7 @@ func (w *world) offerFleet(add func(int, string, func())) {
 		m := w.members[w.choices.below(len(w.members))]
 		w.setAway(m, !m.away)
 	})
-	add(1, "deny", func() {
+	add(3, "deny", func() {
 		m := w.members[w.choices.below(len(w.members))]
 		m.denies = !m.denies
 		w.note("%s: it denies writes %t", m.name, m.denies)

@@ -18,6 +18,8 @@ type waveModel struct {
 	begun map[*process]map[string]bool
 	// accepted is when a person accepted what had been written, by policy and generation.
 	accepted map[string]time.Time
+	// excused are the targets that could not be written when a person accepted that.
+	excused map[string]map[string]bool
 }
 
 type wroteCanary struct {
@@ -27,15 +29,30 @@ type wroteCanary struct {
 }
 
 func newWaveModel() waveModel {
-	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}, accepted: map[string]time.Time{}}
+	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}, accepted: map[string]time.Time{}, excused: map[string]map[string]bool{}}
 }
 
 // acknowledged is told that a person has ended a halt: of what is not healthy, that accepts what
 // has been written so far.
-func (m *waveModel) acknowledged(h *remediate.Halt) {
+func (m *waveModel) acknowledged(w *world, policy string, h *remediate.Halt) {
 	if h.Reason == v1alpha1.Unhealthy {
-		m.accepted[h.Generation] = time.Now()
+		m.accepted[h.Generation], m.excused[h.Generation] = time.Now(), w.unwritten(policy)
 	}
+}
+
+// unwritten returns the targets of a policy of which an Action was recorded and has written
+// nothing.
+func (w *world) unwritten(policy string) map[string]bool {
+	targets := map[string]bool{}
+	actions, _ := w.hub.Objects("actions")
+	for _, o := range actions {
+		spec, target := o["spec"].(map[string]any), o["spec"].(map[string]any)["target"].(map[string]any)
+		status, _ := o["status"].(map[string]any)
+		if spec["binding"] == policy && spec["rollbackOf"] == nil && status["phase"] != "Succeeded" && status["phase"] != "RolledBack" {
+			targets[target["member"].(string)+" "+target["name"].(string)] = true
+		}
+	}
+	return targets
 }
 
 func (m *waveModel) written(w *world, p *process, x write) {
@@ -105,7 +122,7 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 	healthy := map[string]bool{}
 	for _, o := range canary.server.ObjectsAt("deployments", p.read[canary.name]) {
 		name := o["metadata"].(map[string]any)["name"].(string)
-		if healthy[name] = reconciled(o); violates(wish.policy, o) {
+		if healthy[name] = reconciled(o); violates(wish.policy, o) && !m.excused[wish.key()][canary.name+" "+name] {
 			w.fail(invariant, "%s begins the second wave of %s, and %s of the first is not corrected", p.name, wish.policy, name)
 		}
 	}

@@ -27,10 +27,11 @@ type model struct {
 	waves  waveModel
 
 	approvals approvalModel
+	rollbacks rollbackModel
 }
 
 func newModel(*world) model {
-	return model{seen: map[*parked]bool{}, record: newRecordModel(), bounds: newBoundModel(), halts: newHaltModel(), waves: newWaveModel(), approvals: newApprovalModel()}
+	return model{seen: map[*parked]bool{}, record: newRecordModel(), bounds: newBoundModel(), halts: newHaltModel(), waves: newWaveModel(), approvals: newApprovalModel(), rollbacks: newRollbackModel()}
 }
 
 // sent is told of each request when it is sent.
@@ -42,10 +43,15 @@ func (m *model) sent(w *world, p *process, r *parked) {
 		return
 	}
 	x := w.writeOf(r)
+	m.record.sent(w, p, x)
 	m.gate.sent(w, p, r, x)
 	m.bounds.sent(w, p, r, x)
+	if x.rollbackOf != "" {
+		m.rollbacks.sent(w, p, x)
+		return
+	}
+	m.gate.policy(w, p, x)
 	m.clock.sent(w, p, r, x)
-	m.record.sent(w, p, x)
 	m.limits.sent(w, p, x)
 	m.halts.sent(w, p, x)
 	m.waves.sent(w, p, x)
@@ -58,7 +64,9 @@ func (m *model) written(w *world, p *process, r *parked) {
 	x := w.writeOf(r)
 	m.record.written(w, x)
 	m.limits.written(x)
-	if p != nil {
+	if x.rollbackOf != "" {
+		m.rollbacks.executed(w, x)
+	} else if p != nil {
 		m.waves.written(w, p, x)
 	}
 }
@@ -67,7 +75,7 @@ func (m *model) written(w *world, p *process, r *parked) {
 func (m *model) acknowledged(w *world, p *process, policy string, h *remediate.Halt) {
 	m.limits.acknowledged(w, p, policy, h)
 	m.halts.acked[h.ID] = true
-	m.waves.acknowledged(h)
+	m.waves.acknowledged(w, policy, h)
 }
 
 // check is called after each step.
@@ -82,6 +90,7 @@ func (m *model) check(w *world) {
 type write struct {
 	member, name   string
 	policy, action string // of its Action
+	rollbackOf     string // the Action that it rolls back, for a person
 	verb           string
 }
 
@@ -90,6 +99,14 @@ func (x write) target() string { return x.member + " " + x.name }
 // writeOf says what a request to write is for: the annotation that it sets names its
 // Action. A delete sets none; the Action is the one that is under way for its target.
 func (w *world) writeOf(r *parked) write {
+	if r.is == nil {
+		x := w.parse(r)
+		r.is = &x
+	}
+	return *r.is
+}
+
+func (w *world) parse(r *parked) write {
 	x := write{member: r.to, name: path.Base(r.request.URL.Path), verb: r.request.Method}
 	if manager, found := strings.CutPrefix(r.request.URL.Query().Get("fieldManager"), "federator/"); found {
 		x.policy = manager
@@ -105,6 +122,9 @@ func (w *world) writeOf(r *parked) write {
 		if r.request.Method == http.MethodPost {
 			x.name = body.Metadata.Name
 		}
+	}
+	if o := w.hub.Object("actions", "", x.action); o != nil {
+		x.rollbackOf, _ = o["spec"].(map[string]any)["rollbackOf"].(string)
 	}
 	return x
 }

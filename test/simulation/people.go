@@ -41,6 +41,7 @@ func (w *world) offerPeople(add func(int, string, func())) {
 	})
 	w.offerApprovals(add)
 	for _, p := range w.processes {
+		w.offerRollbacks(p, add)
 		if p.paused || !p.leads() || !p.recovered() {
 			continue
 		}

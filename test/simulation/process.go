@@ -49,6 +49,9 @@ type process struct {
 	approved   map[string]map[types.UID]remediate.Approved // what it has been told, and when
 	toldAt     map[string]time.Time
 
+	rollingBack bool // guarded by the world's lock
+
+	ctx    context.Context
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 }
@@ -93,7 +96,7 @@ func (w *world) startProcess(name string, offset time.Duration) *process {
 		must(err)
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
-	p.cancel = cancel
+	p.ctx, p.cancel = ctx, cancel
 	p.ended.Go(func() { _ = loop.Run(ctx) })
 	p.ended.Go(func() { _ = p.dispatcher.Run(ctx) })
 	p.ended.Go(func() { _ = p.elector.Run(ctx) })

@@ -38,7 +38,8 @@ type parked struct {
 	body     []byte
 	answer   chan answer // has room for one
 	response *http.Response
-	hangs    bool // it is never answered
+	hangs    bool   // it is never answered
+	is       *write // what it is for, once that was asked
 }
 
 type answer struct {

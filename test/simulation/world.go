@@ -65,6 +65,7 @@ func newWorld(ctx context.Context, c *choices) *world {
 	for _, b := range bindings[:1+c.below(3)] {
 		w.policies[b.Name] = w.drawWish(b.Name, 0)
 	}
+	w.drawDenials()
 	w.model = newModel(w)
 	for range c.between(1, 2) {
 		p := w.addProcess()
