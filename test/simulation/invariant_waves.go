@@ -122,7 +122,7 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 	healthy := map[string]bool{}
 	for _, o := range canary.server.ObjectsAt("deployments", p.read[canary.name]) {
 		name := o["metadata"].(map[string]any)["name"].(string)
-		if healthy[name] = reconciled(o); violates(wish.policy, o) && !m.excused[wish.key()][canary.name+" "+name] {
+		if healthy[name] = reconciled(o); violates(wish.policy, o) && p.ceiling.permits(w, wish, canary.name) && !m.excused[wish.key()][canary.name+" "+name] {
 			w.fail(invariant, "%s begins the second wave of %s, and %s of the first is not corrected", p.name, wish.policy, name)
 		}
 	}

@@ -28,6 +28,7 @@ type model struct {
 
 	approvals approvalModel
 	rollbacks rollbackModel
+	ceiling   ceilingModel
 }
 
 func newModel(*world) model {
@@ -52,6 +53,7 @@ func (m *model) sent(w *world, p *process, r *parked) {
 	}
 	m.gate.policy(w, p, x)
 	m.clock.sent(w, p, r, x)
+	m.ceiling.sent(w, p, x)
 	m.limits.sent(w, p, x)
 	m.halts.sent(w, p, x)
 	m.waves.sent(w, p, x)
@@ -148,7 +150,7 @@ func (m *model) wanted(w *world) (targets []string) {
 		for _, o := range objects {
 			name := mem.name + " " + o["metadata"].(map[string]any)["name"].(string)
 			for _, x := range w.policies {
-				if x.enforced && violates(x.policy, o) {
+				if x.enforced && violates(x.policy, o) && w.ceiling.permits(w, x, mem.name) {
 					targets = append(targets, name+" "+x.policy)
 				}
 			}

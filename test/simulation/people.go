@@ -40,6 +40,7 @@ func (w *world) offerPeople(add func(int, string, func())) {
 		w.note("people: held members %v", w.held)
 	})
 	w.offerApprovals(add)
+	w.offerCeilings(add)
 	for _, p := range w.processes {
 		w.offerRollbacks(p, add)
 		if p.paused || !p.leads() || !p.recovered() {

@@ -139,6 +139,7 @@ func (x *wish) spec(w *world) enforce.EnforcementSpec {
 		}
 		s.Approval.Required = []v1alpha1.ApprovalRequirement{r}
 	}
+	s.Ceiling = w.ceiling.spec(w)
 	if x.waves {
 		s.Waves = []enforce.Wave{
 			{Name: "canary", Members: policy.MemberSelector{Names: []string{w.members[0].name}}, Soak: x.soak, Timeout: time.Hour},

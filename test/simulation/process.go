@@ -43,6 +43,7 @@ type process struct {
 	dispatcher *remediate.Dispatcher
 	elector    *election.Elector
 	told       told
+	ceiling    ceiling                                     // that it knows of; guarded by the world's lock
 	failures   []time.Time                                 // of its corrections; with tripped, guarded by the world's lock
 	tripped    bool                                        // it has stopped everything since the last look
 	counted    map[string]map[types.UID]remediate.Approved // by policy: what Approvals come to, and it has not been told
@@ -82,6 +83,7 @@ func (w *world) startProcess(name string, offset time.Duration) *process {
 		Clients: p, Hub: p.client("hub", schema.GroupVersion{Version: "v1"}), Lease: p.elector.Lease, Held: p.held, MemberAway: p.unreachable, Health: hub.Health(hub.HealthOptions{Index: p.index}),
 		MemberConcurrency: w.perMember, Retention: 7 * 24 * time.Hour, Keep: 1000, Clock: func() time.Time { return time.Now().Add(p.offset) },
 	}
+	options.Ceiling = p.ceilingOf
 	w.bounds.configure(p, &options)
 	p.dispatcher, err = remediate.New(options)
 	must(err)
@@ -170,6 +172,7 @@ func (p *process) recovered() bool {
 func (p *process) learn() {
 	w := p.world
 	w.mu.Lock()
+	p.ceiling = w.ceiling
 	p.told = told{version: w.version, policies: map[string]*wish{}, stops: w.stops, held: maps.Clone(w.held)}
 	p.told.stops.Policies, p.told.stops.Members = maps.Clone(w.stops.Policies), maps.Clone(w.stops.Members)
 	specs := map[string]enforce.EnforcementSpec{}

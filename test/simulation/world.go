@@ -33,6 +33,7 @@ type world struct {
 	arrived   chan struct{}
 	perMember int
 	bounds    fleetBounds
+	ceiling   ceiling   // of the source of all policies
 	late      []*parked // clients have given up, and the request is not executed yet
 
 	mu       sync.Mutex // of what processes ask for while they run
