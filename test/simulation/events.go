@@ -42,7 +42,7 @@ func (w *world) options() []option {
 
 // unusual are the names of what happens in some schedules often, in others never: what
 // matters is often a combination of few things, many times each.
-var unusual = []string{"fault", "away", "hub", "crash", "pause", "start", "drift", "degraded", "suspend", "edit", "stop", "stop a policy", "hold a member", "late", "withdraw", "unproven", "deny", "roll back", "ceiling"}
+var unusual = []string{"fault", "away", "hub", "crash", "pause", "start", "drift", "degraded", "suspend", "edit", "delete", "stop", "stop a policy", "hold a member", "late", "withdraw", "unproven", "deny", "roll back", "ceiling"}
 
 // drawRates draws how often each of them happens.
 func drawRates(c *choices) map[string]int {
@@ -91,6 +91,7 @@ func (w *world) calmOptions() (all []option) {
 			}
 		}
 	}
+	w.offerRival(add)
 	return all
 }
 

@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"maps"
+	"slices"
 )
 
 // Invariant 4: a halt ends by an acknowledgement of that halt, or by a person's change of the
@@ -11,6 +12,7 @@ import (
 type haltModel struct {
 	recorded map[string]recordedHalt // by ID
 	acked    map[string]bool         // by ID
+	editions map[string][]wish       // all that people have wanted of a policy, the oldest first
 }
 
 type recordedHalt struct {
@@ -20,7 +22,7 @@ type recordedHalt struct {
 }
 
 func newHaltModel() haltModel {
-	return haltModel{recorded: map[string]recordedHalt{}, acked: map[string]bool{}}
+	return haltModel{recorded: map[string]recordedHalt{}, acked: map[string]bool{}, editions: map[string][]wish{}}
 }
 
 // haltsOf returns the halts of a policy that the hub has, by ID.
@@ -45,17 +47,27 @@ func (m *haltModel) sent(w *world, p *process, x write) {
 // check compares the halts on the hub with those of before.
 func (m *haltModel) check(w *world) {
 	present := map[string]recordedHalt{}
-	for name := range w.policies {
+	for name, x := range w.policies {
+		if all := m.editions[name]; len(all) == 0 || all[len(all)-1].version != x.version {
+			m.editions[name] = append(all, *x)
+		}
 		maps.Copy(present, w.haltsOf(name))
 	}
 	was := m.recorded
 	m.recorded = present
 	for id, h := range was {
-		x := w.policies[h.policy]
 		if _, still := present[id]; still {
 			m.recorded[id] = h
-		} else if !m.acked[id] && x.key() == h.generation && x.version == h.version {
+		} else if !m.acked[id] && !m.changed(h) {
 			w.fail("4 halts", "halt %s of %s has ended, and nobody has acknowledged it or changed the policy", id, h.policy)
 		}
 	}
+}
+
+// changed reports whether people have wanted the policy to correct something else since a halt
+// began. To delete it, or to observe for a while, ends no halt.
+func (m *haltModel) changed(h recordedHalt) bool {
+	return slices.ContainsFunc(m.editions[h.policy], func(x wish) bool {
+		return x.version >= h.version && x.enforced && !x.gone && x.key() != h.generation
+	})
 }

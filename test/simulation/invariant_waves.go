@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -16,6 +17,7 @@ type waveModel struct {
 	first map[string][]wroteCanary // of the first wave, by edition of the policy
 	// begun are the second waves that a process has asked to be recorded, by edition.
 	begun map[*process]map[string]bool
+	wrote map[string]bool // policies and generations that have written something
 	// accepted is when a person accepted what had been written, by policy and generation.
 	accepted map[string]time.Time
 	// excused are the targets that could not be written when a person accepted that.
@@ -29,7 +31,7 @@ type wroteCanary struct {
 }
 
 func newWaveModel() waveModel {
-	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}, accepted: map[string]time.Time{}, excused: map[string]map[string]bool{}}
+	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}, wrote: map[string]bool{}, accepted: map[string]time.Time{}, excused: map[string]map[string]bool{}}
 }
 
 // acknowledged is told that a person has ended a halt: of what is not healthy, that accepts what
@@ -56,7 +58,12 @@ func (w *world) unwritten(policy string) map[string]bool {
 }
 
 func (m *waveModel) written(w *world, p *process, x write) {
-	if wish := p.told.policies[x.policy]; wish != nil && x.member == w.members[0].name {
+	wish := p.told.policies[x.policy]
+	if wish == nil {
+		return
+	}
+	m.wrote[wish.key()] = true
+	if x.member == w.members[0].name {
 		_, revision := w.members[0].server.Since("deployments", 1<<62)
 		m.first[wish.edition()] = append(m.first[wish.edition()], wroteCanary{x.name, revision, time.Now()})
 	}
@@ -72,6 +79,52 @@ func (m *waveModel) sent(w *world, p *process, x write) {
 	if status, _ := o["status"].(map[string]any); waveOf(status, wish.key()) < 2 {
 		w.fail("3 waves", "%s writes to %s, and the hub does not know that the second wave has begun", p.name, x.target())
 	}
+	m.inOrder(w, p, x, wish)
+}
+
+// inOrder checks that nothing is written in the second wave while something of the first is to be
+// corrected again, as far as the process knows. That ends once the rollout is done for longer than
+// its waves soak.
+func (m *waveModel) inOrder(w *world, p *process, x write, wish *wish) {
+	canary := w.members[0]
+	if done := w.done(wish); !m.accepted[wish.key()].IsZero() || !done.IsZero() && time.Since(done) > 2*wish.soak-skew {
+		return
+	}
+	status, _ := p.dispatcher.Status(wish.policy)
+	for _, o := range canary.server.ObjectsAt("deployments", p.read[canary.name]) {
+		name := nameOf(o)
+		failed := status.Targets[aggregate.Ref{Member: canary.name, Kind: "Deployment.apps", Namespace: namespace, Name: name}].Phase == v1alpha1.PhaseFailed
+		if violates(wish.policy, o) && !failed {
+			w.fail("3 waves", "%s writes to %s, and %s of the first wave is to be corrected again", p.name, x.target(), name)
+		}
+	}
+}
+
+// done returns when the rollout of what is wanted was done, as the hub has it; zero is not yet.
+func (w *world) done(wish *wish) time.Time {
+	status, _ := w.hub.Object("policystates", "", wish.policy)["status"].(map[string]any)
+	rollout, _ := status["rollout"].(map[string]any)
+	text, _ := rollout["done"].(string)
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || rollout["generation"] != wish.key() {
+		return time.Time{}
+	}
+	return at
+}
+
+// sees reports whether a process has read something that a policy is to correct, whether or not
+// it can be.
+func (p *process) sees(policy string) bool {
+	for _, m := range p.world.members {
+		if revision, listed := p.read[m.name]; listed {
+			for _, o := range m.server.ObjectsAt("deployments", revision) {
+				if violates(policy, o) || policy == "tier" && tierOf(o) == "tin" {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // waveOf returns the wave of a generation that the status of a PolicyState has, 0 for none.
@@ -119,11 +172,17 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 	if canary.away {
 		w.fail(invariant, "%s begins the second wave of %s while the first one's member is away", p.name, wish.policy)
 	}
+	if !m.wrote[wish.key()] && !p.sees(wish.policy) {
+		w.fail(invariant, "%s begins the second wave of %s, and the policy has had nothing to correct yet", p.name, wish.policy)
+	}
 	healthy := map[string]bool{}
 	for _, o := range canary.server.ObjectsAt("deployments", p.read[canary.name]) {
-		name := o["metadata"].(map[string]any)["name"].(string)
+		name := nameOf(o)
 		if healthy[name] = reconciled(o); violates(wish.policy, o) && p.ceiling.permits(w, wish, canary.name) && !m.excused[wish.key()][canary.name+" "+name] {
 			w.fail(invariant, "%s begins the second wave of %s, and %s of the first is not corrected", p.name, wish.policy, name)
+		}
+		if wish.policy == "tier" && tierOf(o) == "tin" && m.accepted[wish.key()].IsZero() {
+			w.fail(invariant, "%s begins the second wave of %s, and %s of the first cannot be corrected, which nobody has accepted", p.name, wish.policy, name)
 		}
 	}
 	for _, c := range m.first[wish.edition()] {

@@ -25,6 +25,7 @@ type model struct {
 	limits limitModel
 	halts  haltModel
 	waves  waveModel
+	fights fightModel
 
 	approvals approvalModel
 	rollbacks rollbackModel
@@ -32,7 +33,7 @@ type model struct {
 }
 
 func newModel(*world) model {
-	return model{seen: map[*parked]bool{}, record: newRecordModel(), bounds: newBoundModel(), halts: newHaltModel(), waves: newWaveModel(), approvals: newApprovalModel(), rollbacks: newRollbackModel()}
+	return model{seen: map[*parked]bool{}, record: newRecordModel(), bounds: newBoundModel(), halts: newHaltModel(), waves: newWaveModel(), fights: newFightModel(), approvals: newApprovalModel(), rollbacks: newRollbackModel()}
 }
 
 // sent is told of each request when it is sent.
@@ -57,6 +58,7 @@ func (m *model) sent(w *world, p *process, r *parked) {
 	m.limits.sent(w, p, x)
 	m.halts.sent(w, p, x)
 	m.waves.sent(w, p, x)
+	m.fights.sent(w, p, x)
 	m.approvals.sent(w, p, x)
 }
 
@@ -66,6 +68,9 @@ func (m *model) written(w *world, p *process, r *parked) {
 	x := w.writeOf(r)
 	m.record.written(w, x)
 	m.limits.written(x)
+	if x.rollbackOf == "" { // which a person asks for
+		m.fights.written(x)
+	}
 	if x.rollbackOf != "" {
 		m.rollbacks.executed(w, x)
 	} else if p != nil {
@@ -78,6 +83,7 @@ func (m *model) acknowledged(w *world, p *process, policy string, h *remediate.H
 	m.limits.acknowledged(w, p, policy, h)
 	m.halts.acked[h.ID] = true
 	m.waves.acknowledged(w, policy, h)
+	m.fights.acknowledged(policy, h)
 }
 
 // check is called after each step.
@@ -151,6 +157,7 @@ func (m *model) wanted(w *world) (targets []string) {
 			name := mem.name + " " + o["metadata"].(map[string]any)["name"].(string)
 			for _, x := range w.policies {
 				if x.enforced && violates(x.policy, o) && w.ceiling.permits(w, x, mem.name) {
+					m.fights.acknowledged(policy, h)
 					targets = append(targets, name+" "+x.policy)
 				}
 			}

@@ -25,6 +25,11 @@ func (w *world) offerPeople(add func(int, string, func())) {
 		want(func() { w.policies[name] = next })
 		w.note("people: %v", next)
 	})
+	add(1, "delete", func() {
+		x := w.policies[drawn()]
+		want(func() { x.gone, x.version = !x.gone, x.version+1 })
+		w.note("people: %v", x)
+	})
 	add(1, "stop", func() {
 		want(func() { w.stops.All = toggled(w.stops.All) })
 		w.note("people: stop %q", w.stops.All)

@@ -58,8 +58,9 @@ type wish struct {
 	policy     string
 	enforced   bool
 	suspended  bool
-	generation int // counts what has been wanted of it; people may return to an earlier one
-	version    int // counts its edits but suspensions
+	gone       bool // its FleetPolicy is deleted
+	generation int  // counts what has been wanted of it; people may return to an earlier one
+	version    int  // counts its edits but suspensions
 	window     time.Duration
 	perPolicy  int // limits, in targets; 0: none
 	perMember  int
@@ -96,7 +97,7 @@ var windows = sync.OnceValue(func() map[opening]*remediate.Window {
 })
 
 func (x *wish) String() string {
-	return fmt.Sprintf("%s (version %d): enforced %t, suspended %t, at most %d and %d per member, %v%% and %v%%, %d of all policies, in %v, waves %t, soak %v, approval by %d above %d%%, open %v", x.key(), x.version, x.enforced, x.suspended, x.perPolicy, x.perMember, x.percent, x.percentIn, x.fleet, x.window, x.waves, x.soak, x.approvals, x.above, x.opens)
+	return fmt.Sprintf("%s (version %d): gone %t, enforced %t, suspended %t, at most %d and %d per member, %v%% and %v%%, %d of all policies, in %v, waves %t, soak %v, approval by %d above %d%%, open %v", x.key(), x.version, x.gone, x.enforced, x.suspended, x.perPolicy, x.perMember, x.percent, x.percentIn, x.fleet, x.window, x.waves, x.soak, x.approvals, x.above, x.opens)
 }
 
 // key names what is rolled out.
@@ -108,7 +109,6 @@ func (x *wish) edition() string { return fmt.Sprintf("%s/%d", x.key(), x.version
 // violates reports whether a policy has something to correct on an object, and may: tin is
 // another manager's, whose fields are not taken over.
 func violates(policy string, o map[string]any) bool {
-	labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
 	replicas := o["spec"].(map[string]any)["replicas"].(int64)
 	switch policy {
 	case "replicas":
@@ -116,7 +116,14 @@ func violates(policy string, o map[string]any) bool {
 	case "thrift":
 		return replicas > 1
 	}
-	return labels["tier"] != "gold" && labels["tier"] != "tin"
+	return tierOf(o) != "gold" && tierOf(o) != "tin"
+}
+
+func nameOf(o map[string]any) string { return o["metadata"].(map[string]any)["name"].(string) }
+
+func tierOf(o map[string]any) any {
+	labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
+	return labels["tier"]
 }
 
 // spec is the wish as the hub's controllers read it.

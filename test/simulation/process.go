@@ -81,7 +81,7 @@ func (w *world) startProcess(name string, offset time.Duration) *process {
 	must(err)
 	options := remediate.Options{
 		Clients: p, Hub: p.client("hub", schema.GroupVersion{Version: "v1"}), Lease: p.elector.Lease, Held: p.held, MemberAway: p.unreachable, Health: hub.Health(hub.HealthOptions{Index: p.index}),
-		MemberConcurrency: w.perMember, Retention: 7 * 24 * time.Hour, Keep: 1000, Clock: func() time.Time { return time.Now().Add(p.offset) },
+		MemberConcurrency: w.perMember, Retention: w.retention, Keep: w.keep, Clock: func() time.Time { return time.Now().Add(p.offset) },
 	}
 	options.Ceiling = p.ceilingOf
 	w.bounds.configure(p, &options)
@@ -177,6 +177,9 @@ func (p *process) learn() {
 	p.told.stops.Policies, p.told.stops.Members = maps.Clone(w.stops.Policies), maps.Clone(w.stops.Members)
 	specs := map[string]enforce.EnforcementSpec{}
 	for name, x := range w.policies {
+		if x.gone {
+			continue
+		}
 		copied := *x
 		p.told.policies[name] = &copied
 		specs[name] = copied.spec(w)

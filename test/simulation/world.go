@@ -33,7 +33,9 @@ type world struct {
 	arrived   chan struct{}
 	perMember int
 	bounds    fleetBounds
-	ceiling   ceiling   // of the source of all policies
+	ceiling   ceiling       // of the source of all policies
+	retention time.Duration // of Actions
+	keep      int
 	late      []*parked // clients have given up, and the request is not executed yet
 
 	mu       sync.Mutex // of what processes ask for while they run
@@ -48,6 +50,10 @@ type world struct {
 
 	unready map[string]time.Time // when it was too early to acknowledge a halt, by its ID
 
+	rival    rival
+	upsets   int       // how often processes end while a policy is halted, once faults are over
+	deadline time.Time // until when all must be well, once faults are over
+
 	model   model
 	states  map[[8]byte]bool
 	history []string
@@ -58,7 +64,7 @@ type world struct {
 func newWorld(ctx context.Context, c *choices) *world {
 	w := &world{
 		choices: c, ctx: ctx, start: time.Now(), hub: apiserver.New(hubKinds(), false), states: map[[8]byte]bool{}, arrived: make(chan struct{}, 1),
-		rates: drawRates(c), perMember: c.between(1, 4), bounds: drawBounds(c), policies: map[string]*wish{}, wishes: map[string][]*wish{}, held: map[string]string{}, unready: map[string]time.Time{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
+		rates: drawRates(c), perMember: c.between(1, 4), bounds: drawBounds(c), retention: []time.Duration{week, time.Minute}[c.below(2)], keep: []int{1000, 2}[c.below(2)], policies: map[string]*wish{}, wishes: map[string][]*wish{}, held: map[string]string{}, unready: map[string]time.Time{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
 	}
 	for n := range c.between(1, 3) {
 		w.addMember(n, c.between(1, 3))
@@ -226,19 +232,29 @@ func (w *world) rest() {
 			}
 		}
 	}
+	w.rival, w.upsets = w.drawRival(), []int{0, 0, 0, 1, 2}[w.choices.below(5)]
+	fight := w.choices.oneIn(4)
 	w.mu.Lock()
 	w.version++
 	w.stops, w.held = remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}}, map[string]string{}
 	for name, x := range w.policies {
 		x.suspended = false
-		if name == "thrift" { // of two that fight, a person gives one up
+		if name == "thrift" && !fight {
 			x.enforced = false
 		}
 	}
 	w.mu.Unlock()
 	atOnce := 0 // answers since time last passed
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline) && w.failure == nil; w.step++ {
+	conceded := time.Now().Add(patience / 4)
+	for w.deadline = time.Now().Add(patience); time.Now().Before(w.deadline) && w.failure == nil; w.step++ {
 		w.settle()
+		if w.thrives() && (w.isFighting("thrift") || w.isFighting("replicas") || time.Now().After(conceded)) {
+			w.concede()
+		}
+		if w.upsets > 0 && w.isHalted() { // before people act
+			w.upsets--
+			w.restart(false)
+		}
 		if o := w.calmOptions(); len(o) > 0 {
 			o[0].do()
 			if atOnce++; atOnce == mostAtOnce {
