@@ -29,7 +29,7 @@ type allowance struct {
 	policy     string
 	scope      string // policy, fleet, or a member
 	percent    bool   // of the limit in percent
-	generation int
+	generation string
 	targets    int
 	until      time.Time
 	plan       map[string]bool // the targets that are let pass: those of the halt's Plan
@@ -39,9 +39,9 @@ type allowance struct {
 const skew = time.Minute
 
 func (m *limitModel) acknowledged(w *world, p *process, policy string, h *remediate.Halt) {
-	x := p.told.policies[policy]
-	if x == nil {
-		return
+	window := 24 * time.Hour
+	if x := p.told.policies[policy]; x != nil { // else it has been deleted
+		window = x.window
 	}
 	planned := map[string]bool{}
 	for _, pl := range w.plans() {
@@ -50,7 +50,7 @@ func (m *limitModel) acknowledged(w *world, p *process, policy string, h *remedi
 		}
 	}
 	for _, over := range h.Exceeded {
-		m.allowed = append(m.allowed, allowance{policy, over.Scope, over.Percent, x.generation, over.Targets, time.Now().Add(x.window), planned})
+		m.allowed = append(m.allowed, allowance{policy, over.Scope, over.Percent, h.Generation, over.Targets, time.Now().Add(window), planned})
 	}
 }
 
@@ -62,6 +62,11 @@ func (m *limitModel) sent(w *world, p *process, x write) {
 	limits := p.told.policies[x.policy]
 	if limits == nil {
 		return // the gate's model says so
+	}
+	// What is written once more uses nothing of a limit: there are as many targets as before.
+	again, everywhere := m.hasWritten(x, limits.window)
+	if again {
+		return
 	}
 	all := m.targets(w, p, limits.window)
 	own, there := 0, 0
@@ -76,7 +81,20 @@ func (m *limitModel) sent(w *world, p *process, x write) {
 	m.compare(w, x, limits, "policy", true, own, share(limits.percent, p.subjects("")))
 	m.compare(w, x, limits, x.member, false, there, limits.perMember)
 	m.compare(w, x, limits, x.member, true, there, share(limits.percentIn, p.subjects(x.member)))
-	m.compare(w, x, limits, "fleet", false, distinct(all), limits.fleet)
+	if !everywhere {
+		m.compare(w, x, limits, "fleet", false, distinct(all), limits.fleet)
+	}
+}
+
+// hasWritten reports whether the target of a write has been written within a window, for its
+// policy or for any.
+func (m *limitModel) hasWritten(x write, window time.Duration) (own, any bool) {
+	for _, o := range m.writes {
+		if o.target() == x.target() && time.Since(o.at) < window-skew {
+			own, any = own || o.policy == x.policy, true
+		}
+	}
+	return own, any
 }
 
 // share is how many subjects a percentage is, at least one; 0 is no limit.
@@ -132,7 +150,7 @@ func (m *limitModel) compare(w *world, x write, limits *wish, scope string, perc
 		return
 	}
 	for _, a := range m.allowed {
-		if a.policy == x.policy && a.scope == scope && a.percent == percent && a.generation == limits.generation && a.plan[x.target()] && time.Now().Before(a.until.Add(skew)) {
+		if a.policy == x.policy && a.scope == scope && a.percent == percent && a.generation == limits.key() && a.plan[x.target()] && time.Now().Before(a.until.Add(skew)) {
 			limit = max(limit, a.targets)
 		}
 	}
