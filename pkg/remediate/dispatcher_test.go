@@ -248,22 +248,30 @@ func TestDispatcher_FollowerWritesNothing(t *testing.T) {
 }
 
 func TestDispatcher_HaltsAfterMaxReversions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := run(t, newFleet(), remediate.Options{MaxReversions: 3})
-		for i := range 5 { // somebody reverts it, again and again
-			d.set(t, remediate.RolloutSpec{}, 20, intents(fmt.Sprint(i), "m1 a"))
-			d.written()
-			time.Sleep(time.Minute)
-		}
-		st, _ := d.Status("b")
-		if st.Halted == nil || st.Halted.Reason != v1alpha1.Fighting {
-			t.Fatalf("status %+v", st)
-		}
-		if err := d.Acknowledge("b", st.Halted.ID, "ann"); err != nil {
-			t.Fatal(err)
-		}
-		d.expect(t, "after the acknowledgement", "m1 a@5m0s")
-	})
+	for what, c := range map[string]struct {
+		opts   remediate.Options
+		limits remediate.Limits
+	}{
+		"of all policies": {remediate.Options{MaxReversions: 3}, remediate.Limits{}},
+		"of the policy":   {remediate.Options{MaxReversions: 30}, remediate.Limits{MaxReversions: 3}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := run(t, newFleet(), c.opts)
+			for i := range 5 { // somebody reverts it, again and again
+				d.set(t, remediate.RolloutSpec{Limits: c.limits}, 20, intents(fmt.Sprint(i), "m1 a"))
+				d.written()
+				time.Sleep(time.Minute)
+			}
+			st, _ := d.Status("b")
+			if st.Halted == nil || st.Halted.Reason != v1alpha1.Fighting {
+				t.Fatalf("%s: status %+v", what, st)
+			}
+			if err := d.Acknowledge("b", st.Halted.ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			d.expect(t, what+": after the acknowledgement", "m1 a@5m0s")
+		})
+	}
 }
 
 func TestDispatcher_BoundsWritesPerMinute(t *testing.T) {

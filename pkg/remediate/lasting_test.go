@@ -283,13 +283,16 @@ func TestDispatcher_HaltEndsByAChangeThatRemovesItsCause(t *testing.T) {
 		d := run(t, newFleet(), remediate.Options{})
 		spec := remediate.RolloutSpec{Generation: "1", Limits: remediate.Limits{Policy: remediate.Limit{Count: 1}}}
 		d.set(t, spec, 20, intents("1", "m1 a", "m1 b", "m1 c"))
-		d.halt(t)
+		id := d.halt(t).ID
 		d.set(t, spec, 20, intents("1", "m1 a")) // the cluster has changed, not the policy
 		d.expect(t, "fewer violations", "")
 		d.set(t, spec, 20, intents("1", "m1 a", "m1 b", "m1 c"))
 		spec.Generation, spec.Limits.Policy.Count = "2", 2
 		d.set(t, spec, 20, intents("1", "m1 a", "m1 b", "m1 c"))
 		d.expect(t, "a limit that is still too low", "")
+		if now := d.halt(t).ID; now != id {
+			t.Errorf("a limit that is still too low: halt %s is another one than %s", now, id)
+		}
 		spec.Generation, spec.Limits.Policy.Count = "3", 3
 		d.set(t, spec, 20, intents("1", "m1 a", "m1 b", "m1 c"))
 		d.expect(t, "a limit that suffices", "m1 a@0s, m1 b@0s, m1 c@0s")

@@ -72,11 +72,6 @@ func (w *world) calmOptions() (all []option) {
 		}
 		w.offerReads(p, add)
 	}
-	for _, m := range w.members {
-		for _, name := range m.unreconciled() {
-			add(1, "controller", func() { w.reconcile(m, name, false) })
-		}
-	}
 	if w.stops.All != "" {
 		add(1, "resume", func() { w.want(func() { w.stops.All = "" }) })
 	}
@@ -91,7 +86,13 @@ func (w *world) calmOptions() (all []option) {
 			}
 		}
 	}
+	for _, m := range w.members { // after processes, which may have to wait for them
+		for _, name := range m.unreconciled() {
+			add(1, "controller", func() { w.reconcile(m, name, false) })
+		}
+	}
 	w.offerRival(add)
+	w.offerRelapse(add)
 	return all
 }
 

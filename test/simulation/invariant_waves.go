@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -16,8 +17,9 @@ import (
 type waveModel struct {
 	first map[string][]wroteCanary // of the first wave, by edition of the policy
 	// begun are the second waves that a process has asked to be recorded, by edition.
-	begun map[*process]map[string]bool
-	wrote map[string]bool // policies and generations that have written something
+	begun    map[*process]map[string]bool
+	wrote    map[string]bool     // policies and generations that have written something
+	progress map[string]progress // by policy
 	// accepted is when a person accepted what had been written, by policy and generation.
 	accepted map[string]time.Time
 	// excused are the targets that could not be written when a person accepted that.
@@ -31,7 +33,7 @@ type wroteCanary struct {
 }
 
 func newWaveModel() waveModel {
-	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}, wrote: map[string]bool{}, accepted: map[string]time.Time{}, excused: map[string]map[string]bool{}}
+	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}, wrote: map[string]bool{}, progress: map[string]progress{}, accepted: map[string]time.Time{}, excused: map[string]map[string]bool{}}
 }
 
 // acknowledged is told that a person has ended a halt: of what is not healthy, that accepts what
@@ -100,10 +102,36 @@ func (m *waveModel) inOrder(w *world, p *process, x write, wish *wish) {
 	}
 }
 
+// rollout returns how far a policy has come, as the hub has it.
+func (w *world) rollout(policy string) map[string]any {
+	status, _ := w.hub.Object("policystates", "", policy)["status"].(map[string]any)
+	rollout, _ := status["rollout"].(map[string]any)
+	return rollout
+}
+
+// check compares how far rollouts are with how far they were: one that is known goes on there.
+func (m *waveModel) check(w *world) {
+	for name := range w.policies {
+		now := w.rollout(name)
+		wave, _ := now["wave"].(int64)
+		is := progress{fmt.Sprint(now["generation"]), wave, now["phase"] == string(v1alpha1.WaveDone)}
+		if was := m.progress[name]; was.generation == is.generation && (is.wave < was.wave || was.done && !is.done) {
+			w.fail("3 waves", "the rollout of %s was in wave %d (done %t), and is in wave %d (done %t)", is.generation, was.wave, was.done, is.wave, is.done)
+		}
+		m.progress[name] = is
+	}
+}
+
+// progress is how far a rollout has come.
+type progress struct {
+	generation string
+	wave       int64
+	done       bool
+}
+
 // done returns when the rollout of what is wanted was done, as the hub has it; zero is not yet.
 func (w *world) done(wish *wish) time.Time {
-	status, _ := w.hub.Object("policystates", "", wish.policy)["status"].(map[string]any)
-	rollout, _ := status["rollout"].(map[string]any)
+	rollout := w.rollout(wish.policy)
 	text, _ := rollout["done"].(string)
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil || rollout["generation"] != wish.key() {
@@ -192,7 +220,7 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 			w.fail(invariant, "%s begins the second wave of %s before it has read what was written to %s", p.name, wish.policy, c.name)
 		case exists && !is && c.at.After(m.accepted[wish.key()]):
 			w.fail(invariant, "%s begins the second wave of %s while %s of the first is not healthy", p.name, wish.policy, c.name)
-		case time.Since(c.at) < wish.soak-time.Microsecond: // which is how exactly the hub keeps times
+		case time.Since(c.at) < wish.soak-(w.ahead-w.behind)-time.Microsecond: // each by its own clock, as exactly as the hub keeps times
 			w.fail(invariant, "%s begins the second wave of %s %v after %s of the first was written, its soak is %v", p.name, wish.policy, time.Since(c.at), c.name, wish.soak)
 		}
 	}

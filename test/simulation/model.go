@@ -91,6 +91,7 @@ func (m *model) check(w *world) {
 	m.gate.check(w)
 	m.bounds.check(w)
 	m.halts.check(w)
+	m.waves.check(w)
 	m.approvals.check(w)
 }
 

@@ -51,6 +51,27 @@ func (w *world) offerRival(add func(int, string, func())) {
 	})
 }
 
+// offerRelapse offers once that an object of each wave has to be corrected again, after the second
+// wave has begun.
+func (w *world) offerRelapse(add func(int, string, func())) {
+	if !w.relapse || len(w.members) < 2 || w.thrives() {
+		return
+	}
+	for how, name := range []string{"replicas", "tier"} { // as drift counts
+		x, rollout := w.policies[name], w.rollout(name)
+		if x == nil || x.gone || !x.enforced || !x.waves || rollout["generation"] != x.key() || rollout["wave"] != int64(2) {
+			continue
+		}
+		add(1, "relapse", func() {
+			w.relapse = false
+			for _, m := range w.members[:2] {
+				w.drift(m, "d0", how)
+				w.note("%s: d0 is changed (%d)", m.name, how)
+			}
+		})
+	}
+}
+
 // thrives reports that two policies fight already.
 func (w *world) thrives() bool {
 	x := w.policies["thrift"]
@@ -90,6 +111,16 @@ func (w *world) isFighting(policy string) bool {
 func (w *world) isHalted() bool {
 	for name := range w.policies {
 		if len(w.reasons(name)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// isSoaking reports whether a policy waits for the health of what its first wave has written.
+func (w *world) isSoaking() bool {
+	for name := range w.policies {
+		if rollout := w.rollout(name); rollout["phase"] == string(v1alpha1.WaveSoaking) && rollout["wave"] == int64(1) && len(w.members[0].unreconciled()) > 0 {
 			return true
 		}
 	}

@@ -29,7 +29,9 @@ type world struct {
 
 	processes []*process
 	born      int
-	zombies   []*process // crashed, and still ending
+	ahead     time.Duration // most that a clock of a process has been ahead
+	behind    time.Duration // least
+	zombies   []*process    // crashed, and still ending
 	arrived   chan struct{}
 	perMember int
 	bounds    fleetBounds
@@ -50,6 +52,7 @@ type world struct {
 
 	unready map[string]time.Time // when it was too early to acknowledge a halt, by its ID
 
+	relapse  bool // what was corrected has to be again, once faults are over
 	rival    rival
 	upsets   int       // how often processes end while a policy is halted, once faults are over
 	deadline time.Time // until when all must be well, once faults are over
@@ -120,6 +123,7 @@ func (w *world) drawEdit(name string) *wish {
 func (w *world) addProcess() *process {
 	w.born++
 	offset := []time.Duration{0, 0, 3 * time.Second, -40 * time.Second}[w.choices.below(4)]
+	w.ahead, w.behind = max(w.ahead, offset), min(w.behind, offset)
 	return w.startProcess(fmt.Sprintf("p%d", w.born), offset)
 }
 
@@ -232,7 +236,8 @@ func (w *world) rest() {
 			}
 		}
 	}
-	w.rival, w.upsets = w.drawRival(), []int{0, 0, 0, 1, 2}[w.choices.below(5)]
+	w.relapse = !w.choices.oneIn(2)
+	w.rival, w.upsets = w.drawRival(), []int{0, 0, 1, 0, 2}[w.choices.below(5)]
 	fight := w.choices.oneIn(4)
 	w.mu.Lock()
 	w.version++
@@ -251,7 +256,7 @@ func (w *world) rest() {
 		if w.thrives() && (w.isFighting("thrift") || w.isFighting("replicas") || time.Now().After(conceded)) {
 			w.concede()
 		}
-		if w.upsets > 0 && w.isHalted() { // before people act
+		if w.upsets > 0 && (w.isHalted() || w.isSoaking()) { // before people and controllers act
 			w.upsets--
 			w.restart(false)
 		}

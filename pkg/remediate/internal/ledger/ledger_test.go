@@ -158,14 +158,21 @@ func (m *model) compare(t *testing.T, l *Ledger, what string, now time.Time) {
 			}
 		}
 		one := policy.Ref{Member: "m1", Name: "1"}
-		used := m.used(name, window, now)
-		after := l.Writing(name, one, policy.Subject{}).Policy
-		if used[one] != after.Known {
-			t.Errorf("%s: policy %s: known %v", what, name, after.Known)
-		}
-		used[one] = true
-		if after.Targets != len(used) {
-			t.Errorf("%s: policy %s: %d after a write, want %d", what, name, after.Targets, len(used))
+		writing := l.Writing(name, one, policy.Subject{})
+		for of, c := range map[string]struct {
+			after After
+			used  map[policy.Ref]bool
+		}{
+			"policy":                    {writing.Policy, m.used(name, window, now)},
+			"fleet":                     {writing.Fleet, m.used("", m.fleetWindow, now)},
+			"fleet in the policy's own": {writing.PolicyFleet, m.used("", window, now)},
+		} {
+			if c.used[one] != c.after.Known {
+				t.Errorf("%s: policy %s: %s: known %v", what, name, of, c.after.Known)
+			}
+			if c.used[one] = true; c.after.Targets != len(c.used) {
+				t.Errorf("%s: policy %s: %s: %d after a write, want %d", what, name, of, c.after.Targets, len(c.used))
+			}
 		}
 	}
 }
