@@ -371,6 +371,30 @@ func TestDispatcher_WaveFails(t *testing.T) {
 	})
 }
 
+// TestDispatcher_WaveBeginsWithHealthOfNow: what was healthy a second ago may not be any more.
+func TestDispatcher_WaveBeginsWithHealthOfNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var progressing atomic.Bool
+		d := run(t, newFleet(), remediate.Options{Health: func(remediate.Written) remediate.Health {
+			if progressing.Load() {
+				return remediate.Health{Status: remediate.Progressing}
+			}
+			return remediate.Health{Status: remediate.Healthy}
+		}})
+		spec := twoWaves("1", 0)
+		spec.Limits.PerMinute = 1
+		d.set(t, spec, 20, intents("1", "m1 a", "m1 b", "m2 c")) // m1 b waits for a minute
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		progressing.Store(true)
+		d.set(t, spec, 20, intents("1", "m2 c"))
+		time.Sleep(10 * time.Second)
+		d.expect(t, "while the canary is Progressing", "m1 a@0s")
+		progressing.Store(false)
+		time.Sleep(10 * time.Second)
+		d.expect(t, "once it is Healthy", "m2 c@22s")
+	})
+}
+
 // TestDispatcher_SoakOutlivesLeadersAndCommits: the canary is followed under any leader, and
 // what it waits for is known.
 func TestDispatcher_SoakOutlivesLeadersAndCommits(t *testing.T) {

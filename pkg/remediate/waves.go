@@ -56,6 +56,11 @@ func (d *Dispatcher) stepLocked(s *policyState, p *pass) {
 	facts := d.factsLocked(s, p)
 	before := *s.rollout
 	step := before.Next(s.spec.rules(), &facts, p.now)
+	if ends := step.State.Wave != before.Wave || step.State.Phase == v1alpha1.WaveDone; ends && !p.swept {
+		d.nextSweep = time.Time{} // what was healthy a moment ago may not be any more
+		d.trigger()
+		return
+	}
 	s.held = step.Held
 	*s.rollout = step.State
 	if step.State.Wave != before.Wave {
