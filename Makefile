@@ -182,8 +182,8 @@ simulate: ## run SCHEDULES simulated schedules of corrections, from seed FIRST o
 	go test ./test/simulation -run StayWithinTheirBounds -v -count 1 -timeout 0 -args -schedules $(SCHEDULES) -first $(FIRST) $(if $(SEED),-seed $(SEED))
 
 .PHONY: simulate-mutations
-simulate-mutations: ## with each defect of test/simulation/testdata/mutations: the seed that finds it
-	test/simulation/mutations.sh 2000
+simulate-mutations: kube ## with each defect of test/simulation/testdata/mutations: what finds it; ARGS=-update writes README.md
+	test/simulation/mutations.sh $(ARGS) 3000
 
 .PHONY: crash
 crash: export SEED ?= random

@@ -36,7 +36,8 @@ func (m *boundModel) sent(w *world, p *process, r *parked, x write) {
 	if away, all := p.countAway(); b.away > 0 && float64(away)*100 > b.away*float64(all) {
 		w.fail(invariant, "%s writes to %s while %d of %d members are away", p.name, x.target(), away, all)
 	}
-	if all := w.model.limits.targets(w, p, time.Hour); b.targets > 0 && x.rollbackOf == "" && p.told.policies[x.policy] != nil {
+	if _, again := w.model.limits.hasWritten(x, time.Hour); b.targets > 0 && !again && x.rollbackOf == "" && p.told.policies[x.policy] != nil {
+		all := w.model.limits.targets(w, p, time.Hour)
 		w.model.limits.compare(w, x, p.told.policies[x.policy], "fleet", false, distinct(all), b.targets)
 	}
 }

@@ -89,14 +89,14 @@ func (m *waveModel) sent(w *world, p *process, x write) {
 // its waves soak.
 func (m *waveModel) inOrder(w *world, p *process, x write, wish *wish) {
 	canary := w.members[0]
-	if done := w.done(wish); !m.accepted[wish.key()].IsZero() || !done.IsZero() && time.Since(done) > 2*wish.soak-skew {
+	if done := w.doneAt(wish); !m.accepted[wish.key()].IsZero() || !done.IsZero() && time.Since(done) > 2*wish.soak-skew {
 		return
 	}
 	status, _ := p.dispatcher.Status(wish.policy)
 	for _, o := range canary.server.ObjectsAt("deployments", p.read[canary.name]) {
 		name := nameOf(o)
 		failed := status.Targets[aggregate.Ref{Member: canary.name, Kind: "Deployment.apps", Namespace: namespace, Name: name}].Phase == v1alpha1.PhaseFailed
-		if violates(wish.policy, o) && !failed {
+		if violates(wish.policy, o) && !failed && p.ceiling.permits(w, wish, canary.name) {
 			w.fail("3 waves", "%s writes to %s, and %s of the first wave is to be corrected again", p.name, x.target(), name)
 		}
 	}
@@ -129,8 +129,8 @@ type progress struct {
 	done       bool
 }
 
-// done returns when the rollout of what is wanted was done, as the hub has it; zero is not yet.
-func (w *world) done(wish *wish) time.Time {
+// doneAt returns when the rollout of what is wanted was done, as the hub has it; zero is not yet.
+func (w *world) doneAt(wish *wish) time.Time {
 	rollout := w.rollout(wish.policy)
 	text, _ := rollout["done"].(string)
 	at, err := time.Parse(time.RFC3339, text)

@@ -157,8 +157,7 @@ func (m *model) wanted(w *world) (targets []string) {
 		for _, o := range objects {
 			name := mem.name + " " + o["metadata"].(map[string]any)["name"].(string)
 			for _, x := range w.policies {
-				if x.enforced && violates(x.policy, o) && w.ceiling.permits(w, x, mem.name) {
-					m.fights.acknowledged(policy, h)
+				if x.enforced && !x.gone && violates(x.policy, o) && w.ceiling.permits(w, x, mem.name) {
 					targets = append(targets, name+" "+x.policy)
 				}
 			}
