@@ -68,12 +68,12 @@ func (m *model) written(w *world, p *process, r *parked) {
 	x := w.writeOf(r)
 	m.record.written(w, x)
 	m.limits.written(x)
-	if x.rollbackOf == "" { // which a person asks for
-		m.fights.written(x)
-	}
 	if x.rollbackOf != "" {
 		m.rollbacks.executed(w, x)
-	} else if p != nil {
+		return
+	}
+	m.fights.written(x)
+	if p != nil {
 		m.waves.written(w, p, x)
 	}
 }
