@@ -27,6 +27,7 @@ type authorProof struct {
 	generation      int64
 	seen            time.Time // the version, first
 	decided, proven bool
+	applied         bool // a source has changed it last: the annotation is of an older version
 }
 
 // required returns the approval that a FleetPolicy and the ceiling of its source require now.
@@ -94,6 +95,7 @@ func (f *FleetPolicies) addAuthors(t *remediate.ApprovalTerms, fp *v1alpha1.Flee
 			f.opts.Proofs.Request()
 		}
 	}
+	seen.applied = seen.applied || appliedLast(fp)
 	t.AuthorsProven = true
 	add := func(user string, proven bool) {
 		if user == "" || !proven {
@@ -117,7 +119,7 @@ func (f *FleetPolicies) addAuthors(t *remediate.ApprovalTerms, fp *v1alpha1.Flee
 		t.Unsettled = true
 	default:
 		t.Unsettled = !f.proveAuthor(seen, fp)
-		add(clip.Text(fp.Annotations[api.ChangedByKey], maxUserName), seen.proven)
+		add(clip.Text(fp.Annotations[api.ChangedByKey], maxUserName), seen.proven && !seen.applied)
 	}
 }
 
@@ -164,11 +166,32 @@ func specChanged(fp *v1alpha1.FleetPolicy) time.Time {
 		if m.Time == nil {
 			return time.Time{}
 		}
-		if m.Time.After(last) {
-			last = m.Time.Time
-		}
+		last = later(last, m.Time.Time)
 	}
 	return last
+}
+
+// appliedLast reports whether a source has changed a FleetPolicy since people have changed its
+// spec, or may have: managedFields tell seconds.
+func appliedLast(fp *v1alpha1.FleetPolicy) bool {
+	var people, source time.Time
+	for _, m := range fp.ManagedFields {
+		switch {
+		case m.Time == nil || m.Subresource != "":
+		case m.Operation == metav1.ManagedFieldsOperationApply && strings.HasPrefix(m.Manager, fieldManager("")):
+			source = later(source, m.Time.Time)
+		case ownsSpec(&m):
+			people = later(people, m.Time.Time)
+		}
+	}
+	return !source.IsZero() && !source.Before(people)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // userOf returns the user of the hub who owns the key that has signed a commit, "" if that is

@@ -69,6 +69,16 @@ func changedBy(user string, at time.Time) *v1alpha1.FleetPolicy {
 	return fp
 }
 
+// appliedSince returns the FleetPolicy as a source has applied it after the user's change, of
+// which a field is left: the annotation stays that of the user.
+func appliedSince(fp *v1alpha1.FleetPolicy, after time.Duration) *v1alpha1.FleetPolicy {
+	at := specChanged(fp).Add(after)
+	fp.ManagedFields = append(fp.ManagedFields, metav1.ManagedFieldsEntry{
+		Manager: fieldManager("platform"), Operation: metav1.ManagedFieldsOperationApply, Time: &metav1.Time{Time: at}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:limits":{}}}`),
+	})
+	return fp
+}
+
 func TestApprovalTerms_AuthorsAreProven(t *testing.T) {
 	now := time.Now()
 	since := now.Add(-time.Hour)
@@ -90,6 +100,9 @@ func TestApprovalTerms_AuthorsAreProven(t *testing.T) {
 		"unsigned":                   {whatIsKnown{since: since, origin: git("")}, changedBy("joe", later), "[joe]", false},
 		"signed by a stranger":       {whatIsKnown{since: since, origin: git("eve@example.com SHA256:eve")}, changedBy("joe", later), "[joe]", false},
 		"an unsigned policy":         {whatIsKnown{since: since, origin: git(annsKey), exactly: true}, changedBy("joe", later), "[ann]", false},
+		"applied by a source since": {whatIsKnown{since: since}, appliedSince(changedBy("joe", later), time.Second), "[joe]", false},
+		"in the same second":        {whatIsKnown{since: since}, appliedSince(changedBy("joe", later), 0), "[joe]", false},
+		"after a source":            {whatIsKnown{since: since}, appliedSince(changedBy("joe", later), -time.Second), "[joe]", true},
 		"the ceiling requires it": {whatIsKnown{since: since, origin: Origin{Approval: &v1alpha1.ApprovalRequirement{Required: 1}}}, func() *v1alpha1.FleetPolicy {
 			fp := changedBy("joe", later)
 			fp.Spec.Approval = nil
