@@ -143,6 +143,7 @@ type Dispatcher struct {
 	waits     map[string]int      // rollbacks that wait until they may run, by member
 	epoch     int                 // how often this process has begun to lead, or may have
 	recovered bool                // all that lasts has been read since
+	foreign   bool                // it is read again, since somebody else has written some of it
 	held      time.Time           // until when the lease is known to be held; zero: as long as Lease says
 	nextSweep time.Time           // of the health of what was written
 }

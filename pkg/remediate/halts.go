@@ -178,6 +178,47 @@ func (d *Dispatcher) AcknowledgeUntil(binding, id, by string, until time.Time) e
 	return nil
 }
 
+// knownHaltsLocked returns the halts that this process knows of as the leader, while everything
+// is read again: by policy.
+func (d *Dispatcher) knownHaltsLocked() map[string][]*Halt {
+	if !d.foreign {
+		return nil
+	}
+	out := map[string][]*Halt{}
+	for name, s := range d.policies {
+		if len(s.halts) > 0 {
+			out[name] = s.halts
+		}
+	}
+	return out
+}
+
+// keepHaltsLocked keeps halts that are not recorded, unless it is recorded that they have ended:
+// a write of somebody else, or an older backup of the hub, ends none.
+func (d *Dispatcher) keepHaltsLocked(known map[string][]*Halt) {
+	for _, name := range sortedKeys(known) {
+		s := d.policies[name]
+		if s == nil {
+			s = newPolicyState(name, d.ledger)
+			s.removed = true
+			d.policies[name] = s
+		}
+		for _, h := range known[name] {
+			if !s.knows(h.ID) && len(s.halts) < maxHalts {
+				d.opts.Logger.Warn("halt kept, which somebody else has removed from the PolicyState", "policy", name, "halt", h.ID)
+				s.halts = append(s.halts, h)
+				s.touch()
+			}
+		}
+	}
+}
+
+// knows reports whether a halt is recorded, or that it has ended.
+func (r *record) knows(id string) bool {
+	return slices.ContainsFunc(r.halts, func(h *Halt) bool { return h.ID == id }) || r.acknowledged != nil && r.acknowledged.Halt == id ||
+		slices.ContainsFunc(r.history, func(t v1alpha1.PolicyTransition) bool { return t.Type == v1alpha1.HaltEnded && t.ID == id })
+}
+
 // allow adds what the acknowledgement of a halt allows, until a time at the latest.
 func (s *policyState) allow(h *Halt, ack Acknowledgement, until, now time.Time) {
 	s.dropAllowances(now)

@@ -51,12 +51,18 @@ func (d *Dispatcher) observeLeadership() (leads, recovered bool) {
 		if recovered {
 			d.forgetLocked()
 		}
-		d.recovered = false
+		d.recovered, d.foreign = false, false
 	}
 	if d.held = until; !leads {
 		d.held = time.Time{}
 	}
 	return leads, recovered && d.recovered
+}
+
+// readAgainLocked has everything read again that lasts: somebody else has written some of it.
+func (d *Dispatcher) readAgainLocked() {
+	d.foreign = d.foreign || d.recovered
+	d.recovered = false
 }
 
 // forgetLocked forgets all that this process has learned as the leader: what others do from
@@ -168,7 +174,7 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 	for _, x := range d.exec.listInDoubt() { // each may have been written
 		d.recordWriteLocked(&x.action.Intent, now, now)
 	}
-	d.recovered = true
+	d.recovered, d.foreign = true, false
 	return ctx.Err()
 }
 
@@ -176,6 +182,7 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 func (d *Dispatcher) restoreStates(states []v1alpha1.PolicyState, frozen map[string][]*plan, actions []*Action) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	known := d.knownHaltsLocked()
 	d.forgetLocked()
 	now := d.opts.Clock()
 	for n := range states {
@@ -188,6 +195,7 @@ func (d *Dispatcher) restoreStates(states []v1alpha1.PolicyState, frozen map[str
 		s.record = decodeRecord(&states[n])
 		s.needsBaseline = len(s.baseline) == 0
 	}
+	d.keepHaltsLocked(known)
 	for name, list := range frozen {
 		s := d.policies[name]
 		if s == nil { // without a state there is nothing that others are for

@@ -428,7 +428,7 @@ func (d *Dispatcher) savePlan(ctx context.Context, r planSave) {
 		pl.version, pl.recorded, pl.recordedWritten, pl.recordAt = r.version, planMark(&r.status), int(r.status.Written), now.Add(planInterval)
 	case errors.Is(err, planstore.ErrChanged):
 		d.opts.Logger.Warn("a Plan was changed by somebody else: reading all of them again", "policy", r.policy, "plan", r.name)
-		d.recovered = false
+		d.readAgainLocked()
 	default:
 		pl.retryAt = now.Add(time.Second)
 		if ctx.Err() == nil {

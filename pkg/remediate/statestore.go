@@ -322,7 +322,7 @@ func (d *Dispatcher) saveRecord(ctx context.Context, r saveRequest) {
 		s.saved, s.version = r.changed, r.version
 	case errors.Is(err, errStateChanged):
 		d.opts.Logger.Warn("a PolicyState was changed by somebody else: reading all of them again", "policy", r.policy)
-		d.recovered = false
+		d.readAgainLocked()
 	default:
 		s.retryAt = d.opts.Clock().Add(time.Second)
 		if ctx.Err() == nil {
