@@ -109,6 +109,7 @@ const (
 // was approved. A requirement stays until a generation without it is approved.
 func (s *policyState) observeTerms() {
 	t, k := &s.spec.Approval, s.approval
+	s.tooManyTerms = false
 	if k == nil && len(t.Required) == 0 {
 		return
 	}
@@ -117,7 +118,11 @@ func (s *policyState) observeTerms() {
 		next = *k.DeepCopy()
 	}
 	for _, r := range t.Required {
-		if !slices.ContainsFunc(next.Requirements, func(x v1alpha1.ApprovalRequirement) bool { return sameRequirement(&x, &r) }) {
+		switch {
+		case slices.ContainsFunc(next.Requirements, func(x v1alpha1.ApprovalRequirement) bool { return sameRequirement(&x, &r) }):
+		case len(next.Requirements) == maxRequirements: // the hub would refuse the whole record
+			s.tooManyTerms = true
+		default:
 			next.Requirements = append(next.Requirements, *r.DeepCopy())
 		}
 	}
@@ -217,6 +222,9 @@ var errTooManyRequirements = errors.New("spec.approval was changed too often wit
 // share returns the number of targets that need no approval, and whether there is such a
 // number: each requirement names a share.
 func (s *policyState) share() (targets int, ok bool) {
+	if s.tooManyTerms {
+		return 0, false
+	}
 	least := int32(101)
 	for _, r := range s.approval.Requirements {
 		if r.Above == nil {
@@ -274,7 +282,7 @@ func (s *policyState) refuseUnapproved(i *Intent) string {
 
 // awaitsApproval says what waits, and for whom.
 func (s *policyState) awaitsApproval() string {
-	if s.approval != nil && len(s.approval.Requirements) > maxRequirements {
+	if s.tooManyTerms {
 		return errTooManyRequirements.Error()
 	}
 	if s.freezeError != "" {

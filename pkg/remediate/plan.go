@@ -223,7 +223,7 @@ func (s *policyState) firstPlan() *plan {
 // amend completes the request for a Plan of what waits for approval. It reports false where
 // nothing needs one, or one waits already.
 func (s *policyState) amend(r *freezeRequest, p *pass) bool {
-	if s.approval == nil || s.within || s.spec.Approval.Unsettled || len(s.approval.Requirements) > maxRequirements || len(s.halts) > 0 {
+	if s.approval == nil || s.within || s.spec.Approval.Unsettled || s.tooManyTerms || len(s.halts) > 0 {
 		return false
 	}
 	if slices.ContainsFunc(s.plans, func(p *plan) bool {

@@ -39,16 +39,18 @@ type policyState struct {
 	health     rollout.Health
 	unclean    map[string]int // by member: written targets that are not healthy, or not known to be
 
-	plans       []*plan                // that wait, or are approved: the oldest first
-	approved    map[types.UID]Approved // by UID of a Plan; nil: not said yet
-	within      bool                   // so little is written that it needs no approval
-	passed      string                 // passing, when it was looked at what it lets pass
-	awaiting    refs                   // due, but for approval
-	uncovered   refs                   // due, and in no acknowledgement that raises limits
-	freezing    bool                   // a Plan is being made
-	freezeAt    time.Time              // when it is tried again
-	freezeError string                 // why it failed
-	gatherFrom  time.Time              // since when there is something for an amendment
+	plans    []*plan                // that wait, or are approved: the oldest first
+	approved map[types.UID]Approved // by UID of a Plan; nil: not said yet
+	// tooManyTerms is that something is required that the record has no room for.
+	tooManyTerms bool
+	within       bool      // so little is written that it needs no approval
+	passed       string    // passing, when it was looked at what it lets pass
+	awaiting     refs      // due, but for approval
+	uncovered    refs      // due, and in no acknowledgement that raises limits
+	freezing     bool      // a Plan is being made
+	freezeAt     time.Time // when it is tried again
+	freezeError  string    // why it failed
+	gatherFrom   time.Time // since when there is something for an amendment
 
 	dryRun dryRunState
 
@@ -110,6 +112,7 @@ func (s *policyState) reset(l *ledger.Ledger) {
 	s.obsolete = pqueue.New[policy.Ref](time.Time.Compare)
 	s.repeated, s.failed = map[policy.Ref]bool{}, map[string]map[policy.Ref]bool{}
 	s.superseded = map[policy.Ref]bool{}
+	s.tooManyTerms = false
 	s.plans, s.approved, s.within, s.passed, s.awaiting, s.uncovered = nil, nil, false, "", newRefs(), newRefs()
 	s.dryRun.end()
 	s.dryRun = dryRunState{changed: true}
