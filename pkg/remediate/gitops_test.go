@@ -37,6 +37,31 @@ func (o *ownership) get(ref policy.Ref) remediate.Ownership {
 
 const application = "Argo CD Application argocd/web of member m9, repository https://git.example/web, path apps"
 
+// TestDispatcher_ManagedTargetsDoNotUndoAnAcknowledgement: no Plan has them, and so no
+// acknowledgement covers them; the halt would begin again at once, forever.
+func TestDispatcher_ManagedTargetsDoNotUndoAnAcknowledgement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &ownership{of: map[string]remediate.Ownership{"m1 a": {Owner: application}}}
+		d := run(t, newFleet(), remediate.Options{Owner: o.get})
+		spec := remediate.RolloutSpec{Limits: remediate.Limits{Policy: remediate.Limit{Count: 1}}}
+		d.set(t, spec, 20, intents("1", "m1 a", "m2 b", "m2 c"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		st, _ := d.Status("b")
+		if st.Halted == nil {
+			t.Fatalf("not halted: %+v", st)
+		}
+		if err := d.Acknowledge("b", st.Halted.ID, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if st, _ = d.Status("b"); st.Halted != nil || st.Phases[v1alpha1.PhaseManaged] != 1 || st.Phases[v1alpha1.PhaseSucceeded] != 2 {
+			t.Errorf("after it was acknowledged: halted %+v, %v", st.Halted, st.Phases)
+		}
+	})
+}
+
 // TestDispatcher_ManagedTargetsAreNotWritten: nor do they count towards limits; they are once
 // nobody manages them any more, and where the policy overrides.
 func TestDispatcher_ManagedTargetsAreNotWritten(t *testing.T) {

@@ -234,7 +234,7 @@ func (s *policyState) makeDue(i *desiredIntent, now time.Time) {
 		return
 	}
 	s.queue.Add(target)
-	if len(s.allowances) > 0 && !s.covers(i, now) {
+	if len(s.allowances) > 0 && s.isPlannable(i) && !s.covers(i, now) { // what no Plan has is not written beyond limits, either
 		s.uncovered.add(target)
 	}
 	if !i.managed {
