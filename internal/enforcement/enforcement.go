@@ -302,6 +302,9 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	return err
 }
 
+// Lease returns until when this process leads at least, or an error if it does not.
+func (e *Enforcement) Lease() (until time.Time, err error) { return e.elector.Lease() }
+
 // Run runs all components until the context ends or one of them does. The lease is
 // released after all of them have ended, so that another process can take over at once.
 func (e *Enforcement) Run(ctx context.Context) error {

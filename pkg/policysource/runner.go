@@ -3,7 +3,6 @@ package policysource
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"federator.dev/federator/internal/lineage"
@@ -271,13 +270,13 @@ func (r *runner) recordFailure(err error) time.Duration {
 }
 
 // delay returns the delay until the next check: the interval, or a backoff after
-// failures, with 10% jitter.
+// failures, with jitter.
 func (r *runner) delay() time.Duration {
 	d := r.spec.Interval
 	if r.failures > 0 {
 		d = backoff(r.m.opts.MinBackoff, r.m.opts.MaxBackoff, r.failures)
 	}
-	return d - d/10 + rand.N(d/5+1)
+	return r.m.opts.Jitter(d)
 }
 
 // backoff doubles from minDelay to maxDelay with each failure.

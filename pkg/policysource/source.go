@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -128,6 +129,10 @@ type Options struct {
 	Dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	Proxy     func(*http.Request) (*url.URL, error) // for https; nil means none
 	AllowFile bool                                  // allow file URLs of local repositories
+	// Transport does the requests of https remotes instead of connections by Dial; nil: none.
+	Transport http.RoundTripper
+	// Jitter returns a delay near to the one that it is given; nil: a random one, within 10%.
+	Jitter func(time.Duration) time.Duration
 
 	MaxConcurrent int           // sources that fetch and evaluate at a time; 0 means 2
 	MinBackoff    time.Duration // after the first failure; 0 means 5 seconds
@@ -151,6 +156,9 @@ func (o Options) validate() (Options, error) {
 	if o.Test == nil {
 		o.Test = runTests(policytest.Options{})
 	}
+	if o.Jitter == nil {
+		o.Jitter = func(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
+	}
 	if o.MaxConcurrent == 0 {
 		o.MaxConcurrent = 2
 	}
@@ -170,7 +178,7 @@ func (o Options) validate() (Options, error) {
 }
 
 func (o Options) client() *checkout.Client {
-	return &checkout.Client{Dial: o.Dial, Proxy: o.Proxy, AllowFile: o.AllowFile}
+	return &checkout.Client{Dial: o.Dial, Proxy: o.Proxy, AllowFile: o.AllowFile, Transport: o.Transport}
 }
 
 // ErrUnknownSource is returned by Sync.

@@ -17,8 +17,9 @@ type haltModel struct {
 
 type recordedHalt struct {
 	policy     string
-	generation string // of the policy, when it was halted
-	version    int    // of the policy, when the halt was seen first
+	generation string             // of the policy, when it was halted
+	version    int                // of the policy, when the halt was seen first
+	over       func() []allowance // what its acknowledgement lets pass; of whole processes
 }
 
 func newHaltModel() haltModel {
@@ -33,7 +34,7 @@ func (w *world) haltsOf(policy string) map[string]recordedHalt {
 	byID := map[string]recordedHalt{}
 	for _, h := range halts {
 		h := h.(map[string]any)
-		byID[fmt.Sprint(h["id"])] = recordedHalt{policy, fmt.Sprint(h["generation"]), w.policies[policy].version}
+		byID[fmt.Sprint(h["id"])] = recordedHalt{policy, fmt.Sprint(h["generation"]), w.policies[policy].version, nil}
 	}
 	return byID
 }

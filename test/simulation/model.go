@@ -30,6 +30,8 @@ type model struct {
 	approvals approvalModel
 	rollbacks rollbackModel
 	ceiling   ceilingModel
+
+	whole bool // halts, waves and approvals are not fed by the world
 }
 
 func newModel(*world) model {
@@ -38,7 +40,7 @@ func newModel(*world) model {
 
 // sent is told of each request when it is sent.
 func (m *model) sent(w *world, p *process, r *parked) {
-	if strings.Contains(r.request.URL.Path, "/policystates") && r.request.Method != http.MethodGet {
+	if !m.whole && strings.Contains(r.request.URL.Path, "/policystates") && r.request.Method != http.MethodGet {
 		m.waves.recorded(w, p, r)
 	}
 	if !r.writes() {
@@ -47,6 +49,12 @@ func (m *model) sent(w *world, p *process, r *parked) {
 	x := w.writeOf(r)
 	m.record.sent(w, p, x)
 	m.gate.sent(w, p, r, x)
+	if m.whole {
+		m.gate.policy(w, p, x)
+		m.limits.sent(w, p, x)
+		m.halts.sent(w, p, x)
+		return
+	}
 	m.bounds.sent(w, p, r, x)
 	if x.rollbackOf != "" {
 		m.rollbacks.sent(w, p, x)
@@ -73,7 +81,7 @@ func (m *model) written(w *world, p *process, r *parked) {
 		return
 	}
 	m.fights.written(x)
-	if p != nil {
+	if p != nil && !m.whole {
 		m.waves.written(w, p, x)
 	}
 }
@@ -89,6 +97,9 @@ func (m *model) acknowledged(w *world, p *process, policy string, h *remediate.H
 // check is called after each step.
 func (m *model) check(w *world) {
 	m.gate.check(w)
+	if m.whole {
+		return
+	}
 	m.bounds.check(w)
 	m.halts.check(w)
 	m.waves.check(w)

@@ -24,6 +24,7 @@ import (
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
+	"federator.dev/federator/test/simulation/apiserver"
 )
 
 // process is a replica of federator: the real corrector, dispatcher, executor and elector.
@@ -41,7 +42,8 @@ type process struct {
 	read       map[string]uint64           // revision of each member that the index has; absent: not listed yet
 	corrector  *enforce.Corrector
 	dispatcher *remediate.Dispatcher
-	elector    *election.Elector
+	lease      func() (time.Time, error)
+	watches    []*apiserver.Watch // of the hub, of a process of the whole
 	told       told
 	ceiling    ceiling                                     // that it knows of; guarded by the world's lock
 	failures   []time.Time                                 // of its corrections; with tripped, guarded by the world's lock
@@ -77,10 +79,11 @@ func (w *world) startProcess(name string, offset time.Duration) *process {
 	var err error
 	p.index, err = aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	must(err)
-	p.elector, err = election.New(&rest.Config{Host: "http://hub", Transport: route{p.link, "hub"}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, "federator", name, slog.New(slog.DiscardHandler))
+	elector, err := election.New(&rest.Config{Host: "http://hub", Transport: route{p.link, "hub"}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, "federator", name, slog.New(slog.DiscardHandler))
 	must(err)
+	p.lease = elector.Lease
 	options := remediate.Options{
-		Clients: p, Hub: p.client("hub", schema.GroupVersion{Version: "v1"}), Lease: p.elector.Lease, Held: p.held, MemberAway: p.unreachable, Health: hub.Health(hub.HealthOptions{Index: p.index}),
+		Clients: p, Hub: p.client("hub", schema.GroupVersion{Version: "v1"}), Lease: p.lease, Held: p.held, MemberAway: p.unreachable, Health: hub.Health(hub.HealthOptions{Index: p.index}),
 		MemberConcurrency: w.perMember, Retention: w.retention, Keep: w.keep, Clock: func() time.Time { return time.Now().Add(p.offset) },
 	}
 	options.Ceiling = p.ceilingOf
@@ -101,7 +104,7 @@ func (w *world) startProcess(name string, offset time.Duration) *process {
 	p.ctx, p.cancel = ctx, cancel
 	p.ended.Go(func() { _ = loop.Run(ctx) })
 	p.ended.Go(func() { _ = p.dispatcher.Run(ctx) })
-	p.ended.Go(func() { _ = p.elector.Run(ctx) })
+	p.ended.Go(func() { _ = elector.Run(ctx) })
 	w.processes = append(w.processes, p)
 	return p
 }
@@ -152,12 +155,15 @@ func (p *process) unreachable(member string) error {
 // crash ends the process as a kill does: nothing that it does from now on leaves it.
 func (p *process) crash() {
 	p.link.sever()
+	for _, w := range p.watches {
+		w.Cut(errCut)
+	}
 	p.cancel()
 }
 
 // leads reports whether the process may write, as far as it knows.
 func (p *process) leads() bool {
-	_, err := p.elector.Lease()
+	_, err := p.lease()
 	return err == nil
 }
 

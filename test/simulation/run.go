@@ -46,22 +46,29 @@ func Run(t *testing.T, seed uint64) Result {
 }
 
 // play runs one schedule.
-func play(t *testing.T, c *choices) (r Result) {
+func play(t *testing.T, c *choices) Result {
+	return bubble(t, func(ctx context.Context) Result {
+		w := newWorld(ctx, c)
+		w.run(minSteps + c.below(30))
+		return Result{Steps: w.step, Failure: w.failure, History: w.history, States: w.states, choices: c.made}
+	})
+}
+
+// bubble runs a schedule in virtual time.
+func bubble(t *testing.T, run func(context.Context) Result) (r Result) {
 	// client-go draws the intervals of elections from the global source: each schedule
 	// reseeds it. Nothing else may run meanwhile that draws from it.
 	rand.Seed(1)
 	// Goroutines of one instant run in one order on one processor, in many on several.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(context.WithoutCancel(t.Context()), c)
-		w.run(minSteps + c.below(30))
-		r = Result{Steps: w.step, Failure: w.failure, History: w.history, States: w.states, choices: c.made}
-	})
+	synctest.Test(t, func(t *testing.T) { r = run(context.WithoutCancel(t.Context())) })
 	return r
 }
 
 // Shrink looks for a shorter schedule that fails alike, for as long as it may.
-func Shrink(t *testing.T, r Result, within time.Duration) Result {
+func Shrink(t *testing.T, r Result, within time.Duration) Result { return shrink(t, r, within, play) }
+
+func shrink(t *testing.T, r Result, within time.Duration, play func(*testing.T, *choices) Result) Result {
 	start := time.Now()
 	kind := failureKind(r.Failure)
 	best := r

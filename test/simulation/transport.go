@@ -145,7 +145,7 @@ func (p *parked) dryRun() bool {
 
 // writes reports whether the request is to change a member.
 func (p *parked) writes() bool {
-	return p.to != "hub" && p.request.Method != http.MethodGet && !p.dryRun()
+	return p.to != "hub" && p.to != gitHost && p.request.Method != http.MethodGet && !p.dryRun()
 }
 
 // execute has a server execute the request, whatever its client does meanwhile.

@@ -97,6 +97,16 @@ func (w *Watch) Pending() int {
 	return n
 }
 
+// Revision is that up to which everything has been delivered.
+func (w *Watch) Revision() uint64 {
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	return w.next - 1
+}
+
+// Resource is what is watched.
+func (w *Watch) Resource() string { return w.sel.kind.Resource }
+
 // Deliver delivers the next so many events; 0 is all.
 func (w *Watch) Deliver(most int) {
 	w.server.mu.Lock()
@@ -169,6 +179,13 @@ func (w *Watch) Path() string { return w.sel.kind.Resource + " " + w.sel.namespa
 
 // Context is that of the watch's request.
 func (w *Watch) Context() context.Context { return w.ctx }
+
+// Ended reports whether the watch has ended.
+func (w *Watch) Ended() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err != nil
+}
 
 // Cut ends the watch with an error of the network.
 func (w *Watch) Cut(err error) {

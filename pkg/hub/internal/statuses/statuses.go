@@ -3,6 +3,7 @@
 package statuses
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -16,6 +17,7 @@ type Writer[T any] struct {
 
 	mu      sync.Mutex
 	pending map[string]T // by name of the object
+	last    string       // name of the object whose status was written last
 	failed  bool
 }
 
@@ -60,12 +62,22 @@ func (w *Writer[T]) Run(ctx context.Context) {
 	}
 }
 
+// next returns the next status to write, in the order of names, from the last one on: however
+// often there are new ones, none waits for long.
 func (w *Writer[T]) next() (next T, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name, next := range w.pending {
-		delete(w.pending, name)
-		return next, true
+	first, after := "", ""
+	for name := range w.pending {
+		if first == "" || name < first {
+			first = name
+		}
+		if name > w.last && (after == "" || name < after) {
+			after = name
+		}
 	}
-	return next, false
+	w.last = cmp.Or(after, first)
+	next, ok = w.pending[w.last]
+	delete(w.pending, w.last)
+	return next, ok
 }

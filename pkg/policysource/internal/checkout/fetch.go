@@ -20,6 +20,8 @@ type Client struct {
 	Proxy func(*http.Request) (*url.URL, error)
 	// AllowFile allows file URLs of local repositories.
 	AllowFile bool
+	// Transport does the requests of https URLs instead of connections by Dial; nil: none.
+	Transport http.RoundTripper
 }
 
 // Request is what to fetch.
@@ -189,7 +191,7 @@ func (c *Client) open(ctx context.Context, r Remote, auth Auth, limits Limits) (
 		}
 		return &wire{transport: t, limits: limits}, nil
 	}
-	t, err := openHTTPS(r, auth, dial, c.Proxy)
+	t, err := openHTTPS(r, auth, dial, c.Proxy, c.Transport)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ const (
 )
 
 func openHTTPS(r Remote, auth Auth, dial func(context.Context, string, string) (net.Conn, error),
-	proxy func(*http.Request) (*url.URL, error),
+	proxy func(*http.Request) (*url.URL, error), transport http.RoundTripper,
 ) (*httpsTransport, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -44,7 +44,10 @@ func openHTTPS(r Remote, auth Auth, dial func(context.Context, string, string) (
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		MaxResponseHeaderBytes: maxHeader, ForceAttemptHTTP2: true,
 	}}
-	t.client = http.Client{Transport: t.conns, CheckRedirect: t.redirect}
+	if transport == nil {
+		transport = t.conns
+	}
+	t.client = http.Client{Transport: transport, CheckRedirect: t.redirect}
 	return t, nil
 }
 
