@@ -2,6 +2,7 @@ package remediate
 
 import (
 	"regexp"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -349,4 +350,39 @@ func (s *policyState) waveOf(member string) (n int, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// isIdle reports whether there is no such policy, nothing of it binds, and nothing has happened
+// to it since a time.
+func (s *policyState) isIdle(before time.Time) bool {
+	if !s.removed || s.version == "" || s.created.IsZero() || !s.isRecorded() || s.saving || s.freezing || len(s.halts) > 0 || s.approval != nil {
+		return false
+	}
+	waits := func(p *plan) bool { return p.Purpose != v1alpha1.PlanDryRun && !p.isOver() }
+	return !slices.ContainsFunc(s.plans, waits) && s.lastChange().Before(before)
+}
+
+// lastChange is when something has happened to a policy last, or an acknowledgement ends.
+func (r *record) lastChange() time.Time {
+	last := r.created
+	see := func(times ...time.Time) {
+		for _, at := range times {
+			if at.After(last) {
+				last = at
+			}
+		}
+	}
+	for _, h := range r.history {
+		see(h.At.Time)
+	}
+	for n := range r.allowances {
+		see(r.allowances[n].At, r.allowances[n].expires)
+	}
+	if a := r.acknowledged; a != nil {
+		see(a.At)
+	}
+	if s := r.rollout; s != nil {
+		see(s.Since, s.Began, s.Done, s.Healthy)
+	}
+	return last
 }

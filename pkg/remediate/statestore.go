@@ -265,6 +265,51 @@ func (s hubStates) putState(ctx context.Context, policy, version string, status 
 	return out.ResourceVersion, nil
 }
 
+// isUsed implements stateStore.
+func (s hubStates) isUsed(ctx context.Context, policy string) (used bool, err error) {
+	err = s.retry(ctx, func(ctx context.Context) error {
+		err := s.do(ctx, s.request(http.MethodGet, v1alpha1.FleetPolicies, policy), &metav1.PartialObjectMetadata{})
+		if used = err == nil; !apierrors.IsNotFound(err) {
+			return err
+		}
+		list := &v1alpha1.ActionList{}
+		if err := s.do(ctx, s.request(http.MethodGet, v1alpha1.Actions).Param("limit", "1").Param("fieldSelector", "spec.binding="+policy), list); err != nil {
+			return err
+		}
+		used = len(list.Items) > 0 || list.Continue != ""
+		return nil
+	})
+	if err != nil {
+		return true, fmt.Errorf("policy state %q: %w", policy, err)
+	}
+	return used, nil
+}
+
+// deleteState implements stateStore.
+func (s hubStates) deleteState(ctx context.Context, policy, version string) (gone bool, err error) {
+	body, err := json.Marshal(metav1.DeleteOptions{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: &metav1.Preconditions{ResourceVersion: &version},
+	})
+	if err != nil {
+		return false, err
+	}
+	err = s.retry(ctx, func(ctx context.Context) error {
+		err := s.do(ctx, s.request(http.MethodDelete, v1alpha1.PolicyStates, policy).SetHeader("Content-Type", plainJSON).Body(body), nil)
+		switch {
+		case apierrors.IsConflict(err):
+			return nil // it is needed
+		case apierrors.IsNotFound(err):
+			err = nil
+		}
+		gone = err == nil
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("policy state %q: %w", policy, err)
+	}
+	return gone, nil
+}
+
 // sameState compares two statuses as they are on the hub.
 func sameState(a, b *v1alpha1.PolicyStateStatus) bool {
 	plain := func(s *v1alpha1.PolicyStateStatus) (out any) {
