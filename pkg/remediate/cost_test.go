@@ -53,3 +53,50 @@ func BenchmarkDispatcher_Completion(b *testing.B) {
 		})
 	}
 }
+
+// statusOf returns a Dispatcher whose policy b has written as many targets.
+func statusOf(tb testing.TB, written int) *Dispatcher {
+	tb.Helper()
+	d, err := newDispatcher(Options{Clients: memberClients{}, Clock: time.Now}, nil, nil, planstore.Store{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := d.SetIntents("b", RolloutSpec{}, Totals{}, nil, true); err != nil {
+		tb.Fatal(err)
+	}
+	for n := range written {
+		d.policies["b"].restoreWrite(&Action{Phase: v1alpha1.PhaseSucceeded, Ended: time.Now(), Intent: Intent{Remedy: policy.Remedy{
+			Target: policy.Ref{Member: fmt.Sprintf("fleet/m%d", n%100), Kind: "ConfigMap", Namespace: "shop", Name: fmt.Sprint(n)},
+		}}})
+	}
+	return d
+}
+
+// TestDispatcher_StatusCostsNothingByTarget: several ask for it, up to ten times a second, and the
+// gate of writes waits meanwhile.
+func TestDispatcher_StatusCostsNothingByTarget(t *testing.T) {
+	allocations := func(written int) float64 {
+		d := statusOf(t, written)
+		return testing.AllocsPerRun(10, func() {
+			if st, ok := d.Status("b"); !ok || st.Phases[v1alpha1.PhaseSucceeded] != written {
+				t.Errorf("%v, want %d", st.Phases, written)
+			}
+		})
+	}
+	if few, many := allocations(1), allocations(5000); many > few {
+		t.Errorf("%g allocations with 5,000 targets, %g with one", many, few)
+	}
+}
+
+// BenchmarkDispatcher_Status is a status of a policy that has written as many targets.
+func BenchmarkDispatcher_Status(b *testing.B) {
+	for _, written := range []int{100, 100_000} {
+		b.Run(fmt.Sprint(written), func(b *testing.B) {
+			d := statusOf(b, written)
+			b.ReportAllocs()
+			for b.Loop() {
+				d.Status("b")
+			}
+		})
+	}
+}

@@ -120,7 +120,7 @@ func (s *fixture) takeOver(i *Intent, stale bool) {
 	go func() { ended <- d.Run(ctx) }()
 	err = until(func() error {
 		st, _ := d.Status(s.binding)
-		if _, tried := st.Targets[target]; !st.Restored || !tried && len(wanted) > 0 {
+		if _, tried := d.Outcomes(s.binding)[target]; !st.Restored || !tried && len(wanted) > 0 {
 			return fmt.Errorf("status %+v", st)
 		}
 		known, err := s.journal.get(ctx, i.actionName())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"log/slog"
 	"slices"
 	"sync"
@@ -387,7 +388,7 @@ func (d *Dispatcher) Status(binding string) (st Status, ok bool) {
 	}
 	st = Status{
 		Halts: slices.Clone(s.halts), Waiting: s.waiting, Budget: slices.Clone(s.usage), Wave: s.waveStatus(), Pending: s.pending,
-		Phases: map[v1alpha1.ActionPhase]int{}, Targets: map[policy.Ref]Outcome{}, Restored: d.recovered, Acknowledged: s.acknowledged,
+		Phases: maps.Clone(s.outcomes.phases), Restored: d.recovered, Acknowledged: s.acknowledged,
 	}
 	if len(s.halts) > 0 {
 		st.Halted = s.halts[0]
@@ -400,10 +401,6 @@ func (d *Dispatcher) Status(binding string) (st Status, ok bool) {
 		info := p.PlanInfo
 		info.Written = p.recordedWritten
 		st.Plans = append(st.Plans, info)
-	}
-	for target, o := range s.outcomes {
-		st.Phases[o.Phase]++
-		st.Targets[target] = o.Outcome
 	}
 	return st, true
 }

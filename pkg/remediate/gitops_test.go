@@ -75,7 +75,7 @@ func TestDispatcher_ManagedTargetsAreNotWritten(t *testing.T) {
 		if st.Halted != nil || st.Phases[v1alpha1.PhaseManaged] != 2 || st.Pending != 0 {
 			t.Errorf("%+v", st)
 		}
-		for target, outcome := range st.Targets {
+		for target, outcome := range d.Outcomes("b") {
 			if outcome.Phase == v1alpha1.PhaseManaged && !strings.Contains(outcome.Message, application) {
 				t.Errorf("%s: %q does not name the owner", target, outcome.Message)
 			}
@@ -163,8 +163,7 @@ func TestDispatcher_ClaimsAreWrittenCountedAndShown(t *testing.T) {
 			d := run(t, f, remediate.Options{Owner: (&ownership{}).get, Metrics: registry})
 			d.set(t, remediate.RolloutSpec{}, 20, intents("1", "m1 a"))
 			d.expect(t, mark, "m1 a@0s")
-			st, _ := d.Status("b")
-			for _, outcome := range st.Targets {
+			for _, outcome := range d.Outcomes("b") {
 				if strings.HasPrefix(outcome.Message, "Claimed: ") != (tool != "") {
 					t.Errorf("%s: message %q", mark, outcome.Message)
 				}

@@ -267,7 +267,7 @@ func (s *policyState) planTargets(has func(policy.Ref) bool) (out []plans.Target
 
 // isDone reports whether the intent for a target has its outcome.
 func (s *policyState) isDone(target policy.Ref) bool {
-	i, o := s.intents[target], s.outcomes[target]
+	i, o := s.intents[target], s.outcomes.of[target]
 	return i != nil && o != nil && o.actionName == i.name && o.Phase != v1alpha1.PhaseSuperseded && o.Phase != v1alpha1.PhaseFailed
 }
 

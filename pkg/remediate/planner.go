@@ -405,14 +405,15 @@ func (s *policyState) recordOutcome(i *Intent, a *Action, err error, now time.Ti
 	if errors.Is(err, ErrNotNow) {
 		return // as if it had not been tried
 	}
-	was := s.outcomes[target]
+	was := s.outcomes.of[target]
 	o := &targetOutcome{
-		Outcome: Outcome{Action: a.Name, Phase: a.Phase, Message: a.Message, At: now}, actionName: i.actionName(), retryAt: now.Add(retryAfter),
+		outcome: outcome{Action: a.Name, Phase: a.Phase, Message: a.Message, At: now}, actionName: i.actionName(), retryAt: now.Add(retryAfter),
 	}
 	if err != nil {
 		o.Phase, o.Message = v1alpha1.PhaseFailed, clip.Line(err.Error(), maxMessage)
 	}
-	if s.outcomes[target] = o; o.Phase == v1alpha1.PhaseSuperseded {
+	s.outcomes.set(target, o)
+	if o.Phase == v1alpha1.PhaseSuperseded {
 		if o.superseded = 1; was != nil && was.actionName == o.actionName {
 			o.superseded = was.superseded + 1
 		}

@@ -30,7 +30,7 @@ type policyState struct {
 	members map[string]int // number of intents by member
 
 	queue    *queue.Queue
-	outcomes map[policy.Ref]*targetOutcome
+	outcomes outcomes
 	obsolete *pqueue.Queue[policy.Ref, time.Time] // targets without an intent whose outcomes are shown, and how long
 	repeated map[policy.Ref]bool                  // targets that are due and were written before: fights are among them
 	failed   map[string]map[policy.Ref]bool       // targets that ended for good without being written, by member
@@ -79,12 +79,48 @@ type desiredIntent struct {
 	keyed, unnamable bool // no request can name the target: it fails before it is sent
 }
 
+// outcome is the result of the last attempt to correct a target.
+type outcome struct {
+	Action  string // its name; an action with nothing to write may have no record
+	Phase   v1alpha1.ActionPhase
+	Message string
+	At      time.Time
+}
+
 // targetOutcome is the result of a target's last correction.
 type targetOutcome struct {
-	Outcome
+	outcome
 	actionName string // of the intent
 	retryAt    time.Time
 	superseded int // how often in a row that intent was
+}
+
+// outcomes are those of targets, and how many there are of each phase, which does not change
+// once an outcome is set.
+type outcomes struct {
+	of     map[policy.Ref]*targetOutcome
+	phases map[v1alpha1.ActionPhase]int
+}
+
+func newOutcomes() outcomes {
+	return outcomes{map[policy.Ref]*targetOutcome{}, map[v1alpha1.ActionPhase]int{}}
+}
+
+func (o *outcomes) set(target policy.Ref, is *targetOutcome) {
+	o.remove(target)
+	o.of[target] = is
+	o.phases[is.Phase]++
+}
+
+func (o *outcomes) remove(target policy.Ref) {
+	was := o.of[target]
+	if was == nil {
+		return
+	}
+	delete(o.of, target)
+	if o.phases[was.Phase]--; o.phases[was.Phase] == 0 {
+		delete(o.phases, was.Phase)
+	}
 }
 
 // writtenTarget is a target that the rollout has written.
@@ -109,7 +145,7 @@ func newPolicyState(name string, l *ledger.Ledger) *policyState {
 // reset forgets what this process knows of corrections, and what the hub has of them.
 func (s *policyState) reset(l *ledger.Ledger) {
 	s.ledger = l
-	s.queue, s.outcomes = queue.New(), map[policy.Ref]*targetOutcome{}
+	s.queue, s.outcomes = queue.New(), newOutcomes()
 	s.obsolete = pqueue.New[policy.Ref](time.Time.Compare)
 	s.repeated, s.failed = map[policy.Ref]bool{}, map[string]map[policy.Ref]bool{}
 	s.superseded = map[policy.Ref]bool{}
@@ -152,7 +188,7 @@ func (s *policyState) unset(target policy.Ref, now time.Time) {
 		delete(s.intents, target)
 		s.dryRun.changed = true
 	}
-	if o := s.outcomes[target]; o != nil {
+	if o := s.outcomes.of[target]; o != nil {
 		if created {
 			o.actionName, o.superseded = "", 0
 		}
@@ -185,7 +221,7 @@ func (s *policyState) updateDue(target policy.Ref, now time.Time) {
 	delete(s.superseded, target)
 	s.awaiting.remove(target)
 	s.uncovered.remove(target)
-	i, o := s.intents[target], s.outcomes[target]
+	i, o := s.intents[target], s.outcomes.of[target]
 	switch {
 	case i == nil:
 		s.queue.Remove(target)
@@ -274,7 +310,7 @@ func (s *policyState) advance(now time.Time) (next time.Time) {
 			break
 		}
 		s.obsolete.Remove(target)
-		delete(s.outcomes, target)
+		s.outcomes.remove(target)
 	}
 	due, retry := s.queue.Retries(now)
 	for _, target := range due {
@@ -296,14 +332,14 @@ var repeat = regexp.MustCompile(`^(.*-[0-9a-f]{20})-[0-9]+$`)
 // restoreWrite restores the outcome of an Action that was written, as the hub has it.
 func (s *policyState) restoreWrite(a *Action) {
 	target := a.Remedy.Target
-	if o := s.outcomes[target]; o == nil || a.Ended.After(o.At) {
-		o = &targetOutcome{Outcome: Outcome{Action: a.Name, Phase: a.Phase, Message: a.Message, At: a.Ended}}
+	if o := s.outcomes.of[target]; o == nil || a.Ended.After(o.At) {
+		o = &targetOutcome{outcome: outcome{Action: a.Name, Phase: a.Phase, Message: a.Message, At: a.Ended}}
 		if a.UID != "" && a.Phase == v1alpha1.PhaseSucceeded { // what was created may have been deleted since
 			if o.actionName = a.Name; repeat.MatchString(a.Name) {
 				o.actionName = repeat.FindStringSubmatch(a.Name)[1]
 			}
 		}
-		s.outcomes[target] = o
+		s.outcomes.set(target, o)
 	}
 	if a.Phase != v1alpha1.PhaseSucceeded || a.RollbackOf != "" || s.rollout == nil || a.Generation != s.rollout.Generation || a.Wave == 0 {
 		return
@@ -319,7 +355,7 @@ func (s *policyState) restored(now time.Time) {
 	for target := range s.intents {
 		s.updateDue(target, now)
 	}
-	for target, o := range s.outcomes {
+	for target, o := range s.outcomes.of {
 		if s.intents[target] == nil {
 			s.obsolete.Set(target, s.shownUntil(o, now))
 		}

@@ -181,7 +181,7 @@ func (d *Dispatcher) OwnersChanged() {
 			continue
 		}
 		i.managed = managed[n]
-		if o := s.outcomes[i.Remedy.Target]; !i.managed && o != nil && o.Phase == v1alpha1.PhaseManaged {
+		if o := s.outcomes.of[i.Remedy.Target]; !i.managed && o != nil && o.Phase == v1alpha1.PhaseManaged {
 			o.actionName = "" // as if it had not been tried
 		}
 		s.queue.Remove(i.Remedy.Target)

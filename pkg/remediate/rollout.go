@@ -161,10 +161,9 @@ type Status struct {
 	Halts   []*Halt
 	Waiting string // why nothing is written now, apart from a halt; "" when writing
 	Budget  []BudgetUsage
-	Wave    *WaveStatus // nil without waves
-	Pending int         // corrections that are pending
-	Phases  map[v1alpha1.ActionPhase]int
-	Targets map[policy.Ref]Outcome // of the policy's intents
+	Wave    *WaveStatus                  // nil without waves
+	Pending int                          // corrections that are pending
+	Phases  map[v1alpha1.ActionPhase]int // of the outcomes of targets
 
 	// Restored reports that halts and waves are as the hub has them: this process leads, and
 	// has read them.
@@ -174,12 +173,4 @@ type Status struct {
 	Approval *v1alpha1.KeptApproval // what is required; nil: nothing
 	Plans    []PlanInfo             // that wait, or are approved; the oldest first
 	DryRun   *DryRunStatus          // nil unless the policy only tries its corrections
-}
-
-// Outcome is the result of the last attempt to correct a target.
-type Outcome struct {
-	Action  string // its name; an action with nothing to write may have no record
-	Phase   v1alpha1.ActionPhase
-	Message string
-	At      time.Time
 }
