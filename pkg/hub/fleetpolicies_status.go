@@ -265,6 +265,10 @@ func evaluatedCondition(h *policy.Health) metav1.Condition {
 	return c
 }
 
+// reasonNoRoom is the reason of the condition Enforcing, and of the Event, while the hub has as many
+// Actions as it may have.
+const reasonNoRoom = "TooManyActions"
+
 // enforcingCondition returns the condition Enforcing.
 func enforcingCondition(fp *v1alpha1.FleetPolicy, enforcement enforce.EnforcementStatus, actions remediate.Status, acting, ready bool, stopped string) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.Enforcing, Status: metav1.ConditionFalse}
@@ -293,7 +297,7 @@ func enforcingCondition(fp *v1alpha1.FleetPolicy, enforcement enforce.Enforcemen
 	case acting && (actions.Waiting == remediate.WaitingForWindow || actions.Waiting == remediate.WaitingForCeilingWindow):
 		return no("WindowClosed", actions.Waiting)
 	case acting && actions.Waiting == remediate.WaitingForRoom:
-		return no("TooManyActions", actions.Waiting)
+		return no(reasonNoRoom, actions.Waiting)
 	case acting && actions.Waiting != "":
 		return no("Waiting", actions.Waiting)
 	case enforcement.Mode == policy.DryRun:

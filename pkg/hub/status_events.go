@@ -88,6 +88,9 @@ func (t *statusRecorder) record(fp *v1alpha1.FleetPolicy, next *v1alpha1.FleetPo
 	case before != "" && now == "" && !isObserving(next): // whose status does not show a stop
 		once(false, eventResumed, before, "Enforce", "actions are resumed")
 	}
+	if c := meta.FindStatusCondition(next.Conditions, v1alpha1.Enforcing); hasNoRoom(next) && !hasNoRoom(base) {
+		once(true, reasonNoRoom, "", "Enforce", c.Message)
+	}
 	for of, c := range verdictChanges(base, next) {
 		t.events.add(&pendingEvent{eventKey: eventKey{reason: eventVerdicts, subject: of}, regarding: about, action: "Evaluate", from: &c.from, to: &c.to})
 	}
@@ -125,6 +128,12 @@ func stopMessage(s *v1alpha1.FleetPolicyStatus) string {
 		return c.Message
 	}
 	return ""
+}
+
+// hasNoRoom reports whether corrections wait for room for their Actions.
+func hasNoRoom(s *v1alpha1.FleetPolicyStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.Enforcing)
+	return c != nil && c.Reason == reasonNoRoom
 }
 
 func isObserving(s *v1alpha1.FleetPolicyStatus) bool {

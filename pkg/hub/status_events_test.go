@@ -72,6 +72,50 @@ func TestStatusRecorder_RecordsAStopOnce(t *testing.T) {
 	}
 }
 
+// TestStatusRecorder_RecordsOnceThatThereIsNoRoom: when the hub comes to have as many Actions as it
+// may have, also where a process starts meanwhile.
+func TestStatusRecorder_RecordsOnceThatThereIsNoRoom(t *testing.T) {
+	recorder := &statusRecorder{
+		events:       &Events{pending: map[eventKey]*pendingEvent{}, dropped: map[types.UID]int{}, triggered: make(chan struct{}, 1)},
+		lastComplete: map[types.UID]*v1alpha1.FleetPolicyStatus{},
+	}
+	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u1"}, Spec: v1alpha1.FleetPolicySpec{Mode: v1alpha1.Enforce}}
+	for _, step := range []struct {
+		name    string
+		ready   bool
+		waiting string
+		events  int
+	}{
+		{"enforcing", true, "", 0},
+		{"no room", true, remediate.WaitingForRoom, 1},
+		{"still none", true, remediate.WaitingForRoom, 0},
+		{"a process that starts", false, "", 0},
+		{"which finds no room either", true, remediate.WaitingForRoom, 0},
+		{"room", true, "", 0},
+		{"none again", true, remediate.WaitingForRoom, 1},
+	} {
+		next := fp.Status.DeepCopy()
+		ready := metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: "Pending"}
+		if step.ready {
+			ready.Status, ready.Reason = metav1.ConditionTrue, "Bound"
+		}
+		setCondition(next, fp, ready)
+		setCondition(next, fp, enforcingCondition(fp, enforce.EnforcementStatus{Mode: policy.Enforce, Complete: true}, remediate.Status{Waiting: step.waiting}, true, step.ready, ""))
+		recorder.record(fp, next)
+		n := 0
+		for key, e := range recorder.events.pending {
+			if n++; key.reason != "TooManyActions" || !e.warning || e.text != remediate.WaitingForRoom {
+				t.Errorf("%s: Event %s: %s", step.name, key.reason, e.text)
+			}
+		}
+		if n != step.events {
+			t.Errorf("%s: %d Events, want %d", step.name, n, step.events)
+		}
+		clear(recorder.events.pending)
+		fp.Status = *next
+	}
+}
+
 // TestStatusRecorder_RecordsEvaluationErrorsOnce has a policy whose evaluations
 // come to give no answer: of which objects, an Event does not say.
 func TestStatusRecorder_RecordsEvaluationErrorsOnce(t *testing.T) {
