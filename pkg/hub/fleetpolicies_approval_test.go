@@ -100,9 +100,9 @@ func TestApprovalTerms_AuthorsAreProven(t *testing.T) {
 		"unsigned":                   {whatIsKnown{since: since, origin: git("")}, changedBy("joe", later), "[joe]", false},
 		"signed by a stranger":       {whatIsKnown{since: since, origin: git("eve@example.com SHA256:eve")}, changedBy("joe", later), "[joe]", false},
 		"an unsigned policy":         {whatIsKnown{since: since, origin: git(annsKey), exactly: true}, changedBy("joe", later), "[ann]", false},
-		"applied by a source since": {whatIsKnown{since: since}, appliedSince(changedBy("joe", later), time.Second), "[joe]", false},
-		"in the same second":        {whatIsKnown{since: since}, appliedSince(changedBy("joe", later), 0), "[joe]", false},
-		"after a source":            {whatIsKnown{since: since}, appliedSince(changedBy("joe", later), -time.Second), "[joe]", true},
+		"applied by a source since":  {whatIsKnown{since: since}, appliedSince(changedBy("joe", later), time.Second), "[joe]", false},
+		"in the same second":         {whatIsKnown{since: since}, appliedSince(changedBy("joe", later), 0), "[joe]", false},
+		"after a source":             {whatIsKnown{since: since}, appliedSince(changedBy("joe", later), -time.Second), "[joe]", true},
 		"the ceiling requires it": {whatIsKnown{since: since, origin: Origin{Approval: &v1alpha1.ApprovalRequirement{Required: 1}}}, func() *v1alpha1.FleetPolicy {
 			fp := changedBy("joe", later)
 			fp.Spec.Approval = nil
