@@ -74,7 +74,7 @@ func (w *world) acknowledge(p *process, name, halt string) {
 	}
 	err := p.dispatcher.Acknowledge(name, halt, "ann")
 	w.note("people: acknowledge halt %s of %s by %s: %v", halt, name, p.name, err)
-	if errors.Is(err, remediate.ErrNotNow) {
+	if err == nil || errors.Is(err, remediate.ErrNotNow) {
 		w.unready[halt] = time.Now()
 	}
 	if err == nil {
