@@ -83,7 +83,7 @@ func (w *world) acknowledge(p *process, name, halt string) {
 }
 
 // mayAcknowledge reports whether people acknowledge a halt now: not twice at a time while what
-// waits because of it is being recorded.
+// waits because of it is being recorded, and not what has begun again at the same instant.
 func (w *world) mayAcknowledge(h *remediate.Halt) bool {
 	return h != nil && (w.unready[h.ID].IsZero() || w.unready[h.ID].Before(time.Now()))
 }
