@@ -143,10 +143,14 @@ func (w *world) answer(p *process, r *parked) {
 func (w *world) execute(p *process, r *parked, s *apiserver.Server) *http.Response {
 	if m := w.member(r.to); m != nil && m.denies && r.request.Method != http.MethodGet {
 		err := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments"}, "x", errors.New("admission webhook denied the request"))
+		w.model.waves.answered(w.writeOf(r), http.StatusForbidden)
 		return apiserver.StatusResponse(r.request, &err.ErrStatus)
 	}
 	_, before := s.Since("deployments", 1<<62)
 	response := r.execute(s)
+	if r.to != "hub" && r.request.Method != http.MethodGet {
+		w.model.waves.answered(w.writeOf(r), response.StatusCode)
+	}
 	_, after := s.Since("deployments", 1<<62)
 	if r.writes() && after > before {
 		w.model.written(w, p, r)

@@ -17,9 +17,11 @@ import (
 // change; at most one of a generation waits; and what a policy requires lasts until people have
 // approved a generation that does not.
 type approvalModel struct {
-	frozen map[types.UID]map[string]bool // the targets of Plans
-	met    map[string]bool               // generations that enough people have approved
-	kept   map[string]int                // how many people policies require by what the hub has recorded
+	frozen             map[types.UID]map[string]bool // the targets of Plans
+	met                map[string]bool               // generations that enough people have approved
+	kept               map[string]int                // how many people policies require by what the hub has recorded
+	parts              map[types.UID]map[string]bool // the targets that the parts of Plans name, as of a revision
+	partsAt, checkedAt uint64
 }
 
 func newApprovalModel() approvalModel {
@@ -38,7 +40,7 @@ func (m *approvalModel) counted(w *world, counted map[types.UID]remediate.Approv
 // requirements returns what the hub has recorded that a policy requires: how many people, and
 // beyond how many percent of its subjects; -1 is beyond none.
 func (w *world) requirements(policy string) (people, above int) {
-	status, _ := w.hub.Object("policystates", "", policy)["status"].(map[string]any)
+	status, _ := w.hub.Peek("policystates", "", policy)["status"].(map[string]any)
 	kept, _ := status["approval"].(map[string]any)
 	all, _ := kept["requirements"].([]any)
 	above = 100
@@ -83,12 +85,17 @@ func (m *approvalModel) passes(p *process, pl *planned) bool {
 // check compares Plans, and what is required, with what they were.
 func (m *approvalModel) check(w *world) {
 	const invariant = "1 approvals"
+	if at := w.hub.LastChange("plans", "planparts", "policystates"); at == m.checkedAt {
+		return
+	} else {
+		m.checkedAt = at
+	}
 	waiting := map[string]string{}
 	for _, pl := range w.plans() {
 		if pl.state == "" || pl.state == v1alpha1.PlanFreezing {
 			continue
 		}
-		targets := w.plannedTargets(pl.uid)
+		targets := m.targets(w, pl.uid)
 		was, known := m.frozen[pl.uid]
 		if known && !pl.waits() {
 			continue // it is deleted part by part
@@ -111,6 +118,17 @@ func (m *approvalModel) check(w *world) {
 		}
 		m.kept[name] = people
 	}
+}
+
+// targets is plannedTargets, read once while no part changes.
+func (m *approvalModel) targets(w *world, plan types.UID) map[string]bool {
+	if at := w.hub.LastChange("planparts"); at != m.partsAt || m.parts == nil {
+		m.parts, m.partsAt = map[types.UID]map[string]bool{}, at
+	}
+	if m.parts[plan] == nil {
+		m.parts[plan] = w.plannedTargets(plan)
+	}
+	return m.parts[plan]
 }
 
 // approvedWith reports whether people have approved a generation of a policy that requires no more

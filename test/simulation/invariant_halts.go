@@ -13,6 +13,7 @@ type haltModel struct {
 	recorded map[string]recordedHalt // by ID
 	acked    map[string]bool         // by ID
 	editions map[string][]wish       // all that people have wanted of a policy, the oldest first
+	at       uint64                  // the hub's last change of halts that was looked at
 }
 
 type recordedHalt struct {
@@ -28,7 +29,7 @@ func newHaltModel() haltModel {
 
 // haltsOf returns the halts of a policy that the hub has, by ID.
 func (w *world) haltsOf(policy string) map[string]recordedHalt {
-	o := w.hub.Object("policystates", "", policy)
+	o := w.hub.Peek("policystates", "", policy)
 	status, _ := o["status"].(map[string]any)
 	halts, _ := status["halts"].([]any)
 	byID := map[string]recordedHalt{}
@@ -47,11 +48,18 @@ func (m *haltModel) sent(w *world, p *process, x write) {
 
 // check compares the halts on the hub with those of before.
 func (m *haltModel) check(w *world) {
-	present := map[string]recordedHalt{}
 	for name, x := range w.policies {
 		if all := m.editions[name]; len(all) == 0 || all[len(all)-1].version != x.version {
 			m.editions[name] = append(all, *x)
 		}
+	}
+	at := w.hub.LastChange("policystates")
+	if at == m.at {
+		return
+	}
+	m.at = at
+	present := map[string]recordedHalt{}
+	for name := range w.policies {
 		maps.Copy(present, w.haltsOf(name))
 	}
 	was := m.recorded

@@ -21,7 +21,7 @@ func (m *recordModel) changed(target string) {
 func (m *recordModel) sent(w *world, p *process, x write) {
 	if x.action == "" {
 		w.fail("5 record", "%s writes to %s without an Action", p.name, x.target())
-	} else if w.hub.Object("actions", "", x.action) == nil {
+	} else if w.hub.Peek("actions", "", x.action) == nil {
 		w.fail("5 record", "%s writes to %s before its Action %s is recorded", p.name, x.target(), x.action)
 	}
 }
@@ -36,7 +36,7 @@ func (m *recordModel) written(w *world, x write) {
 
 // phase is that of an Action; Writing is that of one without.
 func (w *world) phase(action string) string {
-	o := w.hub.Object("actions", "", action)
+	o := w.hub.Peek("actions", "", action)
 	if o == nil {
 		return ""
 	}

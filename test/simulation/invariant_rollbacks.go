@@ -26,7 +26,7 @@ func (m *rollbackModel) sent(w *world, p *process, x write) {
 	if why := p.told.stops.All + p.told.stops.Policies[x.policy]; why != "" && !whileStopped {
 		w.fail(invariant, "%s rolls back %s although it knows of a stop: %s", p.name, x.rollbackOf, why)
 	}
-	of := w.hub.Object("actions", "", x.rollbackOf)
+	of := w.hub.Peek("actions", "", x.rollbackOf)
 	target, _ := of["spec"].(map[string]any)["target"].(map[string]any)
 	if is := target["member"]; target["name"] != x.name || is != x.member {
 		w.fail(invariant, "%s rolls back %s of %v in %v by a write to %s", p.name, x.rollbackOf, target["name"], is, x.target())

@@ -3,10 +3,10 @@ package simulation
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
-	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -24,6 +24,8 @@ type waveModel struct {
 	accepted map[string]time.Time
 	// excused are the targets that could not be written when a person accepted that.
 	excused map[string]map[string]bool
+	// refused are the targets, by policy, whose member has refused the last request to write them.
+	refused map[string]map[string]bool
 }
 
 type wroteCanary struct {
@@ -33,7 +35,7 @@ type wroteCanary struct {
 }
 
 func newWaveModel() waveModel {
-	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}, wrote: map[string]bool{}, progress: map[string]progress{}, accepted: map[string]time.Time{}, excused: map[string]map[string]bool{}}
+	return waveModel{first: map[string][]wroteCanary{}, begun: map[*process]map[string]bool{}, wrote: map[string]bool{}, progress: map[string]progress{}, accepted: map[string]time.Time{}, excused: map[string]map[string]bool{}, refused: map[string]map[string]bool{}}
 }
 
 // acknowledged is told that a person has ended a halt: of what is not healthy, that accepts what
@@ -77,11 +79,19 @@ func (m *waveModel) sent(w *world, p *process, x write) {
 	if wish == nil || !wish.waves || x.member == w.members[0].name {
 		return
 	}
-	o := w.hub.Object("policystates", "", x.policy)
+	o := w.hub.Peek("policystates", "", x.policy)
 	if status, _ := o["status"].(map[string]any); waveOf(status, wish.key()) < 2 {
 		w.fail("3 waves", "%s writes to %s, and the hub does not know that the second wave has begun", p.name, x.target())
 	}
 	m.inOrder(w, p, x, wish)
+}
+
+// answered is told what a member has answered to a request to write, a dry run too.
+func (m *waveModel) answered(x write, code int) {
+	if m.refused[x.policy] == nil {
+		m.refused[x.policy] = map[string]bool{}
+	}
+	m.refused[x.policy][x.target()] = code == http.StatusForbidden
 }
 
 // inOrder checks that nothing is written in the second wave while something of the first is to be
@@ -92,10 +102,9 @@ func (m *waveModel) inOrder(w *world, p *process, x write, wish *wish) {
 	if done := w.doneAt(wish); !m.accepted[wish.key()].IsZero() || !done.IsZero() && time.Since(done) > 2*wish.soak-skew {
 		return
 	}
-	status, _ := p.dispatcher.Status(wish.policy)
 	for _, o := range canary.server.ObjectsAt("deployments", p.read[canary.name]) {
 		name := nameOf(o)
-		failed := status.Targets[aggregate.Ref{Member: canary.name, Kind: "Deployment.apps", Namespace: namespace, Name: name}].Phase == v1alpha1.PhaseFailed
+		failed := m.refused[wish.policy][canary.name+" "+name]
 		if violates(wish.policy, o) && !failed && p.ceiling.permits(w, wish, canary.name) {
 			w.fail("3 waves", "%s writes to %s, and %s of the first wave is to be corrected again", p.name, x.target(), name)
 		}
@@ -190,7 +199,7 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 		m.begun[p] = map[string]bool{}
 	}
 	m.begun[p][wish.edition()] = true
-	o := w.hub.Object("policystates", "", body.Metadata.Name)
+	o := w.hub.Peek("policystates", "", body.Metadata.Name)
 	if status, _ := o["status"].(map[string]any); waveOf(status, wish.key()) >= 2 {
 		return // another process has recorded it
 	}

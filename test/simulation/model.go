@@ -143,7 +143,7 @@ func (w *world) parse(r *parked) write {
 			x.name = body.Metadata.Name
 		}
 	}
-	if o := w.hub.Object("actions", "", x.action); o != nil {
+	if o := w.hub.Peek("actions", "", x.action); o != nil {
 		x.rollbackOf, _ = o["spec"].(map[string]any)["rollbackOf"].(string)
 	}
 	return x

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -133,22 +134,13 @@ func (s *Server) applyLocked(c *call, now *item) (int, []byte, error) {
 // Change changes, makes or deletes an object as another client would, without a request:
 // change is given nil where there is none, and returns nil for none.
 func (s *Server) Change(resource, namespace, name, manager string, change func(map[string]any) map[string]any) {
-	s.change(resource, "", namespace, name, manager, change)
-}
-
-// ChangeStatus is Change of the status subresource of an object that exists.
-func (s *Server) ChangeStatus(resource, namespace, name, manager string, change func(map[string]any) map[string]any) {
-	s.change(resource, "status", namespace, name, manager, change)
-}
-
-func (s *Server) change(resource, subresource, namespace, name, manager string, change func(map[string]any) map[string]any) {
 	var kind *Kind
 	for _, k := range s.kinds {
 		if k.Resource == resource {
 			kind = k
 		}
 	}
-	c := &call{kind: kind, namespace: namespace, name: name, status: subresource, query: map[string][]string{"fieldManager": {manager}}}
+	c := &call{kind: kind, namespace: namespace, name: name, query: map[string][]string{"fieldManager": {manager}}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.objects[kind][c.key()]
@@ -176,14 +168,35 @@ func (s *Server) change(resource, subresource, namespace, name, manager string, 
 	}
 }
 
+// ChangeStatus is Change of the status subresource of an object that exists. Who manages the
+// fields of a status is not kept: it would cost more than the rest of a schedule's changes.
+func (s *Server) ChangeStatus(resource, namespace, name, _ string, change func(map[string]any) map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.kinds {
+		if k.Resource != resource {
+			continue
+		}
+		now := s.objects[k][namespace+"/"+name]
+		if after := change(now.copy().Object); !reflect.DeepEqual(after, now.object) {
+			s.putLocked(k, now.key, now, after)
+		}
+	}
+}
+
 // Object returns a copy of an object, nil where there is none.
 func (s *Server) Object(resource, namespace, name string) map[string]any {
+	return runtime.DeepCopyJSON(s.Peek(resource, namespace, name))
+}
+
+// Peek is Object without a copy: what it returns must not be changed.
+func (s *Server) Peek(resource, namespace, name string) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range s.kinds {
 		if k.Resource == resource {
 			if it := s.objects[k][namespace+"/"+name]; it != nil {
-				return it.copy().Object
+				return it.object
 			}
 		}
 	}

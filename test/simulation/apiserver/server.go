@@ -26,6 +26,7 @@ type Server struct {
 	revision uint64
 	objects  map[*Kind]map[string]*item // by namespace/name
 	log      []event                    // by revision
+	last     map[*Kind]uint64           // revision of the last change
 	forgot   uint64                     // revisions up to this one are not in the log
 	watches  []*Watch                   // that are open, by their start
 	nextUID  uint64
@@ -52,7 +53,7 @@ const firstRevision = 100
 // New returns a server of kinds without objects. It delivers events of watches at once if
 // deliver says so, else by Watch.Deliver.
 func New(kinds []*Kind, deliver bool) *Server {
-	s := &Server{kinds: kinds, byPath: map[string]*Kind{}, deliver: deliver, objects: map[*Kind]map[string]*item{}, revision: firstRevision, forgot: firstRevision}
+	s := &Server{kinds: kinds, byPath: map[string]*Kind{}, deliver: deliver, objects: map[*Kind]map[string]*item{}, last: map[*Kind]uint64{}, revision: firstRevision, forgot: firstRevision}
 	for _, k := range kinds {
 		s.byPath[k.Group+"/"+k.Version+"/"+k.Resource] = k
 		s.objects[k] = map[string]*item{}

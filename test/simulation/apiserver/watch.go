@@ -289,6 +289,18 @@ func (s *Server) Since(resource string, revision uint64) ([]Change, uint64) {
 	return changes, s.revision
 }
 
+// LastChange returns the revision of the last change of one of some resources.
+func (s *Server) LastChange(resources ...string) (last uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, revision := range s.last {
+		if slices.Contains(resources, k.Resource) {
+			last = max(last, revision)
+		}
+	}
+	return last
+}
+
 // Objects returns all objects of a resource, by namespace and name, not to be changed, and
 // the server's revision.
 func (s *Server) Objects(resource string) ([]map[string]any, uint64) {

@@ -311,6 +311,7 @@ func (s *Server) putLocked(k *Kind, key string, before *item, object map[string]
 		after = newItem(key, s.revision, object)
 		s.objects[k][key] = after
 	}
+	s.last[k] = s.revision
 	s.log = append(s.log, event{s.revision, k, before, after})
 	if s.deliver {
 		for _, w := range s.watches {
