@@ -24,6 +24,7 @@ import (
 	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub/internal/statuses"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -97,8 +98,25 @@ type FleetPolicies struct {
 	authors    map[types.UID]*authorProof
 	problems   map[string]policyProblem // of FleetPolicies that are not in effect, by name
 	ignored    map[string]string        // ids of halts whose acknowledgement does nothing, by name
-	recorder   statusRecorder
-	written    map[types.UID]time.Time // when statuses were last written, by the FleetPolicy's UID
+
+	// Statuses are written beside Run: what people want takes effect while the hub is slow.
+	statuses *statuses.Writer[dueStatus]
+
+	mu       sync.Mutex // guards the following fields
+	recorder statusRecorder
+	written  map[types.UID]writtenPolicy // last, by the FleetPolicy's UID
+}
+
+// dueStatus is a status that is to be written.
+type dueStatus struct {
+	of   *v1alpha1.FleetPolicy
+	next *v1alpha1.FleetPolicyStatus
+}
+
+// writtenPolicy is when a status was written, and over which resourceVersion.
+type writtenPolicy struct {
+	at   time.Time
+	over string
 }
 
 // policyProblem is why a FleetPolicy is not in effect.
@@ -121,8 +139,9 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 	}
 	f := &FleetPolicies{
 		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{}, ignored: map[string]string{}, authors: map[types.UID]*authorProof{},
-		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}}, written: map[types.UID]time.Time{},
+		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}}, written: map[types.UID]writtenPolicy{},
 	}
+	f.statuses = statuses.NewWriter(f.writeStatus)
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
 	trigger := func(any) { f.Trigger() }
 	_, err = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -150,6 +169,7 @@ func (f *FleetPolicies) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), f.informer.HasSynced) {
 		return context.Cause(ctx)
 	}
+	informers.Go(func() { f.statuses.Run(ctx) })
 	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
 	for {
@@ -157,9 +177,7 @@ func (f *FleetPolicies) Run(ctx context.Context) error {
 		policies := f.list() // once: statuses are about what is bound
 		f.bind(ctx, set, policies)
 		f.acknowledgeHalts(policies)
-		if f.opts.IsLeader() {
-			f.writeStatuses(ctx, policies)
-		}
+		f.setStatuses(policies)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -307,6 +325,8 @@ func (f *FleetPolicies) ignoreAcknowledgement(fp *v1alpha1.FleetPolicy, id strin
 	f.ignored[fp.Name] = id
 	f.opts.Logger.Warn("acknowledgement ignored: the policy requires approval", "policy", fp.Name, "halt", id)
 	if f.opts.IsLeader() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.recorder.ignored(fp, id)
 	}
 }
@@ -316,35 +336,52 @@ func acknowledgedBy(fp *v1alpha1.FleetPolicy) string {
 	return fieldManagerOf(fp.ManagedFields, api.AcknowledgeKey)
 }
 
-// writeStatuses writes the statuses that have changed.
-func (f *FleetPolicies) writeStatuses(ctx context.Context, policies []*v1alpha1.FleetPolicy) {
+// setStatuses has the statuses written that have changed.
+func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 	state := f.opts.Loop.State()
-	if state == nil {
+	if state == nil || !f.opts.IsLeader() {
+		f.statuses.Set(nil)
 		return
 	}
 	here := uidsOf(policies)
-	maps.DeleteFunc(f.written, func(uid types.UID, _ time.Time) bool { return !here[uid] })
+	due := map[string]dueStatus{}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.written, func(uid types.UID, _ writtenPolicy) bool { return !here[uid] })
+	f.recorder.prune(here)
 	for _, fp := range policies {
 		next := f.statusOf(fp, state)
-		if !statusDue(&fp.Status, next, f.written[fp.UID], time.Now()) {
-			continue
-		}
-		update := fp.DeepCopy()
-		update.ManagedFields = nil
-		update.Status = *next
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := f.client.rest.Put().Resource(v1alpha1.FleetPolicies).Name(fp.Name).SubResource("status").
-			VersionedParams(&metav1.UpdateOptions{FieldManager: "federator"}, f.client.codec).Body(update).Do(ctx).Error()
-		cancel()
-		switch {
-		case err == nil:
-			f.written[fp.UID] = time.Now()
-			f.recorder.record(fp, next)
-		case ctx.Err() == nil:
-			f.opts.Logger.Debug("writing a status failed", "policy", fp.Name, "error", err) // retried at the next tick
+		if last := f.written[fp.UID]; last.over != fp.ResourceVersion && statusDue(&fp.Status, next, last.at, time.Now()) {
+			due[fp.Name] = dueStatus{fp, next}
 		}
 	}
-	f.recorder.prune(here)
+	f.statuses.Set(due)
+}
+
+// writeStatus writes a status, unless one was written over the same version of the FleetPolicy.
+func (f *FleetPolicies) writeStatus(ctx context.Context, s dueStatus) error {
+	f.mu.Lock()
+	last := f.written[s.of.UID]
+	f.mu.Unlock()
+	if last.over == s.of.ResourceVersion || !f.opts.IsLeader() {
+		return nil
+	}
+	update := s.of.DeepCopy()
+	update.ManagedFields = nil
+	update.Status = *s.next
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err := f.client.rest.Put().Resource(v1alpha1.FleetPolicies).Name(s.of.Name).SubResource("status").
+		VersionedParams(&metav1.UpdateOptions{FieldManager: "federator"}, f.client.codec).Body(update).Do(ctx).Error()
+	if err != nil {
+		f.opts.Logger.Debug("writing a status failed", "policy", s.of.Name, "error", err) // retried at the next tick
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.written[s.of.UID] = writtenPolicy{time.Now(), s.of.ResourceVersion}
+	f.recorder.record(s.of, s.next)
+	return nil
 }
 
 // uidsOf returns the UIDs of FleetPolicies.

@@ -310,8 +310,12 @@ func (d *Dispatcher) update(binding string, spec RolloutSpec, totals Totals, rea
 	now := d.opts.Clock()
 	s := d.policyLocked(binding)
 	other := s.spec.DryRun != spec.DryRun
+	window := s.removed || s.spec.Limits.Window != spec.Limits.Window
 	s.spec, s.totals, s.ready, s.removed = spec, totals, ready, false
 	d.ledger.SetWindow(binding, spec.Limits.Window, now)
+	if window {
+		s.showForWindow(now)
+	}
 	change(s, now)
 	if other {
 		for target := range s.intents {

@@ -211,7 +211,19 @@ func (s *policyState) shownUntil(o *targetOutcome, now time.Time) time.Time {
 	if o.Phase != v1alpha1.PhaseSucceeded {
 		return now
 	}
+	if s.removed { // or restored before its window is known
+		return o.At.Add(max(s.spec.Limits.Window, s.longest))
+	}
 	return o.At.Add(s.spec.Limits.Window)
+}
+
+// showForWindow has the outcomes of targets without intents shown for the present window.
+func (s *policyState) showForWindow(now time.Time) {
+	for target, o := range s.outcomes.of {
+		if s.intents[target] == nil {
+			s.obsolete.Set(target, s.shownUntil(o, now))
+		}
+	}
 }
 
 // updateDue updates whether a target is due: its intent is not done, or is tried again.
@@ -355,11 +367,7 @@ func (s *policyState) restored(now time.Time) {
 	for target := range s.intents {
 		s.updateDue(target, now)
 	}
-	for target, o := range s.outcomes.of {
-		if s.intents[target] == nil {
-			s.obsolete.Set(target, s.shownUntil(o, now))
-		}
-	}
+	s.showForWindow(now)
 }
 
 // attributed returns an intent that names the acknowledgement that it follows, and what it is

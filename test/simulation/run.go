@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 )
 
@@ -32,21 +33,27 @@ type Result struct {
 // prepare makes what schedules share, outside of their bubbles.
 func prepare() {
 	klog.SetLogger(logr.Discard())
+	utilruntime.ErrorHandlers = nil // one of them sleeps until a millisecond after the last error of any schedule
 	packages()
 	hubKinds()
 	windows()
 }
 
+// Player plays the schedule that some choices stand for.
+type Player func(*testing.T, *choices) Result
+
 // Run runs the schedule of a seed.
-func Run(t *testing.T, seed uint64) Result {
+func Run(t *testing.T, seed uint64) Result { return play.run(t, seed) }
+
+func (play Player) run(t *testing.T, seed uint64) Result {
 	prepare()
 	r := play(t, seeded(seed))
 	r.Seed = seed
 	return r
 }
 
-// play runs one schedule.
-func play(t *testing.T, c *choices) Result {
+// play plays a schedule of the write path.
+var play Player = func(t *testing.T, c *choices) Result {
 	return bubble(t, func(ctx context.Context) Result {
 		w := newWorld(ctx, c)
 		w.run(minSteps + c.below(30))
@@ -66,9 +73,9 @@ func bubble(t *testing.T, run func(context.Context) Result) (r Result) {
 }
 
 // Shrink looks for a shorter schedule that fails alike, for as long as it may.
-func Shrink(t *testing.T, r Result, within time.Duration) Result { return shrink(t, r, within, play) }
+func Shrink(t *testing.T, r Result, within time.Duration) Result { return play.shrink(t, r, within) }
 
-func shrink(t *testing.T, r Result, within time.Duration, play func(*testing.T, *choices) Result) Result {
+func (play Player) shrink(t *testing.T, r Result, within time.Duration) Result {
 	start := time.Now()
 	kind := failureKind(r.Failure)
 	best := r

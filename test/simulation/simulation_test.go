@@ -22,7 +22,7 @@ import (
 var (
 	one   = flag.Uint64("seed", 0, "run the schedule of this seed only, and print its history")
 	first = flag.Uint64("first", 1, "the first seed")
-	count = flag.Uint64("schedules", 0, "how many schedules to run; 0 means 1000, 200 with -short")
+	count = flag.Uint64("schedules", 0, "how many schedules to run; 0 means as many as a test runs by default")
 	brief = flag.Bool("brief", false, "do not shrink schedules that fail, and stop at the first")
 	into  = flag.String("into", "", "file for the summary, of a process that runs a part of the schedules")
 )
@@ -35,20 +35,26 @@ type summary struct {
 }
 
 // Whatever fails, in whatever order, corrections stay within their bounds.
-func TestCorrections_StayWithinTheirBounds(t *testing.T) {
+func TestCorrections_StayWithinTheirBounds(t *testing.T) { runAll(t, play, 1000, 200) }
+
+// runAll runs so many schedules, fewer with -short, or what flags ask for.
+func runAll(t *testing.T, play Player, many, few uint64) {
 	if *one != 0 {
-		r := Run(t, *one)
+		r := play.run(t, *one)
 		if t.Log(r); r.Failure != nil {
 			t.Error(r.Failure)
 		}
 		return
 	}
 	if *into != "" {
-		runPart(t)
+		runPart(t, play)
 		return
 	}
+	if testing.Short() {
+		many = few
+	}
 	start := time.Now()
-	all := runParts(t)
+	all := runParts(t, cmp.Or(*count, many))
 	slices.Sort(all.Steps)
 	for _, text := range all.Failures {
 		t.Error(text)
@@ -59,7 +65,7 @@ func TestCorrections_StayWithinTheirBounds(t *testing.T) {
 }
 
 // runPart runs the schedules of this process, and writes their summary.
-func runPart(t *testing.T) {
+func runPart(t *testing.T, play Player) {
 	s := summary{States: map[string]bool{}}
 	defer func() {
 		text, err := json.Marshal(s)
@@ -71,7 +77,7 @@ func runPart(t *testing.T) {
 		}
 	}()
 	for seed := *first; seed < *first+*count && len(s.Failures) < 3; seed++ {
-		r := Run(t, seed)
+		r := play.run(t, seed)
 		s.Steps = append(s.Steps, r.Steps)
 		for d := range r.States {
 			s.States[hex.EncodeToString(d[:])] = true
@@ -81,18 +87,14 @@ func runPart(t *testing.T) {
 			s.Failures = append(s.Failures, fmt.Sprintf("seed %d: %v", seed, r.Failure))
 			return
 		case r.Failure != nil:
-			s.Failures = append(s.Failures, Shrink(t, r, 20*time.Second).String())
+			s.Failures = append(s.Failures, play.shrink(t, r, 20*time.Second).String())
 		}
 	}
 }
 
 // runParts runs all schedules in as many processes as there are processors: one schedule
 // at a time in each, since its order is that of one processor.
-func runParts(t *testing.T) (all summary) {
-	n := cmp.Or(*count, 1000)
-	if *count == 0 && testing.Short() {
-		n = 200
-	}
+func runParts(t *testing.T, n uint64) (all summary) {
 	all.States = map[string]bool{}
 	dir := t.TempDir()
 	processes := uint64(runtime.NumCPU())
@@ -130,11 +132,14 @@ func runParts(t *testing.T) (all summary) {
 }
 
 // A seed gives the same history each time.
-func TestRun_ASeedReproducesItsHistory(t *testing.T) {
-	for seed := uint64(1); seed <= 25; seed++ {
-		want := Run(t, seed)
+func TestRun_ASeedReproducesItsHistory(t *testing.T) { reproduces(t, play, 25) }
+
+func reproduces(t *testing.T, play Player, seeds uint64) {
+	t.Helper()
+	for seed := uint64(1); seed <= seeds; seed++ {
+		want := play.run(t, seed)
 		for range 3 {
-			if got := Run(t, seed); !slices.Equal(got.History, want.History) {
+			if got := play.run(t, seed); !slices.Equal(got.History, want.History) {
 				t.Fatalf("seed %d: two histories:\n%v\n%v", seed, want, got)
 			}
 		}

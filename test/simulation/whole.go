@@ -403,14 +403,10 @@ func (w *whole) unrest(*process) string {
 }
 
 // RunWhole runs the schedule of a seed with whole processes.
-func RunWhole(t *testing.T, seed uint64) Result {
-	prepare()
-	r := playWhole(t, seeded(seed))
-	r.Seed = seed
-	return r
-}
+func RunWhole(t *testing.T, seed uint64) Result { return playWhole.run(t, seed) }
 
-func playWhole(t *testing.T, c *choices) Result {
+// playWhole plays a schedule of whole processes.
+var playWhole Player = func(t *testing.T, c *choices) Result {
 	return bubble(t, func(ctx context.Context) Result {
 		w := newWhole(ctx, c)
 		w.run(minSteps + c.below(30))

@@ -277,19 +277,37 @@ func (w *whole) wrongCounts(fp *v1alpha1.FleetPolicy) string {
 	if fp.Spec.Mode == v1alpha1.Observe {
 		return ""
 	}
-	phases := map[string]int64{}
+	return w.wrongActions(fp)
+}
+
+// wrongActions says which counts of Actions are wrong. What counts is the newest Action of a
+// target, for as long as limits count it.
+func (w *whole) wrongActions(fp *v1alpha1.FleetPolicy) string {
+	_, state := w.expected(fp)
+	enforcing := state == "Enforcing"                      // else violations may wait
+	sure, possible := map[string]bool{}, map[string]bool{} // targets
 	actions, _ := w.hub.Objects("actions")
 	for _, o := range actions {
-		if o["spec"].(map[string]any)["binding"] == fp.Name {
-			phases[w.phase(o["metadata"].(map[string]any)["name"].(string))]++
+		text, err := json.Marshal(o)
+		must(err)
+		var a v1alpha1.Action
+		must(json.Unmarshal(text, &a))
+		if a.Spec.Binding != fp.Name || a.Status.Phase != v1alpha1.PhaseSucceeded {
+			continue
+		}
+		target := a.Spec.Target.Member + " " + a.Spec.Target.Name
+		age := time.Since(a.Status.EndedAt.Time)
+		sure[target] = sure[target] || age < fp.Spec.Limits.Window.Duration-2*skew
+		possible[target] = true
+	}
+	n := int64(0)
+	for _, is := range sure {
+		if is {
+			n++
 		}
 	}
-	is := fp.Status.Actions
-	if is == nil {
-		is = &v1alpha1.ActionCounts{}
-	}
-	if is.Succeeded != phases["Succeeded"] || is.Failed != phases["Failed"] || is.NoOp != phases["NoOp"] || is.Superseded != phases["Superseded"] || is.Contended != phases["Contended"] {
-		return fmt.Sprintf("its Actions are %v", phases)
+	if is := fp.Status.Actions; is == nil || enforcing && is.Pending != 0 || is.Failed != 0 || is.Succeeded > int64(len(possible)) || is.Succeeded < n {
+		return fmt.Sprintf("no correction is open, %d targets have been written within its window, and %d at all", n, len(possible))
 	}
 	return ""
 }
