@@ -175,11 +175,13 @@ clients: kube helm ## print what clients get beside what a real API server answe
 	CLIENTS=$(CLIENTS) go test ./test/clients -run Clients -v -count 1 -timeout $(TIMEOUT)
 
 SCHEDULES ?= 1000000
+WHOLE ?= 30000
 FIRST ?= 1
 
 .PHONY: simulate
-simulate: ## run SCHEDULES simulated schedules of corrections, from seed FIRST on; SEED=n prints one
-	go test ./test/simulation -run StayWithinTheirBounds -v -count 1 -timeout 0 -args -schedules $(SCHEDULES) -first $(FIRST) $(if $(SEED),-seed $(SEED))
+simulate: ## run SCHEDULES simulated schedules of corrections, WHOLE with hub and git, from seed FIRST on; SEED=n or WHOLE_SEED=n prints one
+	$(if $(WHOLE_SEED),,go test ./test/simulation -run StayWithinTheirBounds -v -count 1 -timeout 0 -args -schedules $(SCHEDULES) -first $(FIRST) $(if $(SEED),-seed $(SEED)))
+	$(if $(SEED),,go test ./test/simulation -run StaysWithinItsBounds -v -count 1 -timeout 0 -args -schedules $(WHOLE) -first $(FIRST) $(if $(WHOLE_SEED),-seed $(WHOLE_SEED)))
 
 .PHONY: simulate-mutations
 simulate-mutations: kube ## with each defect of test/simulation/testdata/mutations: what finds it; ARGS=-update writes README.md

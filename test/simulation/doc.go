@@ -11,6 +11,14 @@
 // process, or lets time pass. In between it waits until every goroutine of the schedule
 // waits ([testing/synctest]). So the order of all that matters is the world's choice.
 //
+// # Whole processes
+//
+// Schedules of a second kind (whole*.go) run all of package enforcement: what people want is
+// on the hub, as FleetPolicies, annotations and ConfigMaps, policies come from git in memory,
+// and processes know of them what the world has delivered of their watches. Git's requests
+// wait at the transport like all others. Only the members' informers are left out: the world
+// fills the index. They draw no waves, Approvals or rollbacks.
+//
 // # Choices
 //
 // All choices are numbers, and are recorded: the same numbers replay the schedule, and fewer

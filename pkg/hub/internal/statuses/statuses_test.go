@@ -60,3 +60,30 @@ func TestWriter_WritesTheNewestOnce(t *testing.T) {
 		running.Wait()
 	})
 }
+
+// TestWriter_LetsNoneWait: names are written in turn, however often all are set anew.
+func TestWriter_LetsNoneWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		names := make(chan string)
+		w := statuses.NewWriter(func(ctx context.Context, name string) error {
+			select {
+			case names <- name:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.Run(ctx) })
+		got := ""
+		for range 7 {
+			w.Set(map[string]string{"a": "a", "b": "b", "c": "c"})
+			got += <-names
+		}
+		if got != "abcabca" {
+			t.Errorf("written: %s", got)
+		}
+		cancel()
+		running.Wait()
+	})
+}
