@@ -17,7 +17,8 @@
 // on the hub, as FleetPolicies, annotations and ConfigMaps, policies come from git in memory,
 // and processes know of them what the world has delivered of their watches. Git's requests
 // wait at the transport like all others. Only the members' informers are left out: the world
-// fills the index. They draw no waves, Approvals or rollbacks.
+// fills the index. They draw no waves, Approvals or rollbacks. Their seeds reproduce a history
+// most times only: tickers of components fire at one instant, in an order of the runtime's.
 //
 // # Choices
 //

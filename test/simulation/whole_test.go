@@ -4,6 +4,3 @@ import "testing"
 
 // Whatever fails, whole processes stay within the bounds of corrections, and say what is so.
 func TestWhole_StaysWithinItsBounds(t *testing.T) { runAll(t, playWhole, 300, 60) }
-
-// A seed gives the same history each time.
-func TestRunWhole_ASeedReproducesItsHistory(t *testing.T) { reproduces(t, playWhole, 10) }
