@@ -42,7 +42,7 @@ func (w *world) options() []option {
 
 // unusual are the names of what happens in some schedules often, in others never: what
 // matters is often a combination of few things, many times each.
-var unusual = []string{"fault", "away", "hub", "crash", "pause", "start", "drift", "degraded", "suspend", "edit", "delete", "stop", "stop a policy", "hold a member", "late", "withdraw", "unproven", "deny", "roll back", "ceiling"}
+var unusual = []string{"fault", "away", "hub", "crash", "pause", "start", "drift", "degraded", "suspend", "edit", "delete", "stop", "stop a policy", "hold a member", "late", "withdraw", "unproven", "deny", "roll back", "ceiling", "owner"}
 
 // drawRates draws how often each of them happens.
 func drawRates(c *choices) map[string]int {
@@ -76,6 +76,9 @@ func (w *world) calmOptions() (all []option) {
 		add(1, "resume", func() { w.want(func() { w.stops.All = "" }) })
 	}
 	w.calmApprovals(add)
+	for _, p := range w.processes {
+		w.offerOwnersTo(p, add)
+	}
 	for _, p := range w.processes {
 		if !p.recovered() {
 			continue
@@ -147,12 +150,17 @@ func (w *world) execute(p *process, r *parked, s *apiserver.Server) *http.Respon
 		return apiserver.StatusResponse(r.request, &err.ErrStatus)
 	}
 	_, before := s.Since("deployments", 1<<62)
+	var was map[string]any
+	if r.writes() {
+		was = s.Peek("deployments", namespace, w.writeOf(r).name)
+	}
 	response := r.execute(s)
 	if r.to != "hub" && r.request.Method != http.MethodGet {
 		w.model.waves.answered(w.writeOf(r), response.StatusCode)
 	}
 	_, after := s.Since("deployments", 1<<62)
 	if r.writes() && after > before {
+		w.model.owner.written(w, w.writeOf(r), was)
 		w.model.written(w, p, r)
 	}
 	return response
@@ -233,7 +241,7 @@ func (w *world) offerReads(p *process, add func(int, string, func())) {
 func (w *world) offerFleet(add func(int, string, func())) {
 	add(5, "drift", func() {
 		m := w.members[w.choices.below(len(w.members))]
-		name, how := fmt.Sprintf("d%d", w.choices.below(3)), w.choices.below(5)
+		name, how := fmt.Sprintf("d%d", w.choices.below(3)), w.choices.below(7)
 		w.drift(m, name, how)
 		w.note("%s: %s is changed (%d)", m.name, name, how)
 	})

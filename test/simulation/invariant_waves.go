@@ -105,7 +105,7 @@ func (m *waveModel) inOrder(w *world, p *process, x write, wish *wish) {
 	for _, o := range canary.server.ObjectsAt("deployments", p.read[canary.name]) {
 		name := nameOf(o)
 		failed := m.refused[wish.policy][canary.name+" "+name]
-		if violates(wish.policy, o) && !failed && p.ceiling.permits(w, wish, canary.name) {
+		if violates(wish.policy, o) && !failed && !p.owners.others(canary.name+" "+name, o) && p.ceiling.permits(w, wish, canary.name) {
 			w.fail("3 waves", "%s writes to %s, and %s of the first wave is to be corrected again", p.name, x.target(), name)
 		}
 	}
@@ -215,10 +215,10 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 	healthy := map[string]bool{}
 	for _, o := range canary.server.ObjectsAt("deployments", p.read[canary.name]) {
 		name := nameOf(o)
-		if healthy[name] = reconciled(o); violates(wish.policy, o) && p.ceiling.permits(w, wish, canary.name) && !m.excused[wish.key()][canary.name+" "+name] {
+		if healthy[name] = reconciled(o); violates(wish.policy, o) && !p.owners.others(canary.name+" "+name, o) && p.ceiling.permits(w, wish, canary.name) && !m.excused[wish.key()][canary.name+" "+name] {
 			w.fail(invariant, "%s begins the second wave of %s, and %s of the first is not corrected", p.name, wish.policy, name)
 		}
-		if wish.policy == "tier" && tierOf(o) == "tin" && m.accepted[wish.key()].IsZero() {
+		if wish.policy == "tier" && tierOf(o) == "tin" && !p.owners.others(canary.name+" "+name, o) && m.accepted[wish.key()].IsZero() {
 			w.fail(invariant, "%s begins the second wave of %s, and %s of the first cannot be corrected, which nobody has accepted", p.name, wish.policy, name)
 		}
 	}

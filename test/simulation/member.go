@@ -73,6 +73,16 @@ func (w *world) drift(m *member, name string, how int) {
 		m.change(name, "person", func(_, _, meta map[string]any) {
 			meta["labels"] = merged(meta["labels"], "touched", fmt.Sprint(w.step))
 		})
+	case 5: // its owner wants nobody to write it
+		m.change(name, "person", func(_, _, meta map[string]any) {
+			meta["annotations"] = merged(meta["annotations"], "federator.dev/protect", "please")
+		})
+	case 6:
+		m.change(name, "person", func(_, _, meta map[string]any) {
+			if annotations, _ := meta["annotations"].(map[string]any); annotations != nil {
+				delete(annotations, "federator.dev/protect")
+			}
+		})
 	case 4:
 		m.server.Change("deployments", namespace, name, "person", func(map[string]any) map[string]any { return nil })
 	}

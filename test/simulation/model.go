@@ -30,6 +30,7 @@ type model struct {
 	approvals approvalModel
 	rollbacks rollbackModel
 	ceiling   ceilingModel
+	owner     ownerModel
 
 	whole bool // halts, waves and approvals are not fed by the world
 }
@@ -56,6 +57,7 @@ func (m *model) sent(w *world, p *process, r *parked) {
 		return
 	}
 	m.bounds.sent(w, p, r, x)
+	m.owner.sent(w, p, x)
 	if x.rollbackOf != "" {
 		m.rollbacks.sent(w, p, x)
 		return
@@ -168,7 +170,7 @@ func (m *model) wanted(w *world) (targets []string) {
 		for _, o := range objects {
 			name := mem.name + " " + o["metadata"].(map[string]any)["name"].(string)
 			for _, x := range w.policies {
-				if x.enforced && !x.gone && violates(x.policy, o) && w.ceiling.permits(w, x, mem.name) {
+				if x.enforced && !x.gone && violates(x.policy, o) && w.ceiling.permits(w, x, mem.name) && !w.owners.others(name, o) {
 					targets = append(targets, name+" "+x.policy)
 				}
 			}

@@ -46,6 +46,7 @@ func (w *world) offerPeople(add func(int, string, func())) {
 	})
 	w.offerApprovals(add)
 	w.offerCeilings(add)
+	w.offerOwners(add)
 	for _, p := range w.processes {
 		w.offerRollbacks(p, add)
 		if p.paused || !p.leads() || !p.recovered() {

@@ -45,6 +45,7 @@ type process struct {
 	lease      func() (time.Time, error)
 	watches    []*apiserver.Watch // of the hub, of a process of the whole
 	told       told
+	owners     owners                                      // that it knows of; guarded by the world's lock
 	ceiling    ceiling                                     // that it knows of; guarded by the world's lock
 	failures   []time.Time                                 // of its corrections; with tripped, guarded by the world's lock
 	tripped    bool                                        // it has stopped everything since the last look
@@ -86,7 +87,8 @@ func (w *world) startProcess(name string, offset time.Duration) *process {
 		Clients: p, Hub: p.client("hub", schema.GroupVersion{Version: "v1"}), Lease: p.lease, Held: p.held, MemberAway: p.unreachable, Health: hub.Health(hub.HealthOptions{Index: p.index}),
 		MemberConcurrency: w.perMember, Retention: w.retention, Keep: w.keep, Clock: func() time.Time { return time.Now().Add(p.offset) },
 	}
-	options.Ceiling = p.ceilingOf
+	p.owners = owners{w.owners.version, maps.Clone(w.owners.targets), maps.Clone(w.owners.unknown)}
+	options.Ceiling, options.Owner = p.ceilingOf, p.owner
 	w.bounds.configure(p, &options)
 	p.dispatcher, err = remediate.New(options)
 	must(err)

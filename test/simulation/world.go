@@ -35,6 +35,7 @@ type world struct {
 	arrived   chan struct{}
 	perMember int
 	bounds    fleetBounds
+	owners    owners
 	ceiling   ceiling       // of the source of all policies
 	retention time.Duration // of Actions
 	keep      int
@@ -67,7 +68,7 @@ type world struct {
 func newWorld(ctx context.Context, c *choices) *world {
 	w := &world{
 		choices: c, ctx: ctx, start: time.Now(), hub: apiserver.New(hubKinds(), false), states: map[[8]byte]bool{}, arrived: make(chan struct{}, 1),
-		rates: drawRates(c), perMember: c.between(1, 4), bounds: drawBounds(c), retention: []time.Duration{week, time.Minute}[c.below(2)], keep: []int{1000, 2}[c.below(2)], policies: map[string]*wish{}, wishes: map[string][]*wish{}, held: map[string]string{}, unready: map[string]time.Time{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
+		rates: drawRates(c), perMember: c.between(1, 4), bounds: drawBounds(c), owners: newOwners(), retention: []time.Duration{week, time.Minute}[c.below(2)], keep: []int{1000, 2}[c.below(2)], policies: map[string]*wish{}, wishes: map[string][]*wish{}, held: map[string]string{}, unready: map[string]time.Time{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
 	}
 	for n := range c.between(1, 3) {
 		w.addMember(n, c.between(1, 3))
@@ -239,6 +240,8 @@ func (w *world) rest() {
 	w.relapse = !w.choices.oneIn(2)
 	w.rival, w.upsets = w.drawRival(), []int{0, 0, 1, 0, 2}[w.choices.below(5)]
 	fight := w.choices.oneIn(4)
+	clear(w.owners.unknown)
+	w.owners.version++
 	w.mu.Lock()
 	w.version++
 	w.stops, w.held = remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}}, map[string]string{}
