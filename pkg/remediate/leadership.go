@@ -303,8 +303,7 @@ func (d *Dispatcher) resolved(a *Action) {
 	if isWritten(a.Phase) {
 		d.recordWriteLocked(&a.Intent, a.Ended, now)
 		if s := d.policies[a.Binding]; s != nil {
-			s.restoreWrite(a)
-			s.updateDue(a.Remedy.Target, now)
+			s.addWritten(a, now)
 		}
 	}
 	d.mu.Unlock()

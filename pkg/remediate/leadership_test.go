@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -114,5 +115,34 @@ func TestDispatcher_LeaderDeletesOldActions(t *testing.T) {
 		if got := names(); !slices.Equal(got, []string{"newest"}) {
 			t.Errorf("hours later it has kept %q", got)
 		}
+	})
+}
+
+// TestDispatcher_CountsWhatATakeoverHasNotSeen: an Action may reach the hub after a takeover
+// by the same process has listed them. What it writes is of its wave all the same.
+func TestDispatcher_CountsWhatATakeoverHasNotSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		var late atomic.Bool
+		late.Store(true)
+		f.onHub = func(method, path string) *metav1.Status {
+			if method == "POST" && strings.HasSuffix(path, "/actions") && late.Swap(false) {
+				time.Sleep(6 * time.Second)
+			}
+			return nil
+		}
+		d, lead := replica(t, f, remediate.Options{})
+		lead(true)
+		time.Sleep(2 * time.Second)
+		d.set(t, twoWaves("1", time.Minute), 10, intents("1", "m1 a", "m2 b"))
+		time.Sleep(time.Second)
+		failover(lead, lead)
+		time.Sleep(2 * time.Second)
+		d.expect(t, "the canary", "m1 a@8s")
+		if st, _ := d.Status("b"); st.Phases[v1alpha1.PhaseSucceeded] != 1 {
+			t.Errorf("%v have ended, want the one that was written", st.Phases)
+		}
+		time.Sleep(50 * time.Second)
+		d.expect(t, "while the canary soaks", "")
 	})
 }

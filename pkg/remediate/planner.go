@@ -358,8 +358,12 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 	if mayHaveWritten(a, err) {
 		d.recordWriteLocked(i, now, now)
 	}
-	if s := d.policies[i.Binding]; s != nil && d.epoch == epoch {
+	switch s := d.policies[i.Binding]; {
+	case s == nil:
+	case d.epoch == epoch:
 		s.recordOutcome(i, a, err, now, d.opts.RetryAfter)
+	case err == nil && isWritten(a.Phase): // since a takeover that has not seen its Action
+		s.addWritten(a, now)
 	}
 	if ctx.Err() == nil {
 		d.countEndedLocked(a, err)

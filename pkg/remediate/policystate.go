@@ -362,6 +362,16 @@ func (s *policyState) restoreWrite(a *Action) {
 	}
 }
 
+// addWritten adds an action that has ended, and that a takeover has not read as one that has.
+func (s *policyState) addWritten(a *Action, now time.Time) {
+	target := a.Remedy.Target
+	s.restoreWrite(a)
+	if o := s.outcomes.of[target]; o != nil && s.intents[target] == nil {
+		s.obsolete.Set(target, s.shownUntil(o, now))
+	}
+	s.updateDue(target, now)
+}
+
 // restored makes the intents due that are not done, once everything is restored.
 func (s *policyState) restored(now time.Time) {
 	for target := range s.intents {
