@@ -341,6 +341,7 @@ func (w *whole) rest() {
 	w.calm, w.hubAway, w.gitAway = true, false, false
 	for _, m := range w.members {
 		w.setAway(m, false)
+		m.denies = false
 	}
 	w.mu.Lock()
 	clear(w.held)

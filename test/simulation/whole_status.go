@@ -199,7 +199,7 @@ func (w *whole) wantedOfWhole() (targets []string) {
 		for _, m := range w.members {
 			objects, _ := m.server.Objects("deployments")
 			for _, o := range objects {
-				if violates(name, o) {
+				if violates(name, o) && !protected(o) {
 					targets = append(targets, fmt.Sprint(m.name, " ", o["metadata"].(map[string]any)["name"], " ", name))
 				}
 			}
@@ -285,24 +285,29 @@ func (w *whole) wrongCounts(fp *v1alpha1.FleetPolicy) string {
 func (w *whole) wrongActions(fp *v1alpha1.FleetPolicy) string {
 	_, state := w.expected(fp)
 	enforcing := state == "Enforcing"                      // else violations may wait
-	sure, possible := map[string]bool{}, map[string]bool{} // targets
+	sure, possible := map[string]bool{}, map[string]bool{} // targets that have been written
+	other := map[string]bool{}                             // targets with an outcome that may be newer
 	actions, _ := w.hub.Objects("actions")
 	for _, o := range actions {
 		text, err := json.Marshal(o)
 		must(err)
 		var a v1alpha1.Action
 		must(json.Unmarshal(text, &a))
-		if a.Spec.Binding != fp.Name || a.Status.Phase != v1alpha1.PhaseSucceeded {
+		if a.Spec.Binding != fp.Name {
 			continue
 		}
 		target := a.Spec.Target.Member + " " + a.Spec.Target.Name
+		if a.Status.Phase != v1alpha1.PhaseSucceeded {
+			other[target] = true
+			continue
+		}
 		age := time.Since(a.Status.EndedAt.Time)
 		sure[target] = sure[target] || age < fp.Spec.Limits.Window.Duration-2*skew
 		possible[target] = true
 	}
 	n := int64(0)
-	for _, is := range sure {
-		if is {
+	for target, is := range sure {
+		if is && !other[target] {
 			n++
 		}
 	}
