@@ -35,7 +35,7 @@ type summary struct {
 }
 
 // Whatever fails, in whatever order, corrections stay within their bounds.
-func TestCorrections_StayWithinTheirBounds(t *testing.T) { runAll(t, play, 1000, 200) }
+func TestCorrections_StayWithinTheirBounds(t *testing.T) { runAll(t, play, 3000, 200) }
 
 // runAll runs so many schedules, fewer with -short, or what flags ask for.
 func runAll(t *testing.T, play Player, many, few uint64) {
@@ -106,7 +106,7 @@ func runParts(t *testing.T, n uint64) (all summary) {
 		wg.Go(func() {
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.timeout", "0", "-into", file,
 				"-first", strconv.FormatUint(*first+from, 10), "-schedules", strconv.FormatUint(to-from, 10), "-brief="+strconv.FormatBool(*brief))
-			cmd.Env = append(os.Environ(), "GOGC=400")
+			cmd.Env = append(os.Environ(), "GOGC=800")
 			output, err := cmd.CombinedOutput()
 			var part summary
 			if err == nil {
