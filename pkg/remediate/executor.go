@@ -68,6 +68,11 @@ func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
 	if why := x.protection.protected(i.Remedy.Target, nil); why != "" {
 		return x.finish(a, v1alpha1.PhaseProtected, why), nil
 	}
+	release, err := x.lockTarget(ctx, i.Remedy.Target) // also to record what is not written
+	if err != nil {
+		return a, err
+	}
+	defer release()
 	if x.owner != nil {
 		owner, err := x.owner(i)
 		if err != nil {
@@ -81,11 +86,6 @@ func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
 	if why := x.refusal(i); why != "" {
 		return x.recordTried(ctx, x.finish(a, v1alpha1.PhaseFailed, why))
 	}
-	release, err := x.lockTarget(ctx, i.Remedy.Target)
-	if err != nil {
-		return a, err
-	}
-	defer release()
 	if err := x.resolveOthers(ctx, a); err != nil {
 		return a, err
 	}

@@ -114,6 +114,12 @@ func (x *executor) resolveOthers(ctx context.Context, a *Action) error {
 func (x *executor) resolve(ctx context.Context, a *Action, last bool) error {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
+	if ended, err := x.endedMeanwhile(ctx, a); err != nil {
+		return fmt.Errorf("action %q: %w", a.Name, err)
+	} else if ended {
+		x.removeInDoubt(a.Name)
+		return nil
+	}
 	if !isFinal(a.Phase) { // otherwise only the record is missing
 		if err := x.inspect(ctx, a, last); err != nil {
 			return fmt.Errorf("action %q: %w", a.Name, err)
@@ -130,6 +136,19 @@ func (x *executor) resolve(ctx context.Context, a *Action, last bool) error {
 		x.onResolved(a)
 	}
 	return nil
+}
+
+// endedMeanwhile reports whether an action that wrote nothing was under way in this very process
+// when it took over, and has ended and been reported since.
+func (x *executor) endedMeanwhile(ctx context.Context, a *Action) (bool, error) {
+	if !a.tried || isFinal(a.Phase) {
+		return false, nil
+	}
+	known, err := x.journal.get(ctx, a.Name)
+	if errors.Is(err, ErrNoAction) {
+		return false, nil
+	}
+	return err == nil && isFinal(known.Phase), err
 }
 
 func (x *executor) inspect(ctx context.Context, a *Action, last bool) error {

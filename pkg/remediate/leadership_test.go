@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -144,5 +146,43 @@ func TestDispatcher_CountsWhatATakeoverHasNotSeen(t *testing.T) {
 		}
 		time.Sleep(50 * time.Second)
 		d.expect(t, "while the canary soaks", "")
+	})
+}
+
+// TestDispatcher_ReportsWhatATakeoverFoundUnderWayAsItWas: an Action that writes nothing may be under
+// way in the process that takes over from itself. Its outcome is the one that it had.
+func TestDispatcher_ReportsWhatATakeoverFoundUnderWayAsItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		var late atomic.Bool
+		late.Store(true)
+		f.onHub = func(method, path string) *metav1.Status {
+			if method == "PATCH" && strings.HasSuffix(path, "/status") && strings.Contains(path, "/actions/") && late.Swap(false) {
+				time.Sleep(6 * time.Second)
+			}
+			return nil
+		}
+		var mu sync.Mutex
+		var told []string
+		d, lead := replica(t, f, remediate.Options{
+			Owner: func(policy.Ref) remediate.Ownership { return remediate.Ownership{Owner: "Application shop"} },
+			Corrected: func(a *remediate.Action) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, string(a.Phase))
+			},
+		})
+		lead(true)
+		time.Sleep(2 * time.Second)
+		d.set(t, remediate.RolloutSpec{}, 10, intents("1", "m1 a"))
+		time.Sleep(time.Second)
+		failover(lead, lead)
+		time.Sleep(30 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		other := func(phase string) bool { return phase != string(v1alpha1.PhaseManaged) }
+		if len(told) == 0 || slices.ContainsFunc(told, other) {
+			t.Errorf("reported %v, want %s only", told, v1alpha1.PhaseManaged)
+		}
 	})
 }
