@@ -85,11 +85,11 @@ func (m *approvalModel) passes(p *process, pl *planned) bool {
 // check compares Plans, and what is required, with what they were.
 func (m *approvalModel) check(w *world) {
 	const invariant = "1 approvals"
-	if at := w.hub.LastChange("plans", "planparts", "policystates"); at == m.checkedAt {
+	at := w.hub.LastChange("plans", "planparts", "policystates")
+	if at == m.checkedAt {
 		return
-	} else {
-		m.checkedAt = at
 	}
+	m.checkedAt = at
 	waiting := map[string]string{}
 	for _, pl := range w.plans() {
 		if pl.state == "" || pl.state == v1alpha1.PlanFreezing {
