@@ -286,10 +286,19 @@ func (d *Dispatcher) recordWriteLocked(i *Intent, at, now time.Time) {
 	record(i.Binding, i.Remedy.Target, i.Subject, at, now)
 }
 
+// endedAt is when an action ended, not before the hub has recorded it: the clock of the process
+// that wrote may have been behind, which would give back what it has spent.
+func (a *Action) endedAt() time.Time {
+	if a.created.After(a.Ended) {
+		return a.created
+	}
+	return a.Ended
+}
+
 // countLocked counts an action towards limits and rates.
 func (d *Dispatcher) countLocked(a *Action, now time.Time) {
 	if isWritten(a.Phase) {
-		d.recordWriteLocked(&a.Intent, a.Ended, now)
+		d.recordWriteLocked(&a.Intent, a.endedAt(), now)
 	}
 	if now.Sub(a.Started) < time.Minute {
 		d.ledger.RecordStart(a.Binding, a.Remedy.Target.Member, a.Started)
