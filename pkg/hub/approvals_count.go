@@ -90,8 +90,10 @@ func (a *Approvals) countPlans(name string, st *remediate.Status, required []v1a
 		live[s.key] = true
 		is := a.count(&s, now).approved()
 		approved[p.UID] = is
-		known := is.Unknown && sameApproved(a.told[name][p.UID], is) // it shows what was known before
-		changed = changed || !known && !sameApproved(p.Approved, is)
+		told, was := a.told[name][p.UID]
+		again := was && sameApproved(told, is)
+		// While that is unknown, the Dispatcher shows what was known before.
+		changed = changed || !again || !is.Unknown && !sameApproved(p.Approved, is)
 	}
 	if changed || len(a.told[name]) > 0 && len(approved) == 0 {
 		a.opts.Dispatcher.SetApprovals(name, approved)

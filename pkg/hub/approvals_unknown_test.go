@@ -117,3 +117,61 @@ func TestBoundedCondition_SaysWhoApproves(t *testing.T) {
 		t.Errorf("of another commit: %+v", got)
 	}
 }
+
+// recordedApprovals is what a Dispatcher is told.
+type recordedApprovals struct {
+	noPlans
+
+	told []map[types.UID]remediate.Approved
+}
+
+func (r *recordedApprovals) SetApprovals(_ string, approved map[types.UID]remediate.Approved) {
+	r.told = append(r.told, approved)
+}
+
+// TestApprovals_TellWhatIsKnownAgain: a Dispatcher shows what was known before while it is not
+// known what is approved. That it is known again is told, although it is the same.
+func TestApprovals_TellWhatIsKnownAgain(t *testing.T) {
+	r := &recordedApprovals{}
+	a, err := NewApprovals(ApprovalsOptions{
+		Config: &rest.Config{Host: "http://127.0.0.1:1"}, Namespace: "federator", Dispatcher: r, IsLeader: func() bool { return true },
+		Required: func() (map[string][]v1alpha1.ApprovalRequirement, bool) { return nil, true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := remediate.PlanInfo{Name: "hosts-1", UID: "p", Hash: "abc", Purpose: v1alpha1.PlanGeneration, State: v1alpha1.PlanApproved}
+	st := &remediate.Status{Restored: true, Plans: []remediate.PlanInfo{plan}}
+	unknown := func() bool {
+		a.countPlans("hosts", st, nil, map[string]bool{}, time.Now())
+		if len(r.told) == 0 {
+			t.Fatal("nothing was told")
+		}
+		last := r.told[len(r.told)-1]["p"]
+		if !last.Unknown {
+			st.Plans[0].Approved = last
+		}
+		return last.Unknown
+	}
+	if unknown() {
+		t.Error("without Approvals: unknown")
+	}
+	given := &v1alpha1.Approval{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a"}, Spec: v1alpha1.ApprovalSpec{FleetPolicy: "hosts", Plan: "abc", By: "ann"}}
+	if err := a.informer.GetIndexer().Add(given); err != nil {
+		t.Fatal(err)
+	}
+	a.changed(nil, given)
+	if !unknown() {
+		t.Error("an Approval before the hub answers: known")
+	}
+	if err := a.informer.GetIndexer().Delete(given); err != nil {
+		t.Fatal(err)
+	}
+	a.changed(given, nil)
+	if unknown() {
+		t.Error("the Approval is withdrawn: still unknown")
+	}
+	if n := len(r.told); unknown() || len(r.told) != n {
+		t.Error("told again without a change")
+	}
+}

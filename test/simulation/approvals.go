@@ -122,7 +122,7 @@ func (w *world) offerCounts(p *process, add func(int, string, func())) {
 			})
 			continue
 		}
-		if st, ok := p.dispatcher.Status(name); ok && w.changed(&st) {
+		if st, ok := p.dispatcher.Status(name); ok && w.changed(p, name, &st) {
 			// What a policy does not take into account now, it is told again, but not at once.
 			counted := w.count(&st)
 			if describe(counted) != describe(p.approved[name]) || time.Since(p.toldAt[name]) >= time.Second {
@@ -140,14 +140,18 @@ func describe(counted map[types.UID]remediate.Approved) (text string) {
 	return text
 }
 
-// changed reports whether the Approvals of a policy's Plans come to something else than its
-// status says.
-func (w *world) changed(st *remediate.Status) bool {
+// changed reports whether the Approvals of a policy's Plans come to something else than a process
+// has been told, or its status says.
+func (w *world) changed(p *process, name string, st *remediate.Status) bool {
 	return slices.ContainsFunc(st.Plans, func(pl remediate.PlanInfo) bool {
 		if pl.State != v1alpha1.PlanWaiting && (pl.State != v1alpha1.PlanApproved || pl.Purpose == v1alpha1.PlanHalt) {
 			return false // nothing depends on them
 		}
 		is := w.countOf(pl.UID, required(st))
+		told, was := p.approved[name][pl.UID]
+		if !was || told.Unknown && !is.Unknown {
+			return true
+		}
 		return is.Met != pl.Approved.Met || is.Unknown != pl.Approved.Unknown || len(is.Given) != len(pl.Approved.Given) || !is.Until.Equal(pl.Approved.Until)
 	})
 }
