@@ -98,14 +98,30 @@ func (d *demo) canary(ctx context.Context) error {
 	if err := d.memory(ctx, "64Gi", "16Mi", "16Mi"); err != nil {
 		return fmt.Errorf("the halt has not held: %w", err)
 	}
-	d.note("The rollout has stopped itself: us-1 and ap-1 were not written, and nothing goes on before a person decides. The canary's old pods still serve. Somebody decides to take the change back:")
-	action, err := d.action(ctx, "eu-1", "search")
+	d.note("The rollout has stopped itself: us-1 and ap-1 were not written, and nothing goes on before a person decides. The canary's old pods still serve.")
+	return d.takeBack(ctx)
+}
+
+// takeBack rolls back what the policy has written, which another person approves.
+func (d *demo) takeBack(ctx context.Context) error {
+	d.note("Somebody decides to take the change back. The policy requires approval, and so does what it has written:")
+	if err := d.until(
+		ctx,
+		works("federator actions rollback --policy memory --since 10m --reason 'no node has 64Gi' --yes"),
+		probe{"kubectl get rollbacks", func(out string) error { return has(out, "POLICY=memory", "STATE=Waiting", "REASON=Approval") }},
+	); err != nil {
+		return err
+	}
+	plan, err := d.waiting(ctx, "memory")
 	if err != nil {
+		return err
+	}
+	if err := d.show(ctx, "federator actions approve memory --kubeconfig bob.yaml --rollback "+plan+" --reason 'agreed'"); err != nil {
 		return err
 	}
 	return d.until(
 		ctx,
-		works("federator actions rollback "+action+" --reason 'no node has 64Gi'"),
+		probe{"kubectl get rollbacks", func(out string) error { return has(out, "POLICY=memory", "STATE=Done") }},
 		probe{"kubectl --kubeconfig eu-1.yaml -n shop get pods -l app=search", func(out string) error {
 			return errors.Join(rows(out, "STATUS=Running", 3), rows(out, "STATUS=Pending", 0))
 		}},
