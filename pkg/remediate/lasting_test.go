@@ -479,29 +479,3 @@ func TestDispatcher_WavesWaitForTheFirstViolation(t *testing.T) {
 		}
 	})
 }
-
-// TestDispatcher_EffectGateHalts: the violations of another policy rise in the canary.
-func TestDispatcher_EffectGateHalts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var violations atomic.Int64
-		violations.Store(3)
-		d := run(t, newFleet(), remediate.Options{Verdicts: func(name string) map[string]remediate.Verdicts {
-			if name != "slo" {
-				t.Errorf("verdicts of %q", name)
-			}
-			return map[string]remediate.Verdicts{"m1": {Violations: int(violations.Load())}, "m2": {Violations: 100}}
-		}})
-		spec := twoWaves("1", time.Hour)
-		spec.Waves[0].Effect = &remediate.EffectGate{Policies: []string{"slo"}}
-		d.set(t, spec, 20, intents("1", "m1 a", "m2 b"))
-		time.Sleep(10 * time.Minute)
-		if st, _ := d.Status("b"); st.Halted != nil {
-			t.Fatalf("halted: %+v", st.Halted)
-		}
-		violations.Store(4)
-		time.Sleep(time.Minute)
-		if got := d.halt(t); !strings.Contains(got.Message, `policy "slo" has 4 violations in member m1, 3 when the wave began`) {
-			t.Errorf("halted: %+v", got)
-		}
-	})
-}

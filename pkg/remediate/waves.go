@@ -63,6 +63,7 @@ func (d *Dispatcher) stepLocked(s *policyState, p *pass) {
 	}
 	s.held = step.Held
 	*s.rollout = step.State
+	s.health.Interrupted = false // the soak has begun again, once
 	if step.State.Wave != before.Wave {
 		s.needsBaseline = true
 		s.takeBaseline(p)
