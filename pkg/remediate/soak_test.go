@@ -1,6 +1,7 @@
 package remediate_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
