@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -75,11 +76,13 @@ func (p *process) countAway() (away, members int) {
 	return away, len(p.world.members)
 }
 
-// corrected is called with each correction that has ended.
+// corrected is called with each correction that has ended. That a process ended is no failure of
+// a member.
 func (p *process) corrected(a *remediate.Action) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
-	if a.Phase == v1alpha1.PhaseFailed && a.RollbackOf == "" {
+	ended := strings.HasPrefix(a.Message, "federator stopped") || a.Message == "recorded, but not written"
+	if a.Phase == v1alpha1.PhaseFailed && a.RollbackOf == "" && !ended {
 		p.failures = append(p.failures, time.Now())
 	}
 }

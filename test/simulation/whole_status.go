@@ -311,7 +311,7 @@ func (w *whole) wrongActions(fp *v1alpha1.FleetPolicy) string {
 			n++
 		}
 	}
-	if is := fp.Status.Actions; is == nil || enforcing && is.Pending != 0 || is.Failed != 0 || is.Succeeded > int64(len(possible)) || is.Succeeded < n {
+	if is := fp.Status.Actions; is == nil || enforcing && (is.Pending != 0 || is.Failed != 0) || is.Succeeded > int64(len(possible)) || is.Succeeded < n {
 		return fmt.Sprintf("no correction is open, %d targets have been written within its window, and %d at all", n, len(possible))
 	}
 	return ""
