@@ -3,6 +3,7 @@ package remediate_test
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -320,9 +321,10 @@ func TestDispatcher_AcknowledgementsAreForWhatWaited(t *testing.T) {
 func TestDispatcher_HaltsAreAcknowledgedOnceTheyAreFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
-		away := true
+		var away atomic.Bool
+		away.Store(true)
 		f.onHub = func(method, path string) *metav1.Status {
-			if away && strings.Contains(path, "/plan") && method != "GET" {
+			if away.Load() && strings.Contains(path, "/plan") && method != "GET" {
 				return failure(503, metav1.StatusReasonServiceUnavailable, "")
 			}
 			return nil
@@ -333,7 +335,7 @@ func TestDispatcher_HaltsAreAcknowledgedOnceTheyAreFrozen(t *testing.T) {
 		if err := d.Acknowledge("b", h.ID, "ann"); !errors.Is(err, remediate.ErrNotNow) {
 			t.Errorf("acknowledged before it is recorded: %v", err)
 		}
-		away = false
+		away.Store(false)
 		time.Sleep(time.Minute)
 		if err := d.Acknowledge("b", h.ID, "ann"); err != nil {
 			t.Error(err)
