@@ -371,15 +371,20 @@ func (f *FleetPolicies) writeStatus(ctx context.Context, s dueStatus) error {
 	update.Status = *s.next
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	var now v1alpha1.FleetPolicy
 	err := f.client.rest.Put().Resource(v1alpha1.FleetPolicies).Name(s.of.Name).SubResource("status").
-		VersionedParams(&metav1.UpdateOptions{FieldManager: "federator"}, f.client.codec).Body(update).Do(ctx).Error()
+		VersionedParams(&metav1.UpdateOptions{FieldManager: "federator"}, f.client.codec).Body(update).Do(ctx).Into(&now)
 	if err != nil {
 		f.opts.Logger.Debug("writing a status failed", "policy", s.of.Name, "error", err) // retried at the next tick
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.written[s.of.UID] = writtenPolicy{time.Now(), s.of.ResourceVersion}
+	over := s.of.ResourceVersion
+	if now.ResourceVersion == over {
+		over = "" // it came to what there was: no other version follows
+	}
+	f.written[s.of.UID] = writtenPolicy{time.Now(), over}
 	f.recorder.record(s.of, s.next)
 	return nil
 }

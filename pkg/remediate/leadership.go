@@ -478,7 +478,7 @@ func (d *Dispatcher) deleteState(ctx context.Context, c idleState) (gone bool, e
 	s := d.policies[c.name]
 	switch {
 	case s == nil || d.epoch != c.epoch:
-	case s.saving || s.version != c.version: // it is recorded anew
+	case s.saving || s.version != c.version: // it is recorded again
 	case s.removed && s.isRecorded():
 		delete(d.policies, c.name)
 	default: // there is such a policy again

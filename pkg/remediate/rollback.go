@@ -217,7 +217,7 @@ type targetState struct {
 	Hash                             string // of its content, like Action.BeforeHash and AfterHash; "" where there is none
 	ChangedHash                      string // like that of the action
 	Action                           string // that has written it last; "" if none has
-	Restored                         bool   // it was created anew by the rollback of a deletion of the action's object
+	Restored                         bool   // it was created again by the rollback of a deletion of the action's object
 	Other                            string // manager other than the action's that has set fields; "" if there is none
 }
 
@@ -243,7 +243,7 @@ func readTargetState(ctx context.Context, clients ClientFactory, a *Action, with
 }
 
 // isRestored reports whether the object that has the name of an action's target is that of a
-// rollback: what was deleted later was created anew, with another UID.
+// rollback: what was deleted later was created again, with another UID.
 func (d *Dispatcher) isRestored(ctx context.Context, of *Action, now *targetState) (bool, error) {
 	if of.UID == "" || now.UID == "" || now.UID == of.UID || now.Action == "" {
 		return false, nil

@@ -96,7 +96,7 @@ func TestDispatcher_RollbacksAskWhoAdmitsThem(t *testing.T) {
 }
 
 // TestDispatcher_RollsBackWhatWasDeletedAndChangedBefore: an object that the rollback of its
-// deletion has created anew is rolled back further; one that somebody else has created is not.
+// deletion has created again is rolled back further; one that somebody else has created is not.
 func TestDispatcher_RollsBackWhatWasDeletedAndChangedBefore(t *testing.T) {
 	for name, another := range map[string]bool{"restored": false, "another": true} {
 		t.Run(name, func(t *testing.T) {

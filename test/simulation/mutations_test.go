@@ -32,7 +32,7 @@ func TestMutations_Apply(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), git, "apply", "--check", path)
 		cmd.Dir = root
 		if output, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s does not apply to this tree, make it anew: %v\n%s", patch, err, output)
+			t.Errorf("%s does not apply to this tree, make it again: %v\n%s", patch, err, output)
 		}
 		if err := findTest(root, patch); err != nil {
 			t.Errorf("%s: %v", patch, err)

@@ -61,7 +61,7 @@ func TestWriter_WritesTheNewestOnce(t *testing.T) {
 	})
 }
 
-// TestWriter_LetsNoneWait: names are written in turn, however often all are set anew.
+// TestWriter_LetsNoneWait: names are written in turn, however often all are set again.
 func TestWriter_LetsNoneWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		names := make(chan string)
