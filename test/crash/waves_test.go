@@ -39,6 +39,17 @@ func (w *waveChecks) settled() error {
 	if w.open || !w.last {
 		return fmt.Errorf("round %d: %w", w.wishes.Round, w.under(waveBinding))
 	}
+	return w.recorded()
+}
+
+// recorded is an error until the hub has the last rollout as written in all its waves. That is
+// recorded once the process has seen the last write, not with the write.
+func (w *waveChecks) recorded() error {
+	w.Helper()
+	s := w.state(waveBinding)
+	if s.Rollout == nil || string(s.Rollout.Generation) != generation(w.wishes.Round) || s.Rollout.Phase == v1alpha1.WaveWriting && w.wishes.Round > 0 {
+		return fmt.Errorf("the hub has this of the last rollout: %+v", s.Rollout)
+	}
 	return nil
 }
 
@@ -68,8 +79,8 @@ func (w *waveChecks) judge() {
 			w.Errorf("round %d: the second wave was written to %v after the first, whose soak is %v", round, begun.Sub(written), soak)
 		}
 	}
-	if s := w.state(waveBinding); s.Rollout == nil || string(s.Rollout.Generation) != generation(w.wishes.Round) || s.Rollout.Phase == v1alpha1.WaveWriting && w.wishes.Round > 0 {
-		w.Errorf("the hub has this of the last rollout: %+v", s.Rollout)
+	if err := w.recorded(); err != nil {
+		w.Error(err)
 	}
 	w.Logf("waves: %d rollouts, %d requests; the second wave began at least %v after the first was written (soak %v)", w.wishes.Round, len(first)+len(second), least.Round(time.Millisecond), soak)
 }
