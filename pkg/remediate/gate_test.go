@@ -2,6 +2,7 @@ package remediate_test
 
 import (
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,4 +93,25 @@ func TestDispatcher_GateHoldsBetweenPlanAndWrite(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestDispatcher_GateAsksForTheLease: a lease that is lost between plan and write, a moment before
+// anything else notices, holds the write.
+func TestDispatcher_GateAsksForTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		d, lead := replica(t, f, remediate.Options{})
+		lead(true)
+		time.Sleep(2 * time.Second)
+		var once sync.Once
+		f.onDryRun = func(string) { once.Do(func() { lead(false) }) }
+		d.set(t, remediate.RolloutSpec{Generation: "1"}, 10, intents("1", "m1 a"))
+		time.Sleep(time.Minute)
+		d.expect(t, "without the lease", "")
+		lead(true)
+		time.Sleep(time.Minute)
+		if got := d.written(); got == "" {
+			t.Error("nothing is corrected with the lease again")
+		}
+	})
 }

@@ -325,8 +325,8 @@ const (
 	leaderPollInterval = time.Second
 )
 
-// deleteLoop deletes Actions and Plans that ended long ago, and states that nobody needs: when this process comes to lead, and
-// every hour from then on. That counts those that there are, too.
+// deleteLoop deletes Actions and Plans that ended long ago, and states that nobody needs: when
+// this process comes to lead, and every hour from then on. That counts those that there are, too.
 func (d *Dispatcher) deleteLoop(ctx context.Context) {
 	var last time.Time // of the process's clock
 	for sleep.For(ctx, leaderPollInterval) == nil {

@@ -41,6 +41,42 @@ func TestDispatcher_TakesOverWheneverItLeads(t *testing.T) {
 	})
 }
 
+// TestDispatcher_KnowsNothingOfAfterALeaseThatLapsed: a process that stood still while its lease
+// ended, and has a new one when it goes on, was never refused the lead. What others have written
+// in between counts.
+func TestDispatcher_KnowsNothingOfAfterALeaseThatLapsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		ends := time.Now().Add(time.Minute)
+		first := run(t, f, remediate.Options{Lease: func() (time.Time, error) {
+			if time.Now().Before(ends) {
+				return ends, nil
+			}
+			return time.Now().Add(time.Hour), nil
+		}})
+		other, lead := replica(t, f, remediate.Options{})
+		spec := remediate.RolloutSpec{Generation: "1", Limits: remediate.Limits{Window: 24 * time.Hour, Policy: remediate.Limit{Count: 2}}}
+		synctest.Wait()
+		first.set(t, spec, 10, intents("1", "m1 a"))
+		time.Sleep(2 * time.Second)
+		first.expect(t, "the first", "m1 a@0s")
+		lead(true)
+		time.Sleep(2 * time.Second)
+		other.set(t, spec, 10, intents("1", "m1 b"))
+		time.Sleep(2 * time.Second)
+		other.expect(t, "another process", "m1 b@4s")
+		lead(false)
+
+		time.Sleep(2 * time.Minute) // the first one has another lease
+		first.set(t, spec, 10, intents("1", "m1 c"))
+		time.Sleep(2 * time.Second)
+		first.expect(t, "with two written already", "")
+		if h := first.halt(t); h.Reason != v1alpha1.OverLimit {
+			t.Errorf("halted for %s, want %s", h.Reason, v1alpha1.OverLimit)
+		}
+	})
+}
+
 // TestDispatcher_SlowMemberDelaysNoOther: the actions that are in doubt there are resolved
 // later.
 func TestDispatcher_SlowMemberDelaysNoOther(t *testing.T) {
