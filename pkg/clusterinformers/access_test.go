@@ -213,7 +213,8 @@ func TestWriter_UsesCredentialsForWrites(t *testing.T) {
 		t.Helper()
 		want := fmt.Sprint("Secret fleet/m-federator of step ", n)
 		r.until("they are in use", func() bool {
-			return r.manager.CheckWritable(nameOf(m)) == nil && r.status(m).WritesWith == want && r.manager.WritesWith(nameOf(m)) == want
+			// In this order: it may still be writable with those of before.
+			return r.status(m).WritesWith == want && r.manager.WritesWith(nameOf(m)) == want && r.manager.CheckWritable(nameOf(m)) == nil
 		})
 	}
 	writes := func() int { return m.Requests().Verb("create") }
