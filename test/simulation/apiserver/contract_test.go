@@ -176,6 +176,9 @@ func (s *subject) do(t *testing.T, st step) string {
 // untracked are managed fields of kinds for which they are not simulated.
 var untracked = regexp.MustCompile(`federator\.dev/v1alpha1|coordination\.k8s\.io`)
 
+// word is what a UID or a resourceVersion is in a message: not a part of another.
+var word = regexp.MustCompile(`[\w-]+`)
+
 var quotedJSON = regexp.MustCompile(`Invalid value: ".*?": `)
 
 // normalise writes a body without what differs between any two servers: times, UIDs and
@@ -212,9 +215,12 @@ func (s *subject) normalise(t *testing.T, body any) string {
 			case "continue":
 				return "C"
 			case "message":
-				for from, to := range s.names {
-					v = strings.ReplaceAll(v, from, to)
-				}
+				v = word.ReplaceAllStringFunc(v, func(w string) string {
+					if name := s.names[w]; name != "" {
+						return name
+					}
+					return w
+				})
 				return quotedJSON.ReplaceAllString(v, "Invalid value: X: ")
 			}
 		}
