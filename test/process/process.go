@@ -3,6 +3,7 @@
 package process
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -71,7 +72,8 @@ func (p *Process) Err() error {
 }
 
 // Stop ends the process by SIGTERM, if it has not ended, waits for it and returns how it
-// ended. Where it takes longer than within, it is killed.
+// ended. Where it takes longer than within, it is ended in a way that tells why: the error has
+// the stacks of its goroutines.
 func (p *Process) Stop(within time.Duration) error {
 	if !p.Alive() {
 		return p.err
@@ -85,9 +87,21 @@ func (p *Process) Stop(within time.Duration) error {
 	case <-p.ended:
 		return p.err
 	case <-late.C:
-		p.Kill()
-		return fmt.Errorf("a SIGTERM has not ended it within %s", within)
+		return fmt.Errorf("a SIGTERM has not ended it within %s:\n%s", within, p.stacks())
 	}
+}
+
+// stacks ends the process and returns the stacks of its goroutines.
+func (p *Process) stacks() []byte {
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // fails if it has ended
+	late := time.AfterFunc(10*time.Second, p.Kill)
+	defer late.Stop()
+	<-p.ended
+	text, err := p.Log()
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return text[max(0, bytes.Index(text, []byte("SIGQUIT"))):]
 }
 
 // Kill ends the process like a crash, which is not a failure of the test: Err is nil then.
