@@ -269,12 +269,15 @@ func (s *policyState) isApproved(i *desiredIntent) bool {
 }
 
 // refuseUnapproved returns why an intent must not be written, "" if it needs no approval or
-// has it.
-func (s *policyState) refuseUnapproved(i *Intent) string {
+// has it: Approvals may have ended since Plans were reviewed. What a Plan has that was written
+// whole stays approved.
+func (s *policyState) refuseUnapproved(i *Intent, now time.Time) string {
 	if !s.needsApproval() {
 		return ""
 	}
-	if now := s.intents[i.Remedy.Target]; now != nil && s.isApproved(now) {
+	if is := s.intents[i.Remedy.Target]; is != nil && slices.ContainsFunc(s.plans, func(p *plan) bool {
+		return p.passes(s.spec.Generation) && p.targets[is.key()] && (p.State != v1alpha1.PlanApproved || s.isMet(p, now))
+	}) {
 		return ""
 	}
 	return s.awaitsApproval()

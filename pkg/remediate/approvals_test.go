@@ -2,7 +2,9 @@ package remediate_test
 
 import (
 	"errors"
+	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -53,6 +55,44 @@ func (f *fleet) states() string {
 		out = append(out, string(p.Spec.Purpose)+" "+string(p.Status.State)+" "+string('0'+p.Spec.Targets))
 	}
 	return strings.Join(out, ", ")
+}
+
+// TestDispatcher_MakesAPlanAgainOnceItsEndIsRecorded: the next Plan of the same targets has the name
+// of the one whose Approvals have ended, which the hub is slow to record.
+func TestDispatcher_MakesAPlanAgainOnceItsEndIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		var slow atomic.Bool
+		f.onHub = func(method, path string) *metav1.Status {
+			if slow.Load() && method == http.MethodPut && strings.Contains(path, "/plans/") {
+				time.Sleep(5 * time.Second)
+			}
+			return nil
+		}
+		var once sync.Once
+		var withdraw func()
+		f.onDryRun = func(string) { once.Do(func() { withdraw() }) } // before the Plan is done
+		d := run(t, f, remediate.Options{})
+		withdraw = func() {
+			time.Sleep(5 * time.Second) // its approval is recorded
+			slow.Store(true)
+			d.approve()
+		}
+		d.set(t, approved("1", 1), 20, intents("1", "m1 a"))
+		time.Sleep(time.Minute)
+		d.approve(d.waiting(t))
+		time.Sleep(time.Minute)
+		slow.Store(false)
+		if got := f.states(); got != "Generation Waiting 1" {
+			t.Errorf("the hub has %s", got)
+		}
+		if is, has := d.waiting(t).UID, f.plans()[0].UID; is != has {
+			t.Errorf("Plan %s waits, the hub has %s", is, has)
+		}
+		d.approve(d.waiting(t))
+		time.Sleep(time.Minute)
+		d.expect(t, "approved again", "m1 a@2m0s")
+	})
 }
 
 // TestDispatcher_WritesWhatIsApproved: nothing of a generation before its Plan is approved,

@@ -134,7 +134,7 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 	case !s.reaches(i.Remedy.Target.Member, s.reached(now)):
 		return "the wave of member " + i.Remedy.Target.Member + " has not begun"
 	}
-	if why := s.refuseUnapproved(i); why != "" {
+	if why := s.refuseUnapproved(i, now); why != "" {
 		return why
 	}
 	return d.permitLocked(s, i, now)

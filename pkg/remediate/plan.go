@@ -90,8 +90,7 @@ func (d *Dispatcher) reviewPlansLocked(s *policyState, p *pass) {
 
 // reviewPlan decides by its Approvals whether what a Plan has may be written.
 func (s *policyState) reviewPlan(pl *plan, p *pass) {
-	a := s.approved[pl.UID]
-	met := a.Met && (a.Until.IsZero() || p.now.Before(a.Until))
+	a, met := s.approved[pl.UID], s.isMet(pl, p.now)
 	switch pl.State {
 	case v1alpha1.PlanWaiting:
 		pl.Approved = a
@@ -122,6 +121,12 @@ func (s *policyState) reviewPlan(pl *plan, p *pass) {
 			p.again(p.now.Add(planInterval))
 		}
 	}
+}
+
+// isMet reports whether a Plan has the Approvals that it needs.
+func (s *policyState) isMet(pl *plan, now time.Time) bool {
+	a := s.approved[pl.UID]
+	return a.Met && (a.Until.IsZero() || now.Before(a.Until))
 }
 
 // isWritten reports whether each target of a Plan is written or accounted for.
@@ -163,6 +168,9 @@ func (d *Dispatcher) freezeLocked(s *policyState, p *pass) {
 	if p.now.Before(s.freezeAt) {
 		p.again(s.freezeAt)
 		return
+	}
+	if slices.ContainsFunc(s.plans, func(pl *plan) bool { return pl.isOver() }) {
+		return // its end is being recorded: the next one may have its name
 	}
 	r := &freezeRequest{policy: s.name, epoch: d.epoch, spec: s.planSpec("")}
 	r.spec.AuthorsProven = true
