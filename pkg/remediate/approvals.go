@@ -254,7 +254,7 @@ func (s *policyState) needsApproval() bool {
 // waitsForApproval reports whether an intent is due, but for approval. What no Plan has is never
 // sent.
 func (s *policyState) waitsForApproval(i *desiredIntent) bool {
-	return s.needsApproval() && s.isPlannable(i) && !s.isApproved(i)
+	return s.needsApproval() && s.isPlannable(i) && s.approvedBy(i) == nil
 }
 
 // isUnapproved reports that nothing of the present generation may be written yet: its waves
@@ -263,9 +263,14 @@ func (s *policyState) isUnapproved() bool {
 	return s.approval != nil && !s.within && !s.spec.DryRun && !slices.ContainsFunc(s.plans, func(p *plan) bool { return p.passes(s.spec.Generation) })
 }
 
-// isApproved reports whether an approved Plan of this generation has an intent.
-func (s *policyState) isApproved(i *desiredIntent) bool {
-	return slices.ContainsFunc(s.plans, func(p *plan) bool { return p.passes(s.spec.Generation) && p.targets[i.key()] })
+// approvedBy returns the Plan of this generation that has an intent, and was approved when Plans were
+// reviewed; nil if there is none.
+func (s *policyState) approvedBy(i *desiredIntent) *plan {
+	n := slices.IndexFunc(s.plans, func(p *plan) bool { return p.passes(s.spec.Generation) && p.targets[i.key()] })
+	if n < 0 {
+		return nil
+	}
+	return s.plans[n]
 }
 
 // refuseUnapproved returns why an intent must not be written, "" if it needs no approval or
@@ -275,10 +280,10 @@ func (s *policyState) refuseUnapproved(i *Intent, now time.Time) string {
 	if !s.needsApproval() {
 		return ""
 	}
-	if is := s.intents[i.Remedy.Target]; is != nil && slices.ContainsFunc(s.plans, func(p *plan) bool {
-		return p.passes(s.spec.Generation) && p.targets[is.key()] && (p.State != v1alpha1.PlanApproved || s.isMet(p, now))
-	}) {
-		return ""
+	if is := s.intents[i.Remedy.Target]; is != nil {
+		if pl := s.approvedBy(is); pl != nil && (pl.State == v1alpha1.PlanDone || s.isMet(pl, now)) {
+			return ""
+		}
 	}
 	return s.awaitsApproval()
 }

@@ -94,9 +94,13 @@ func (p *Process) Stop(within time.Duration) error {
 // stacks ends the process and returns the stacks of its goroutines.
 func (p *Process) stacks() []byte {
 	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // fails if it has ended
-	late := time.AfterFunc(10*time.Second, p.Kill)
+	late := time.NewTimer(10 * time.Second)
 	defer late.Stop()
-	<-p.ended
+	select {
+	case <-p.ended:
+	case <-late.C:
+		p.Kill()
+	}
 	text, err := p.Log()
 	if err != nil {
 		return []byte(err.Error())
