@@ -254,7 +254,7 @@ func (s *policyState) needsApproval() bool {
 // waitsForApproval reports whether an intent is due, but for approval. What no Plan has is never
 // sent.
 func (s *policyState) waitsForApproval(i *desiredIntent) bool {
-	return s.needsApproval() && s.isPlannable(i) && s.approvedBy(i) == nil
+	return s.needsApproval() && s.isPlannable(i) && !s.isApproved(i)
 }
 
 // isUnapproved reports that nothing of the present generation may be written yet: its waves
@@ -263,27 +263,19 @@ func (s *policyState) isUnapproved() bool {
 	return s.approval != nil && !s.within && !s.spec.DryRun && !slices.ContainsFunc(s.plans, func(p *plan) bool { return p.passes(s.spec.Generation) })
 }
 
-// approvedBy returns the Plan of this generation that has an intent, and was approved when Plans were
-// reviewed; nil if there is none.
-func (s *policyState) approvedBy(i *desiredIntent) *plan {
-	n := slices.IndexFunc(s.plans, func(p *plan) bool { return p.passes(s.spec.Generation) && p.targets[i.key()] })
-	if n < 0 {
-		return nil
-	}
-	return s.plans[n]
+// isApproved reports whether an approved Plan of this generation has an intent.
+func (s *policyState) isApproved(i *desiredIntent) bool {
+	return slices.ContainsFunc(s.plans, func(p *plan) bool { return p.passes(s.spec.Generation) && p.targets[i.key()] })
 }
 
 // refuseUnapproved returns why an intent must not be written, "" if it needs no approval or
-// has it: Approvals may have ended since Plans were reviewed. What a Plan has that was written
-// whole stays approved.
-func (s *policyState) refuseUnapproved(i *Intent, now time.Time) string {
+// has it.
+func (s *policyState) refuseUnapproved(i *Intent) string {
 	if !s.needsApproval() {
 		return ""
 	}
-	if is := s.intents[i.Remedy.Target]; is != nil {
-		if pl := s.approvedBy(is); pl != nil && (pl.State == v1alpha1.PlanDone || s.isMet(pl, now)) {
-			return ""
-		}
+	if now := s.intents[i.Remedy.Target]; now != nil && s.isApproved(now) {
+		return ""
 	}
 	return s.awaitsApproval()
 }
@@ -303,16 +295,20 @@ func (s *policyState) awaitsApproval() string {
 		missing := max(1, p.Approved.Required-len(p.Approved.Given))
 		return fmt.Sprintf("Plan %s of %d targets waits for the Approval of %d more", p.Name, p.Targets, missing)
 	}
+	if slices.ContainsFunc(s.plans, (*plan).isUncertain) {
+		return "it is not known now which Approvals count"
+	}
 	return fmt.Sprintf("%d targets wait for a Plan that can be approved", s.awaiting.len())
 }
 
-// reviewApprovalsLocked makes due what is approved now, and has wait what is not any more.
-func (d *Dispatcher) reviewApprovalsLocked(s *policyState, p *pass) {
+// reviewApprovals makes due what is approved now, and has wait what is not any more. Each pass does
+// so, and the gate: what was set since the pass counts for what it has started.
+func (s *policyState) reviewApprovals(p *pass) {
 	if !s.ready || s.removed {
 		return
 	}
 	s.observeTerms()
-	d.reviewPlansLocked(s, p)
+	s.reviewPlans(p)
 	s.reviewShare()
 	passing := s.passing()
 	if passing == s.passed {

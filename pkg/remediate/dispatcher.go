@@ -145,6 +145,8 @@ type Dispatcher struct {
 	epoch     int                 // how often this process has begun to lead, or may have
 	recovered bool                // all that lasts has been read since
 	foreign   bool                // it is read again, since somebody else has written some of it
+	foreignAt time.Time           // when that was last so
+	readDelay time.Duration       // before it is read again
 	held      time.Time           // until when the lease is known to be held; zero: as long as Lease says
 	nextSweep time.Time           // of the health of what was written
 }

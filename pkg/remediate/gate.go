@@ -126,6 +126,7 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 	if r := d.refusePolicyLocked(s, now); r.why != "" {
 		return r.why
 	}
+	s.reviewApprovals(&pass{now: now})
 	switch {
 	case !s.isRecorded():
 		return recording
@@ -134,7 +135,7 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 	case !s.reaches(i.Remedy.Target.Member, s.reached(now)):
 		return "the wave of member " + i.Remedy.Target.Member + " has not begun"
 	}
-	if why := s.refuseUnapproved(i, now); why != "" {
+	if why := s.refuseUnapproved(i); why != "" {
 		return why
 	}
 	return d.permitLocked(s, i, now)

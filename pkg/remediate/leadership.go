@@ -60,10 +60,24 @@ func (d *Dispatcher) observeLeadership() (leads, recovered bool) {
 }
 
 // readAgainLocked has everything read again that lasts: somebody else has written some of it.
+// Where that happens again and again, it is read less and less often.
 func (d *Dispatcher) readAgainLocked() {
-	d.foreign = d.foreign || d.recovered
+	if d.recovered {
+		now := d.opts.Clock()
+		if d.readDelay = min(max(2*d.readDelay, minReadDelay), maxReadDelay); now.Sub(d.foreignAt) > calmAfter {
+			d.readDelay = 0
+		}
+		d.foreignAt, d.foreign = now, true
+	}
 	d.recovered = false
 }
+
+// Delays of reading again what somebody else has written.
+const (
+	minReadDelay = time.Second
+	maxReadDelay = time.Minute
+	calmAfter    = 5 * time.Minute
+)
 
 // forgetLocked forgets all that this process has learned as the leader: what others do from
 // now on would make it false.
@@ -122,6 +136,15 @@ func (d *Dispatcher) watchLeadership(ctx context.Context) {
 // resolves those that have not ended, and counts those that were written. Nothing new is
 // written before, and what this process knew before counts for nothing.
 func (d *Dispatcher) takeOver(ctx context.Context) error {
+	d.mu.Lock()
+	delay := d.readDelay
+	if !d.foreign {
+		delay = 0
+	}
+	d.mu.Unlock()
+	if err := sleep.For(ctx, delay); err != nil {
+		return err
+	}
 	for d.checkLeader() == nil {
 		err := d.restore(ctx)
 		if err == nil || ctx.Err() != nil {
@@ -413,78 +436,4 @@ func (d *Dispatcher) longestWindow() time.Duration {
 		longest = max(longest, s.longest, s.spec.Limits.Window)
 	}
 	return longest
-}
-
-// PolicyStates outlive their FleetPolicies: deleting one and creating it again ends no halt,
-// forgets no acknowledgement and lowers no approval. One that says nothing of the kind, of a
-// policy that has not been there for long, is deleted.
-
-// statesKept is how long a PolicyState is kept since something has happened to its policy.
-const statesKept = 30 * 24 * time.Hour
-
-// idleState is a PolicyState that holds nothing back.
-type idleState struct {
-	name, version string
-	epoch         int
-}
-
-// deleteStates deletes the PolicyStates that nobody needs.
-func (d *Dispatcher) deleteStates(ctx context.Context) {
-	for _, c := range d.idleStates() {
-		gone, err := d.deleteState(ctx, c)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			d.opts.Logger.Error("deleting an old PolicyState failed", "policy", c.name, "error", err) // the next pass tries again
-		case gone:
-			d.opts.Logger.Info("old PolicyState deleted", "policy", c.name)
-		}
-	}
-}
-
-func (d *Dispatcher) idleStates() (out []idleState) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	before := d.opts.Clock().Add(-statesKept)
-	for _, name := range sortedKeys(d.policies) {
-		if s := d.policies[name]; d.recovered && s.isIdle(before) {
-			out = append(out, idleState{name, s.version, d.epoch})
-		}
-	}
-	return out
-}
-
-// deleteState deletes a PolicyState in the version that was seen, if the hub has neither such a
-// FleetPolicy nor Actions that count. One that is created meanwhile has its state recorded again.
-func (d *Dispatcher) deleteState(ctx context.Context, c idleState) (gone bool, err error) {
-	until, err := d.lease()
-	if err != nil {
-		return false, err
-	}
-	if !until.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, until)
-		defer cancel()
-	}
-	if used, err := d.states.isUsed(ctx, c.name); used || err != nil {
-		return false, err
-	}
-	if gone, err = d.states.deleteState(ctx, c.name, c.version); !gone || err != nil {
-		return false, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.policies[c.name]
-	switch {
-	case s == nil || d.epoch != c.epoch:
-	case s.saving || s.version != c.version: // it is recorded again
-	case s.removed && s.isRecorded():
-		delete(d.policies, c.name)
-	default: // there is such a policy again
-		s.version = ""
-		s.touch()
-		d.trigger()
-	}
-	return true, nil
 }

@@ -53,6 +53,12 @@ func (p *plan) passes(generation string) bool {
 	return p.approved && p.Generation == generation && (p.Purpose == v1alpha1.PlanGeneration || p.Purpose == v1alpha1.PlanAmendment)
 }
 
+// isUncertain reports that it is not known now whether the Approvals of a Plan that was approved
+// still count. A halt's Plan is acknowledged.
+func (p *plan) isUncertain() bool {
+	return p.State == v1alpha1.PlanApproved && !p.approved && p.Purpose != v1alpha1.PlanHalt
+}
+
 func (p *plan) enter(state v1alpha1.PlanState, message string, now time.Time) {
 	p.State, p.message, p.since = state, message, now
 	p.approved = state == v1alpha1.PlanApproved || state == v1alpha1.PlanDone
@@ -70,8 +76,8 @@ func (s *policyState) plan(name string) *plan {
 	return nil
 }
 
-// reviewPlansLocked updates the states of a policy's Plans, and has them recorded.
-func (d *Dispatcher) reviewPlansLocked(s *policyState, p *pass) {
+// reviewPlans updates the states of a policy's Plans.
+func (s *policyState) reviewPlans(p *pass) {
 	for _, pl := range s.plans {
 		switch {
 		case pl.Purpose == v1alpha1.PlanDryRun:
@@ -83,6 +89,15 @@ func (d *Dispatcher) reviewPlansLocked(s *policyState, p *pass) {
 		default:
 			s.reviewPlan(pl, p)
 		}
+	}
+}
+
+// savePlansLocked has the states of a policy's Plans recorded, and forgets those that are over.
+func (d *Dispatcher) savePlansLocked(s *policyState, p *pass) {
+	if !s.ready {
+		return
+	}
+	for _, pl := range s.plans {
 		d.savePlanLocked(s, pl, p)
 	}
 	s.plans = slices.DeleteFunc(s.plans, func(pl *plan) bool { return pl.isOver() && pl.isRecorded() && !pl.saving })
@@ -90,7 +105,8 @@ func (d *Dispatcher) reviewPlansLocked(s *policyState, p *pass) {
 
 // reviewPlan decides by its Approvals whether what a Plan has may be written.
 func (s *policyState) reviewPlan(pl *plan, p *pass) {
-	a, met := s.approved[pl.UID], s.isMet(pl, p.now)
+	a := s.approved[pl.UID]
+	met := a.Met && (a.Until.IsZero() || p.now.Before(a.Until))
 	switch pl.State {
 	case v1alpha1.PlanWaiting:
 		pl.Approved = a
@@ -121,12 +137,6 @@ func (s *policyState) reviewPlan(pl *plan, p *pass) {
 			p.again(p.now.Add(planInterval))
 		}
 	}
-}
-
-// isMet reports whether a Plan has the Approvals that it needs.
-func (s *policyState) isMet(pl *plan, now time.Time) bool {
-	a := s.approved[pl.UID]
-	return a.Met && (a.Until.IsZero() || now.Before(a.Until))
 }
 
 // isWritten reports whether each target of a Plan is written or accounted for.
@@ -169,7 +179,7 @@ func (d *Dispatcher) freezeLocked(s *policyState, p *pass) {
 		p.again(s.freezeAt)
 		return
 	}
-	if slices.ContainsFunc(s.plans, func(pl *plan) bool { return pl.isOver() }) {
+	if slices.ContainsFunc(s.plans, func(pl *plan) bool { return pl.isOver() && pl.retryAt.IsZero() }) {
 		return // its end is being recorded: the next one may have its name
 	}
 	r := &freezeRequest{policy: s.name, epoch: d.epoch, spec: s.planSpec("")}
@@ -234,9 +244,7 @@ func (s *policyState) amend(r *freezeRequest, p *pass) bool {
 	if s.approval == nil || s.within || s.spec.Approval.Unsettled || s.tooManyTerms || len(s.halts) > 0 {
 		return false
 	}
-	if slices.ContainsFunc(s.plans, func(p *plan) bool {
-		return p.State == v1alpha1.PlanApproved && !p.approved && p.Purpose != v1alpha1.PlanHalt // which is acknowledged
-	}) {
+	if slices.ContainsFunc(s.plans, (*plan).isUncertain) {
 		return false // what it has may still be approved: that is not known now
 	}
 	first := s.firstPlan()
@@ -331,12 +339,27 @@ func (d *Dispatcher) makePlan(ctx context.Context, r *freezeRequest) (*plan, err
 	if err != nil {
 		return nil, err
 	}
+	if d.isEnding(r.policy, object.Name) {
+		return nil, fmt.Errorf("the end of Plan %s, which has the same targets, is not recorded yet", object.Name)
+	}
 	object.Status = r.status
 	recorded, err := d.plans.Recreate(ctx, object, parts)
 	if err != nil {
 		return nil, err
 	}
 	return newPlan(recorded, r.targets), nil
+}
+
+// isEnding reports whether a Plan is over, and the hub does not have that yet.
+func (d *Dispatcher) isEnding(policy, name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[policy]
+	if s == nil {
+		return false
+	}
+	pl := s.plan(name)
+	return pl != nil && pl.isOver() && !pl.isRecorded()
 }
 
 // newPlan returns a Plan as the hub has it.
@@ -434,6 +457,7 @@ func (d *Dispatcher) savePlan(ctx context.Context, r planSave) {
 	switch {
 	case err == nil:
 		pl.version, pl.recorded, pl.recordedWritten, pl.recordAt = r.version, planMark(&r.status), int(r.status.Written), now.Add(planInterval)
+		pl.retryAt = time.Time{}
 	case errors.Is(err, planstore.ErrChanged):
 		d.opts.Logger.Warn("a Plan was changed by somebody else: reading all of them again", "policy", r.policy, "plan", r.name)
 		d.readAgainLocked()

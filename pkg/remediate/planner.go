@@ -215,7 +215,8 @@ func (d *Dispatcher) planLocked(s *policyState, p *pass) {
 	}
 	d.endHaltsLocked(s, p)
 	s.dropAllowances(p.now)
-	d.reviewApprovalsLocked(s, p)
+	s.reviewApprovals(p)
+	d.savePlansLocked(s, p)
 	s.pending = s.queue.Len() + s.awaiting.len()
 	if s.spec.DryRun {
 		s.waiting = d.dryRunLocked(s, p)

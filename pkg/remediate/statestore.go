@@ -376,3 +376,77 @@ func (d *Dispatcher) saveRecord(ctx context.Context, r saveRequest) {
 	}
 	d.trigger()
 }
+
+// PolicyStates outlive their FleetPolicies: deleting one and creating it again ends no halt,
+// forgets no acknowledgement and lowers no approval. One that says nothing of the kind, of a
+// policy that has not been there for long, is deleted.
+
+// statesKept is how long a PolicyState is kept since something has happened to its policy.
+const statesKept = 30 * 24 * time.Hour
+
+// idleState is a PolicyState that holds nothing back.
+type idleState struct {
+	name, version string
+	epoch         int
+}
+
+// deleteStates deletes the PolicyStates that nobody needs.
+func (d *Dispatcher) deleteStates(ctx context.Context) {
+	for _, c := range d.idleStates() {
+		gone, err := d.deleteState(ctx, c)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			d.opts.Logger.Error("deleting an old PolicyState failed", "policy", c.name, "error", err) // the next pass tries again
+		case gone:
+			d.opts.Logger.Info("old PolicyState deleted", "policy", c.name)
+		}
+	}
+}
+
+func (d *Dispatcher) idleStates() (out []idleState) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.opts.Clock().Add(-statesKept)
+	for _, name := range sortedKeys(d.policies) {
+		if s := d.policies[name]; d.recovered && s.isIdle(before) {
+			out = append(out, idleState{name, s.version, d.epoch})
+		}
+	}
+	return out
+}
+
+// deleteState deletes a PolicyState in the version that was seen, if the hub has neither such a
+// FleetPolicy nor Actions that count. One that is created meanwhile has its state recorded again.
+func (d *Dispatcher) deleteState(ctx context.Context, c idleState) (gone bool, err error) {
+	until, err := d.lease()
+	if err != nil {
+		return false, err
+	}
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	if used, err := d.states.isUsed(ctx, c.name); used || err != nil {
+		return false, err
+	}
+	if gone, err = d.states.deleteState(ctx, c.name, c.version); !gone || err != nil {
+		return false, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[c.name]
+	switch {
+	case s == nil || d.epoch != c.epoch:
+	case s.saving || s.version != c.version: // it is recorded again
+	case s.removed && s.isRecorded():
+		delete(d.policies, c.name)
+	default: // there is such a policy again
+		s.version = ""
+		s.touch()
+		d.trigger()
+	}
+	return true, nil
+}
