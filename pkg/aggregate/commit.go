@@ -14,6 +14,7 @@ func (s *Scope) freeze() (before, after *scopeRoot) {
 	}
 	s.root.recodedAt = s.root.recoded.Load()
 	s.touched = touched{}
+	s.root.reach = s.newReach()
 	r := s.root
 	s.last = &r
 	checkRoot(&r)
@@ -31,7 +32,8 @@ func (s *Scope) Commit() (Revision, error) {
 	}
 	s.sweep()
 	if !s.dirty {
-		return s.index.Snapshot().revision, nil
+		s.advance()
+		return s.index.Newest().revision, nil
 	}
 	changes := s.takeChanges()
 	released := s.takeReleased()
@@ -101,7 +103,7 @@ func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *r
 		s.id = root.scopeID
 	}
 	x.exchange(s.codec, root, r.to)
-	x.publish(x.current.Load(), r)
+	x.publish(r)
 	s.dirty = false
 	return r.to, nil
 }
@@ -179,7 +181,8 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 	}
 	s.sweep()
 	if !s.dirty {
-		return s.index.Snapshot().revision, nil
+		s.advance()
+		return s.index.Newest().revision, nil
 	}
 	before, root := s.freeze()
 	deleted, put, pinned := compareRoots(before, root)
@@ -303,7 +306,7 @@ func (s *Scope) Remove() {
 	if m, ok := x.members.Get(&memberRoot{Member: Member{Name: s.member}}); ok {
 		x.setMember(m.without(s.kind))
 	}
-	x.publish(x.current.Load(), bulkRecord(at, at+revisions, []scopeChange{{before: root}}, root.treesSize()+root.size()))
+	x.publish(bulkRecord(at, at+revisions, []scopeChange{{before: root}}, root.treesSize()+root.size()))
 }
 
 // drop removes a scope from the next snapshot. x.mu must be held.

@@ -20,6 +20,9 @@ type Options struct {
 	LogBytes int64
 	// Fields are the declared fields of each kind, as dotted paths; List can select by them.
 	Fields map[Kind][]string
+	// Hold keeps commits from readers until Release shows them: whoever writes them to disk
+	// does so first.
+	Hold bool
 }
 
 const defaultLogBytes = 64 << 20
@@ -32,7 +35,9 @@ type Index struct {
 	codecs  *codecs
 	pivots  *sync.Pool // of *pivot; the runtime holds pools for a while, so none is part of the index
 	buffers *sync.Pool // of *buffers
-	current atomic.Pointer[published]
+	hold    bool
+	current atomic.Pointer[published] // what readers get
+	newest  atomic.Pointer[published] // what the next commit is based on; written under mu
 
 	ranges    atomic.Pointer[[]Range] // ascending, at least one; written under mu
 	exhausted chan struct{}
@@ -56,7 +61,8 @@ type Index struct {
 type published struct {
 	snapshot *Snapshot
 	log      changeLog
-	next     chan struct{} // closed when a newer one is published
+	next     chan struct{} // closed when readers get a newer one
+	later    chan struct{} // closed when there is a newer one; nil unless commits are held
 }
 
 type scopeKey struct {
@@ -81,6 +87,7 @@ func New(opts Options) (*Index, error) {
 	}
 	x := &Index{
 		log:       opts.LogBytes,
+		hold:      opts.Hold,
 		fields:    make(map[Kind][]fieldPath, len(opts.Fields)),
 		codecs:    codecs,
 		scopes:    newTree(lessScope),
@@ -103,14 +110,13 @@ func New(opts Options) (*Index, error) {
 		}
 		x.fields[kind] = splitFields(names)
 	}
-	x.current.Store(&published{
-		snapshot: &Snapshot{revision: opts.Revisions.First, fields: x.fields, pivots: x.pivots, scopes: x.scopes.Copy(), members: x.members.Copy(), plurals: x.plurals.Copy()},
-		next:     make(chan struct{}),
-	})
+	first := x.published(&Snapshot{revision: opts.Revisions.First, fields: x.fields, pivots: x.pivots, scopes: x.scopes.Copy(), members: x.members.Copy(), plurals: x.plurals.Copy()}, changeLog{})
+	x.newest.Store(first)
+	x.current.Store(first)
 	return x, nil
 }
 
-// Snapshot returns the newest state: one atomic load.
+// Snapshot returns the newest state that readers may see: one atomic load.
 func (x *Index) Snapshot() *Snapshot { return x.current.Load().snapshot }
 
 // Newer returns a channel that is closed once there is a state newer than s.
@@ -128,8 +134,9 @@ var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); retu
 // a commit entirely or not at all: the record is written to a slot that no reader's log
 // covers, then one store publishes snapshot and log together, then waiters are notified.
 // x.mu must be held.
-func (x *Index) publish(old *published, rec *record) {
+func (x *Index) publish(rec *record) {
 	x.checkTotals()
+	old := x.newest.Load()
 	members := old.snapshot.members
 	if x.joined {
 		members, x.joined = x.members.Copy(), false
@@ -143,16 +150,28 @@ func (x *Index) publish(old *published, rec *record) {
 		shape, x.reshaped = rec.to, false
 	}
 	rec.since = old.snapshot.revision
-	x.current.Store(&published{
-		snapshot: &Snapshot{
-			revision: rec.to, changes: old.snapshot.changes + uint64(rec.to-rec.from), fields: x.fields, pivots: x.pivots,
-			scopes: x.scopes.Copy(), members: members, plurals: plurals, shape: shape, totals: x.totals,
-		},
-		log:  old.log.add(rec, x.log),
-		next: make(chan struct{}),
-	})
-	close(old.next)
+	p := x.published(&Snapshot{
+		revision: rec.to, changes: old.snapshot.changes + uint64(rec.to-rec.from), fields: x.fields, pivots: x.pivots,
+		scopes: x.scopes.Copy(), members: members, plurals: plurals, shape: shape, totals: x.totals,
+	}, old.log.add(rec, x.log))
+	x.newest.Store(p)
+	if x.hold {
+		close(old.later)
+		return
+	}
+	x.show(p)
 }
+
+func (x *Index) published(s *Snapshot, log changeLog) *published {
+	p := &published{snapshot: s, log: log, next: make(chan struct{})}
+	if x.hold {
+		p.later = make(chan struct{})
+	}
+	return p
+}
+
+// show makes a state the one that readers get. x.mu must be held.
+func (x *Index) show(p *published) { close(x.current.Swap(p).next) }
 
 // setMember adds a member to the next snapshot. x.mu must be held.
 func (x *Index) setMember(m *memberRoot) {
@@ -186,7 +205,7 @@ func (x *Index) PutMember(m Member) error {
 		return fmt.Errorf("member %q: %w", m.Name, err)
 	}
 	x.setMember(next)
-	x.publish(x.current.Load(), bulkRecord(at, at+1, nil, 0))
+	x.publish(bulkRecord(at, at+1, nil, 0))
 	return nil
 }
 
@@ -219,6 +238,6 @@ func (x *Index) RemoveMember(name string) bool {
 		x.drop(b.before)
 		x.setWriter(b.before.scopeID, nil)
 	}
-	x.publish(x.current.Load(), bulkRecord(at, at+revisions, bulk, pinned))
+	x.publish(bulkRecord(at, at+revisions, bulk, pinned))
 	return true
 }

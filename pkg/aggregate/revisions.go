@@ -86,7 +86,7 @@ func (x *Index) Owns(rev Revision) bool {
 
 // Unused returns how many revisions are left. It costs an atomic load or two.
 func (x *Index) Unused() uint64 {
-	at, n := x.Snapshot().revision, uint64(0)
+	at, n := x.Newest().revision, uint64(0)
 	for _, r := range *x.ranges.Load() {
 		n += r.after(at)
 	}
@@ -111,7 +111,7 @@ func (x *Index) Exhausted() <-chan struct{} { return x.exhausted }
 // take reserves n revisions for the next commit and returns the one below them: the rest of
 // a range that is too small for all of them stays unused. x.mu must be held.
 func (x *Index) take(n uint64) (Revision, error) {
-	at := x.Snapshot().revision
+	at := x.Newest().revision
 	for _, r := range *x.ranges.Load() {
 		switch {
 		case x.spent || r.after(at) < n:

@@ -35,6 +35,7 @@ type scopeRoot struct {
 	objects *btree.BTreeG[*entry]
 	*indexes
 	changed Revision // of the last change of objects
+	reach   *reach   // nil only in pivots
 
 	// bytes estimates the heap bytes of the objects as they were encoded when recoded stood
 	// at recodedAt. Changes by Train since then are in recoded, which the roots of a scope

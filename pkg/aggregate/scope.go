@@ -28,6 +28,8 @@ type Scope struct {
 	root    scopeRoot             // the next root: its trees are private once touched
 	last    *scopeRoot            // as published last; trees not touched since are shared with it
 	changes []change
+	parts   []Part // how far the next root reaches; immutable
+	moved   bool   // parts is not recorded yet
 
 	namespaces tally[unique.Handle[string]] // of the objects
 	released   int64                        // bytes of the sets that were released since the scope was published
@@ -125,14 +127,16 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	x.setWriter(s.id, s)
 	x.setMember(m.with(s.kind))
 	x.exchange(s.codec, root, at+1)
-	x.publish(x.current.Load(), newRecord(at, at+1, s.id, nil, 0))
+	x.publish(newRecord(at, at+1, s.id, nil, 0))
 	return nil, nil
 }
 
 // adopt continues with the root of an earlier writer, which is closed and writes no more.
 func (s *Scope) adopt(root *scopeRoot) {
 	s.id, s.last, s.root = root.scopeID, root, *root
-	s.stale = s.id.as != s.target
+	if s.stale = s.id.as != s.target; !s.stale {
+		s.parts = root.reach.list()
+	}
 	if root.objects.Len() == 0 {
 		return
 	}
