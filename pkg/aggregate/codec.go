@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 type dictionary struct {
 	small *zstd.Decoder
 	fast  *s2.Dict
+	of    *Dictionary // nil: none
 }
 
 // encoder encodes bodies with a dictionary: small, or fast. A fast body is one and a half
@@ -66,12 +68,14 @@ func newEncoder(dict []byte) (*encoder, error) {
 	}
 	e := &encoder{small: &dictionary{small: dec}, shrink: 1}
 	if dict != nil {
+		of := &Dictionary{id: sha256.Sum256(dict), raw: dict, enc: e}
+		e.small.of = of
 		d, err := zstd.InspectDictionary(dict)
 		if err != nil {
 			return nil, fmt.Errorf("body dictionary: %w", err)
 		}
 		if fast := s2.MakeDict(d.Content(), nil); fast != nil {
-			e.fast = &dictionary{fast: fast}
+			e.fast = &dictionary{fast: fast, of: of}
 		}
 	}
 	e.states.New = func() any {

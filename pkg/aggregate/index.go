@@ -40,6 +40,7 @@ type Index struct {
 	newest  atomic.Pointer[published] // what the next commit is based on; written under mu
 
 	ranges    atomic.Pointer[[]Range] // ascending, at least one; written under mu
+	loaded    atomic.Pointer[Range]   // of an earlier process; nil: none
 	exhausted chan struct{}
 
 	// mu serialises publishing. It guards the trees that the next snapshot copies, and the

@@ -73,8 +73,12 @@ func (x *Index) Extend(r Range) error {
 // First returns the first revision of the index, which is unique: it identifies the process.
 func (x *Index) First() Revision { return (*x.ranges.Load())[0].First }
 
-// Owns reports whether a revision is in the ranges of this index, past or future.
+// Owns reports whether a revision is in the ranges of this index, past or future, or was loaded
+// with it.
 func (x *Index) Owns(rev Revision) bool {
+	if l := x.loaded.Load(); l != nil && l.holds(rev) {
+		return true
+	}
 	ranges := *x.ranges.Load()
 	for i := len(ranges) - 1; i >= 0; i-- { // most requests are for new ones
 		if ranges[i].First <= rev {

@@ -1,0 +1,274 @@
+package aggregate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"unique"
+)
+
+// Loader fills an index, before anybody writes to it, with what an index of an earlier process
+// had: objects keep their revisions, and readers that have seen revisions of that index go on
+// with the changes since. Its members may be loaded at the same time, each by one goroutine.
+type Loader struct {
+	index *Index
+
+	mu           sync.Mutex
+	dictionaries map[DictionaryID]*Dictionary
+	members      map[string]*MemberLoader
+}
+
+// ErrNotEmpty is returned for an index that is to be loaded and that has been written.
+var ErrNotEmpty = errors.New("the index is not empty")
+
+// Load returns a loader.
+func (x *Index) Load() *Loader {
+	return &Loader{index: x, dictionaries: map[DictionaryID]*Dictionary{}, members: map[string]*MemberLoader{}}
+}
+
+// Dictionary makes a dictionary known, by which bodies are decoded.
+func (l *Loader) Dictionary(raw []byte) (*Dictionary, error) {
+	e, err := newEncoder(slices.Clone(raw))
+	if err != nil {
+		return nil, errors.Join(ErrCorrupt, err)
+	}
+	d := e.small.of
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if have := l.dictionaries[d.id]; have != nil {
+		return have, nil
+	}
+	l.dictionaries[d.id] = d
+	return d, nil
+}
+
+func (l *Loader) dictionary(id DictionaryID) *Dictionary {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dictionaries[id]
+}
+
+// MemberLoader loads one member.
+type MemberLoader struct {
+	loader  *Loader
+	member  Member
+	scopes  map[Kind]*ScopeLoader
+	records []*record
+	noted   []*ScopeLoader // with changes since the last commit
+}
+
+// Member begins a member, or one that was begun anew.
+func (l *Loader) Member(m Member) *MemberLoader {
+	ml := &MemberLoader{loader: l, member: cloneMember(m), scopes: map[Kind]*ScopeLoader{}}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.members[m.Name] = ml
+	return ml
+}
+
+// Set changes what is known of the member.
+func (m *MemberLoader) Set(to Member) {
+	to.Name = m.member.Name
+	m.member = cloneMember(to)
+}
+
+// ScopeLoader loads one scope of a member.
+type ScopeLoader struct {
+	member   *MemberLoader
+	scope    *Scope
+	decoding decoding
+}
+
+// Scope returns the loader of a scope, which it begins where there is none. Objects that were
+// read as another version or resource are dropped.
+func (m *MemberLoader) Scope(kind Kind, version, resource string) *ScopeLoader {
+	as := heldAs{version, resource}
+	if s := m.scopes[kind]; s != nil && s.scope.id.as.Value() == as {
+		return s
+	}
+	s := m.loader.scope(m.member.Name, kind, as)
+	sl := &ScopeLoader{member: m, scope: s}
+	sl.Reset()
+	m.scopes[kind] = sl
+	return sl
+}
+
+// scope returns a writer that is not the index's yet.
+func (l *Loader) scope(member string, kind Kind, as heldAs) *Scope {
+	x := l.index
+	codec := x.codecs.of(kind, x.fields[kind])
+	s := &Scope{index: x, member: member, kind: codec.kind, codec: codec, target: unique.Make(as)}
+	s.id = &scopeID{member: member, kind: codec.kind, as: s.target}
+	s.root = newRoot(s.id)
+	return s
+}
+
+// Remove drops a scope.
+func (m *MemberLoader) Remove(kind Kind) { delete(m.scopes, kind) }
+
+// Reset begins with what another Encoder has written.
+func (s *ScopeLoader) Reset() { s.decoding = decoding{scope: s.scope, dictionary: s.member.loader.dictionary} }
+
+// SetStatus sets the scope's status.
+func (s *ScopeLoader) SetStatus(status Status) { s.scope.root.status = status }
+
+// SetReached sets how far the member had been read. Parts must be sorted by namespace.
+func (s *ScopeLoader) SetReached(parts []Part) { s.scope.parts = slices.Clone(parts) }
+
+// Put decodes an object, adds it, and returns what comes after it. Until Commit it is a change.
+func (s *ScopeLoader) Put(encoded []byte) (rest []byte, err error) {
+	in := input{rest: encoded}
+	e := s.decoding.next(&in)
+	if in.err != nil {
+		return nil, fmt.Errorf("scope %s of member %q: %w", s.scope.kind, s.scope.member, in.err)
+	}
+	s.note()
+	s.scope.put(e)
+	return in.rest, nil
+}
+
+// Delete removes an object.
+func (s *ScopeLoader) Delete(namespace, name string) {
+	s.note()
+	s.scope.Delete(namespace, name)
+}
+
+func (s *ScopeLoader) note() {
+	if len(s.scope.changes) == 0 {
+		s.member.noted = append(s.member.noted, s)
+	}
+}
+
+// Settle ends what was there at first, which is no change.
+func (m *MemberLoader) Settle() {
+	for _, s := range m.noted {
+		s.scope.changes = nil
+	}
+	m.noted = nil
+}
+
+// Commit ends a commit, which had the revisions above from up to to, and was based on the
+// state of since. Its changes have these revisions in their order.
+func (m *MemberLoader) Commit(since, from, to Revision) error {
+	if len(m.noted) > 1 {
+		return fmt.Errorf("member %q: a commit of %d scopes: %w", m.member.Name, len(m.noted), ErrCorrupt)
+	}
+	rec := bulkRecord(from, to, nil, 0)
+	if len(m.noted) == 1 {
+		s := m.noted[0].scope
+		rec = newRecord(from, to, s.id, s.takeChanges(), s.takeReleased())
+	}
+	m.noted = nil
+	if rec.since = since; to <= from || from < since || uint64(to-from) < uint64(len(rec.changes)) {
+		return fmt.Errorf("member %q: a commit of revisions %d to %d with %d changes: %w", m.member.Name, from, to, len(rec.changes), ErrCorrupt)
+	}
+	m.records = append(m.records, rec)
+	return nil
+}
+
+// put is upsert of an entry that has its revision.
+func (s *Scope) put(e *entry) {
+	old, ok := s.root.objects.Get(e)
+	reborn := ok && !sameUID(old.identity, e.identity)
+	switch {
+	case !ok:
+		s.addToIndexes(e.identity)
+	case !reborn && sameIndexed(old.identity, e.identity):
+		e.identity = old.identity
+	default:
+		s.replaceInIndexes(old.identity, e.identity)
+	}
+	s.objects().Set(e)
+	s.root.bytes += e.size()
+	if ok {
+		s.root.bytes -= old.size()
+	}
+	if reborn {
+		s.changes = append(s.changes, change{before: old}, change{after: e})
+	} else {
+		s.changes = append(s.changes, change{before: old, after: e})
+	}
+}
+
+// Finish makes what was loaded the state of the index, in one step. Readers may go on from
+// revisions up to last, as far back as no commit is missing.
+func (l *Loader) Finish(last Revision) error {
+	x := l.index
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	old := x.newest.Load()
+	if x.members.Len() > 0 || old.snapshot.changes > 0 {
+		return ErrNotEmpty
+	}
+	at, err := x.take(1)
+	if err != nil {
+		return err
+	}
+	log, first := l.log(last)
+	for _, m := range l.members {
+		x.load(m, at+1)
+	}
+	rec := bulkRecord(at, at+1, nil, 0)
+	if first <= last {
+		x.loaded.Store(&Range{First: max(first, 1), End: last + 1})
+		rec.since = last
+	}
+	x.checkTotals()
+	p := x.published(&Snapshot{
+		revision: rec.to, changes: 1, fields: x.fields, pivots: x.pivots,
+		scopes: x.scopes.Copy(), members: x.members.Copy(), plurals: x.plurals.Copy(), shape: rec.to, totals: x.totals,
+	}, log.add(rec, x.log))
+	x.joined, x.renamed, x.reshaped = false, false, false
+	x.newest.Store(p)
+	if x.hold {
+		close(old.later)
+	}
+	x.show(p) // it was written already
+	return nil
+}
+
+// log returns the change log of what was loaded up to a revision: the newest commits that
+// follow each other without a gap, and the revision that they are based on.
+func (l *Loader) log(last Revision) (log changeLog, first Revision) {
+	var all []*record
+	for _, m := range l.members {
+		all = append(all, m.records...)
+	}
+	slices.SortFunc(all, func(a, b *record) int { return cmp.Compare(a.to, b.to) })
+	for len(all) > 0 && all[len(all)-1].to > last {
+		all = all[:len(all)-1]
+	}
+	if len(all) == 0 || all[len(all)-1].to != last {
+		return changeLog{}, last + 1
+	}
+	from := len(all) - 1
+	for from > 0 && all[from-1].to == all[from].since {
+		from--
+	}
+	for _, r := range all[from:] {
+		log = log.add(r, l.index.log)
+	}
+	if log.start == log.end {
+		return log, last + 1
+	}
+	return log, log.at(log.start).since
+}
+
+// load adds a member that was loaded to the next snapshot. x.mu must be held.
+func (x *Index) load(m *MemberLoader, at Revision) {
+	root := &memberRoot{Member: m.member}
+	for _, kind := range slices.Sorted(maps.Keys(m.scopes)) {
+		s := m.scopes[kind].scope
+		s.changes = nil
+		s.takeReleased()
+		_, scope := s.freeze()
+		x.exchange(s.codec, scope, at)
+		root.kinds = append(root.kinds, scope.kind)
+	}
+	x.members.Set(root)
+}
