@@ -20,6 +20,8 @@ type scopeChange struct{ before, after *scopeRoot }
 type record struct {
 	from, to Revision
 	since    Revision
+	member   string // that is known otherwise, or left; "" for a change of scopes
+	left     bool
 	scope    *scopeID // of changes
 	changes  []change
 	bulk     []scopeChange
@@ -40,6 +42,12 @@ func bulkRecord(from, to Revision, bulk []scopeChange, pinned int64) *record {
 	return &record{from: from, to: to, since: from, bulk: bulk, bytes: recordOverhead + int64(len(bulk))*bulkOverhead, pinned: pinned}
 }
 
+func memberRecord(from, to Revision, member string, bulk []scopeChange, pinned int64) *record {
+	r := bulkRecord(from, to, bulk, pinned)
+	r.member = member
+	return r
+}
+
 func newRecord(from, to Revision, scope *scopeID, changes []change, released int64) *record {
 	r := &record{from: from, to: to, since: from, scope: scope, changes: changes, bytes: recordOverhead + released}
 	for _, c := range changes {
@@ -50,7 +58,7 @@ func newRecord(from, to Revision, scope *scopeID, changes []change, released int
 
 // stub returns a record with only the names of its scopes.
 func (r *record) stub() *record {
-	s := &record{from: r.from, to: r.to, since: r.since, scope: r.scope, bytes: recordOverhead, cut: true}
+	s := &record{from: r.from, to: r.to, since: r.since, member: r.member, left: r.left, scope: r.scope, bytes: recordOverhead, cut: true}
 	if len(r.bulk) == 1 {
 		s.scope = r.bulk[0].scope()
 		return s

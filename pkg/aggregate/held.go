@@ -34,9 +34,13 @@ func (p Pending) Release() {
 	}
 }
 
-// Commit is one commit: the revisions above From, up to To.
+// Commit is one commit of one member: the revisions above From, up to To. It was made on the
+// state of revision Since, which is From unless a range of revisions ended between them.
 type Commit struct {
-	From, To Revision
+	Since, From, To Revision
+	Member          string
+	Kind            Kind // "" where it is not about a scope, but the member itself
+	Left            bool // the member left
 
 	record *record
 }
@@ -51,11 +55,24 @@ func (p Pending) Commits() (iter.Seq[Commit], bool) {
 	}
 	return func(yield func(Commit) bool) {
 		for i := from; i < log.end; i++ {
-			if r := log.at(i); !yield(Commit{From: r.from, To: r.to, record: r}) {
+			if !yield(log.at(i).commit()) {
 				return
 			}
 		}
 	}, true
+}
+
+func (r *record) commit() Commit {
+	c := Commit{Since: r.since, From: r.from, To: r.to, Member: r.member, Left: r.left, record: r}
+	switch {
+	case r.member != "":
+	case r.scope != nil:
+		c.Member, c.Kind = r.scope.member, r.scope.kind
+	case len(r.bulk) == 1:
+		id := r.bulk[0].scope()
+		c.Member, c.Kind = id.member, id.kind
+	}
+	return c
 }
 
 // Changes yields the changes of objects in their order: none where a commit changed the status
@@ -64,16 +81,19 @@ func (c Commit) Changes() iter.Seq[Change] {
 	return func(yield func(Change) bool) { c.record.each(yield) }
 }
 
-// Scopes yields the scopes that the commit is about.
-func (c Commit) Scopes() iter.Seq2[string, Kind] {
-	return func(yield func(string, Kind) bool) {
-		if id := c.record.scope; id != nil && !yield(id.member, id.kind) {
-			return
+// Scope returns the scope after the commit, as far as the change log knows: what its objects
+// were read as. It reports false for one that was removed.
+func (c Commit) Scope() (version, resource string, ok bool) {
+	id := c.record.scope
+	if len(c.record.bulk) == 1 {
+		after := c.record.bulk[0].after
+		if after == nil {
+			return "", "", false
 		}
-		for _, b := range c.record.bulk {
-			if id := b.scope(); !yield(id.member, id.kind) {
-				return
-			}
-		}
+		id = after.scopeID
 	}
+	if id == nil {
+		return "", "", false
+	}
+	return id.version(), id.resource(), true
 }

@@ -206,7 +206,7 @@ func (x *Index) PutMember(m Member) error {
 		return fmt.Errorf("member %q: %w", m.Name, err)
 	}
 	x.setMember(next)
-	x.publish(bulkRecord(at, at+1, nil, 0))
+	x.publish(memberRecord(at, at+1, next.Name, nil, 0))
 	return nil
 }
 
@@ -239,6 +239,8 @@ func (x *Index) RemoveMember(name string) bool {
 		x.drop(b.before)
 		x.setWriter(b.before.scopeID, nil)
 	}
-	x.publish(bulkRecord(at, at+revisions, bulk, pinned))
+	rec := memberRecord(at, at+revisions, m.Name, bulk, pinned)
+	rec.left = true
+	x.publish(rec)
 	return true
 }

@@ -335,3 +335,12 @@ func (h *postingHeap) Pop() any {
 	*h = old[:len(old)-1]
 	return last
 }
+
+// Objects yields the objects of one scope, by namespace and name.
+func (s *Snapshot) Objects(member string, kind Kind) iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		if r, ok := s.scope(member, kind); ok {
+			r.objects.Scan(func(e *entry) bool { return yield(Object{r.scopeID, e}) })
+		}
+	}
+}

@@ -60,7 +60,14 @@ type MemberLoader struct {
 	noted   []*ScopeLoader // with changes since the last commit
 }
 
-// Member begins a member, or one that was begun anew.
+// Remove drops a member.
+func (l *Loader) Remove(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.members, name)
+}
+
+// Member begins a member; one that was begun before is dropped.
 func (l *Loader) Member(m Member) *MemberLoader {
 	ml := &MemberLoader{loader: l, member: cloneMember(m), scopes: map[Kind]*ScopeLoader{}}
 	l.mu.Lock()
@@ -80,37 +87,58 @@ type ScopeLoader struct {
 	member   *MemberLoader
 	scope    *Scope
 	decoding decoding
+	before   *scopeRoot // of a commit that reads it as another version
+	noted    bool
 }
 
-// Scope returns the loader of a scope, which it begins where there is none. Objects that were
-// read as another version or resource are dropped.
+// Scope returns the loader of a scope, which it begins where there is none, and whose objects are
+// from here on of this version and resource.
 func (m *MemberLoader) Scope(kind Kind, version, resource string) *ScopeLoader {
-	as := heldAs{version, resource}
-	if s := m.scopes[kind]; s != nil && s.scope.id.as.Value() == as {
-		return s
+	as := unique.Make(heldAs{version, resource})
+	s := m.scopes[kind]
+	switch {
+	case s == nil:
+		s = &ScopeLoader{member: m, scope: m.loader.scope(m.member.Name, kind, as)}
+		s.Reset()
+		m.scopes[kind] = s
+	case s.scope.id.as != as:
+		s.note()
+		if s.before == nil {
+			_, s.before = s.scope.freeze()
+		}
+		s.scope.id = &scopeID{member: s.scope.member, kind: s.scope.kind, as: as}
+		s.scope.root.scopeID, s.scope.target = s.scope.id, as
 	}
-	s := m.loader.scope(m.member.Name, kind, as)
-	sl := &ScopeLoader{member: m, scope: s}
-	sl.Reset()
-	m.scopes[kind] = sl
-	return sl
+	return s
 }
 
 // scope returns a writer that is not the index's yet.
-func (l *Loader) scope(member string, kind Kind, as heldAs) *Scope {
+func (l *Loader) scope(member string, kind Kind, as unique.Handle[heldAs]) *Scope {
 	x := l.index
 	codec := x.codecs.of(kind, x.fields[kind])
-	s := &Scope{index: x, member: member, kind: codec.kind, codec: codec, target: unique.Make(as)}
+	s := &Scope{index: x, member: member, kind: codec.kind, codec: codec, target: as}
 	s.id = &scopeID{member: member, kind: codec.kind, as: s.target}
 	s.root = newRoot(s.id)
 	return s
 }
 
-// Remove drops a scope.
-func (m *MemberLoader) Remove(kind Kind) { delete(m.scopes, kind) }
+// Remove drops a scope with its objects. Until Commit it is a change.
+func (m *MemberLoader) Remove(kind Kind) {
+	s := m.scopes[kind]
+	if s == nil {
+		return
+	}
+	s.note()
+	if s.before == nil {
+		_, s.before = s.scope.freeze()
+	}
+	delete(m.scopes, kind)
+}
 
 // Reset begins with what another Encoder has written.
-func (s *ScopeLoader) Reset() { s.decoding = decoding{scope: s.scope, dictionary: s.member.loader.dictionary} }
+func (s *ScopeLoader) Reset() {
+	s.decoding = decoding{scope: s.scope, dictionary: s.member.loader.dictionary}
+}
 
 // SetStatus sets the scope's status.
 func (s *ScopeLoader) SetStatus(status Status) { s.scope.root.status = status }
@@ -137,7 +165,8 @@ func (s *ScopeLoader) Delete(namespace, name string) {
 }
 
 func (s *ScopeLoader) note() {
-	if len(s.scope.changes) == 0 {
+	if !s.noted {
+		s.noted = true
 		s.member.noted = append(s.member.noted, s)
 	}
 }
@@ -145,28 +174,49 @@ func (s *ScopeLoader) note() {
 // Settle ends what was there at first, which is no change.
 func (m *MemberLoader) Settle() {
 	for _, s := range m.noted {
-		s.scope.changes = nil
+		s.settle()
 	}
 	m.noted = nil
 }
 
-// Commit ends a commit, which had the revisions above from up to to, and was based on the
+func (s *ScopeLoader) settle() {
+	s.scope.changes, s.before, s.noted = nil, nil, false
+	s.scope.takeReleased()
+}
+
+// Commit ends a commit, which had the revisions above from up to to, and was made on the
 // state of since. Its changes have these revisions in their order.
 func (m *MemberLoader) Commit(since, from, to Revision) error {
 	if len(m.noted) > 1 {
 		return fmt.Errorf("member %q: a commit of %d scopes: %w", m.member.Name, len(m.noted), ErrCorrupt)
 	}
-	rec := bulkRecord(from, to, nil, 0)
+	rec, changes := memberRecord(from, to, m.member.Name, nil, 0), 0
 	if len(m.noted) == 1 {
-		s := m.noted[0].scope
-		rec = newRecord(from, to, s.id, s.takeChanges(), s.takeReleased())
+		s := m.noted[0]
+		changes = len(s.scope.changes)
+		rec = s.record(from, to)
+		s.settle()
 	}
 	m.noted = nil
-	if rec.since = since; to <= from || from < since || uint64(to-from) < uint64(len(rec.changes)) {
-		return fmt.Errorf("member %q: a commit of revisions %d to %d with %d changes: %w", m.member.Name, from, to, len(rec.changes), ErrCorrupt)
+	if rec.since = since; to <= from || from < since || uint64(to-from) < uint64(changes) {
+		return fmt.Errorf("member %q: a commit of revisions %d to %d on %d with %d changes: %w", m.member.Name, from, to, since, changes, ErrCorrupt)
 	}
 	m.records = append(m.records, rec)
 	return nil
+}
+
+// record returns the record of the scope's changes.
+func (s *ScopeLoader) record(from, to Revision) *record {
+	if s.before == nil {
+		return newRecord(from, to, s.scope.id, s.scope.takeChanges(), s.scope.takeReleased())
+	}
+	bulk := scopeChange{before: s.before}
+	pinned := s.before.treesSize() + s.before.size()
+	if s.member.scopes[s.scope.kind] == s {
+		_, bulk.after = s.scope.freeze()
+		_, _, pinned = compareRoots(s.before, bulk.after)
+	}
+	return bulkRecord(from, to, []scopeChange{bulk}, pinned)
 }
 
 // put is upsert of an entry that has its revision.
@@ -214,9 +264,8 @@ func (l *Loader) Finish(last Revision) error {
 		x.load(m, at+1)
 	}
 	rec := bulkRecord(at, at+1, nil, 0)
-	if first <= last {
+	if rec.since = last; last > 0 {
 		x.loaded.Store(&Range{First: max(first, 1), End: last + 1})
-		rec.since = last
 	}
 	x.checkTotals()
 	p := x.published(&Snapshot{
@@ -244,7 +293,7 @@ func (l *Loader) log(last Revision) (log changeLog, first Revision) {
 		all = all[:len(all)-1]
 	}
 	if len(all) == 0 || all[len(all)-1].to != last {
-		return changeLog{}, last + 1
+		return changeLog{}, last
 	}
 	from := len(all) - 1
 	for from > 0 && all[from-1].to == all[from].since {
@@ -254,7 +303,7 @@ func (l *Loader) log(last Revision) (log changeLog, first Revision) {
 		log = log.add(r, l.index.log)
 	}
 	if log.start == log.end {
-		return log, last + 1
+		return log, last
 	}
 	return log, log.at(log.start).since
 }

@@ -46,6 +46,8 @@ type history struct {
 	writers  map[scopeKey]*writer
 	cursors  []*follower
 	sessions chan session
+	options  aggregate.Options
+	written  *written // for a restart; nil: nothing
 }
 
 // writer is a scope's writer with what is not committed yet.
@@ -99,15 +101,16 @@ func runHistory(t *testing.T, seed uint64) {
 	if rng.IntN(2) == 0 {
 		logBytes = 1 + rng.Int64N(20_000)
 	}
-	x, err := aggregate.New(aggregate.Options{
+	opts := aggregate.Options{
 		Revisions: aggregate.Range{First: firstRevision, End: firstRevision + 50}, LogBytes: logBytes,
 		Fields: map[aggregate.Kind][]string{"Pod": {"spec.nodeName", "status.phase"}},
-	})
+	}
+	x, err := aggregate.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &history{
-		t: t, rng: rng, index: x, exact: logBytes == 0,
+		t: t, rng: rng, index: x, options: opts, exact: logBytes == 0,
 		ranges:  []aggregate.Range{{First: firstRevision, End: firstRevision + 50}},
 		state:   &state{rev: firstRevision, members: map[string]aggregate.Member{}, scopes: map[scopeKey]*modelScope{}},
 		writers: map[scopeKey]*writer{}, sessions: make(chan session, 64),
@@ -166,8 +169,13 @@ func (h *history) step() {
 		h.replace()
 	case n < 90:
 		h.train()
-	case n < 95:
+	case n < 93:
 		h.poll()
+	case n < 95:
+		h.write()
+		if h.rng.IntN(3) == 0 {
+			h.restart()
+		}
 	default:
 		h.replay()
 	}

@@ -49,7 +49,7 @@ func (w *Encoder) Reset() {
 // Dictionaries yields the dictionaries that a Decoder will need.
 func (w *Encoder) Dictionaries(yield func(*Dictionary) bool) {
 	for d := range w.dictionaries {
-		if !yield(d) {
+		if d != nil && !yield(d) {
 			return
 		}
 	}
