@@ -19,6 +19,19 @@ type Loader struct {
 	mu           sync.Mutex
 	dictionaries map[DictionaryID]*Dictionary
 	members      map[string]*MemberLoader
+	bridges      []*record
+}
+
+// Bridge has readers of revisions up to since go on with those after to, between which the index
+// was loaded.
+func (l *Loader) Bridge(since, to Revision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if since < to {
+		rec := bulkRecord(to-1, to, nil, 0)
+		rec.since = since
+		l.bridges = append(l.bridges, rec)
+	}
 }
 
 // ErrNotEmpty is returned for an index that is to be loaded and that has been written.
@@ -58,6 +71,9 @@ type MemberLoader struct {
 	scopes  map[Kind]*ScopeLoader
 	records []*record
 	noted   []*ScopeLoader // with changes since the last commit
+
+	past  map[Kind]*decoding // of what was before
+	pasts []*Past
 }
 
 // Remove drops a member.
@@ -69,7 +85,7 @@ func (l *Loader) Remove(name string) {
 
 // Member begins a member; one that was begun before is dropped.
 func (l *Loader) Member(m Member) *MemberLoader {
-	ml := &MemberLoader{loader: l, member: cloneMember(m), scopes: map[Kind]*ScopeLoader{}}
+	ml := &MemberLoader{loader: l, member: cloneMember(m), scopes: map[Kind]*ScopeLoader{}, past: map[Kind]*decoding{}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.members[m.Name] = ml
@@ -140,6 +156,22 @@ func (s *ScopeLoader) Reset() {
 	s.decoding = decoding{scope: s.scope, dictionary: s.member.loader.dictionary}
 }
 
+// Has returns the loader of a scope, nil where there is none.
+func (m *MemberLoader) Has(kind Kind) *ScopeLoader { return m.scopes[kind] }
+
+// Drop drops a scope without a commit: what readers had of the kind cannot be continued.
+func (m *MemberLoader) Drop(kind Kind) {
+	if s := m.scopes[kind]; s != nil {
+		delete(m.scopes, kind)
+	}
+}
+
+// Status returns the scope's status.
+func (s *ScopeLoader) Status() Status { return s.scope.root.status }
+
+// Resumable reports whether it is known how far the member had been read.
+func (s *ScopeLoader) Resumable() bool { return len(s.scope.parts) > 0 }
+
 // SetStatus sets the scope's status.
 func (s *ScopeLoader) SetStatus(status Status) { s.scope.root.status = status }
 
@@ -171,12 +203,13 @@ func (s *ScopeLoader) note() {
 	}
 }
 
-// Settle ends what was there at first, which is no change.
-func (m *MemberLoader) Settle() {
+// Settle ends what was there at first, which is no change. Commits that led to it are in the past.
+func (m *MemberLoader) Settle() error {
 	for _, s := range m.noted {
 		s.settle()
 	}
 	m.noted = nil
+	return m.rewind()
 }
 
 func (s *ScopeLoader) settle() {
@@ -243,9 +276,11 @@ func (s *Scope) put(e *entry) {
 	}
 }
 
-// Finish makes what was loaded the state of the index, in one step. Readers may go on from
-// revisions up to last, as far back as no commit is missing.
-func (l *Loader) Finish(last Revision) error {
+// Finish makes what was loaded the state of the index, in one step. last is a revision up to
+// which nothing is missing, 0 if there is none. Readers may go on from revisions up to the one
+// that is returned, which is last or, where commits follow it without a gap, above; as far back
+// as no commit is missing. It is 0 if they cannot go on from any.
+func (l *Loader) Finish(last Revision) (Revision, error) {
 	x := l.index
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,19 +288,27 @@ func (l *Loader) Finish(last Revision) error {
 	defer x.mu.Unlock()
 	old := x.newest.Load()
 	if x.members.Len() > 0 || old.snapshot.changes > 0 {
-		return ErrNotEmpty
+		return 0, ErrNotEmpty
 	}
 	at, err := x.take(1)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	log, first := l.log(last)
+	var log changeLog
+	var from Range
+	if last > 0 {
+		log, from = l.log(last)
+	}
 	for _, m := range l.members {
 		x.load(m, at+1)
 	}
 	rec := bulkRecord(at, at+1, nil, 0)
-	if rec.since = last; last > 0 {
-		x.loaded.Store(&Range{First: max(first, 1), End: last + 1})
+	if from.End > 0 {
+		last = from.End - 1
+		rec.since = last
+		x.loaded.Store(&from)
+	} else {
+		last = 0
 	}
 	x.checkTotals()
 	p := x.published(&Snapshot{
@@ -278,34 +321,38 @@ func (l *Loader) Finish(last Revision) error {
 		close(old.later)
 	}
 	x.show(p) // it was written already
-	return nil
+	return last, nil
 }
 
-// log returns the change log of what was loaded up to a revision: the newest commits that
-// follow each other without a gap, and the revision that they are based on.
-func (l *Loader) log(last Revision) (log changeLog, first Revision) {
-	var all []*record
+// log returns the change log of what was loaded: the newest commits that follow each other without
+// a gap, and the revisions from which readers can go on with it. There are none if what was loaded
+// has commits beyond last that do not follow it.
+func (l *Loader) log(last Revision) (log changeLog, from Range) {
+	all := slices.Clone(l.bridges)
 	for _, m := range l.members {
 		all = append(all, m.records...)
 	}
 	slices.SortFunc(all, func(a, b *record) int { return cmp.Compare(a.to, b.to) })
-	for len(all) > 0 && all[len(all)-1].to > last {
-		all = all[:len(all)-1]
+	if len(all) == 0 || all[len(all)-1].to < last {
+		return changeLog{}, Range{First: last, End: last + 1}
 	}
-	if len(all) == 0 || all[len(all)-1].to != last {
-		return changeLog{}, last
+	newest := all[len(all)-1].to
+	first := len(all) - 1
+	for first > 0 && all[first-1].to == all[first].since {
+		first--
 	}
-	from := len(all) - 1
-	for from > 0 && all[from-1].to == all[from].since {
-		from--
+	if all[first].since > last {
+		return changeLog{}, Range{}
 	}
-	for _, r := range all[from:] {
-		log = log.add(r, l.index.log)
+	for _, r := range all[first:] {
+		if log = log.add(r, l.index.log); r.cut {
+			log.cuts = append(log.cuts, r)
+		}
 	}
 	if log.start == log.end {
-		return log, last
+		return log, Range{First: newest, End: newest + 1}
 	}
-	return log, log.at(log.start).since
+	return log, Range{First: max(log.at(log.start).since, 1), End: newest + 1}
 }
 
 // load adds a member that was loaded to the next snapshot. x.mu must be held.

@@ -1,6 +1,7 @@
 package aggregate_test
 
 import (
+	"fmt"
 	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -14,6 +15,7 @@ type written struct {
 	commits []func(l *aggregate.Loader, members map[string]*aggregate.MemberLoader) error
 	hole    aggregate.Revision // that readers cannot go back beyond
 	to      *aggregate.Snapshot
+	seen    aggregate.Revision // that the writer is known to have come to
 
 	dictionaries map[aggregate.DictionaryID][]byte
 }
@@ -27,7 +29,7 @@ func (w *written) needs(e *aggregate.Encoder) {
 
 // write writes all that a snapshot has.
 func write(snap *aggregate.Snapshot) *written {
-	w := &written{base: snap, to: snap, hole: snap.Revision(), dictionaries: map[aggregate.DictionaryID][]byte{}}
+	w := &written{base: snap, to: snap, seen: snap.Revision(), hole: snap.Revision(), dictionaries: map[aggregate.DictionaryID][]byte{}}
 	for m := range snap.Members() {
 		w.whole = append(w.whole, func(l *aggregate.Loader, members map[string]*aggregate.MemberLoader) error {
 			members[m.Name] = l.Member(m)
@@ -76,7 +78,7 @@ func (w *written) more(x *aggregate.Index) (ok bool) {
 	for c := range commits {
 		w.commits = append(w.commits, w.commit(c, pending.Snapshot()))
 		if c.Left {
-			w.hole = c.To
+			w.hole, w.seen = c.To, c.To
 		}
 	}
 	w.to = pending.Snapshot()
@@ -156,14 +158,21 @@ func (w *written) load(x *aggregate.Index) error {
 		}
 	}
 	for _, m := range members {
-		m.Settle()
+		if err := m.Settle(); err != nil {
+			return err
+		}
 	}
 	for _, f := range w.commits {
 		if err := f(l, members); err != nil {
 			return err
 		}
 	}
-	return l.Finish(w.to.Revision())
+	// What was written last may have been seen by nobody.
+	last, err := l.Finish(w.seen)
+	if err == nil && last != w.to.Revision() {
+		return fmt.Errorf("readers may go on up to %d, want %d", last, w.to.Revision())
+	}
+	return err
 }
 
 // restart ends the process, and begins another with what was written.
@@ -183,7 +192,7 @@ func (h *history) restart() {
 	if err := w.load(x); err != nil {
 		h.t.Fatal(err)
 	}
-	if err := x.Load().Finish(w.to.Revision()); err == nil {
+	if _, err := x.Load().Finish(w.to.Revision()); err == nil {
 		h.t.Fatal("an index is loaded twice")
 	}
 	loaded := aggregate.Range{First: w.hole, End: w.to.Revision() + 1}

@@ -1,0 +1,144 @@
+package persistence
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Dictionaries are shared by all members: each is a file, named by its content.
+const dictionariesDir = "dictionaries"
+
+const typeDictionary byte = 'D'
+
+// saveDictionaries writes the dictionaries that an encoder has used and that are not there yet.
+func (s *Store) saveDictionaries(e *aggregate.Encoder) (err error) {
+	for d := range e.Dictionaries {
+		if err = s.saveDictionary(d); err != nil {
+			return fmt.Errorf("dictionary: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) saveDictionary(d *aggregate.Dictionary) error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	id := d.ID()
+	if s.saved[id] {
+		return nil
+	}
+	dir := filepath.Join(s.opts.Directory, dictionariesDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, hex.EncodeToString(id[:]))
+	temporary := path + ".tmp"
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	h := header{Format: formatVersion, Type: dictionaryType, Salt: newSalt(), Sealed: len(s.opts.Key) > 0}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	f, err := createFile(temporary, s.opts.Key, text, h.Salt)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	f.add(typeDictionary, 0, d.Bytes())
+	if err := f.flush(); err != nil {
+		return err
+	}
+	if err := f.f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return err
+	}
+	s.saved[id] = true
+	return nil
+}
+
+const dictionaryType = "dictionary"
+
+// loadDictionaries makes all dictionaries known that are sound. What was encoded with another is
+// found out by its bodies.
+func (s *Store) loadDictionaries(l *aggregate.Loader) error {
+	dir := filepath.Join(s.opts.Directory, dictionariesDir)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		d, err := s.loadDictionary(l, path)
+		if id := ""; err == nil {
+			sum := d.ID()
+			if id = hex.EncodeToString(sum[:]); id == e.Name() {
+				s.saving.Lock()
+				s.saved[sum] = true
+				s.saving.Unlock()
+				continue
+			}
+		}
+		s.opts.Log.Warn("dropping a dictionary that is not sound", "file", path, "error", err)
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) loadDictionary(l *aggregate.Loader, path string) (*aggregate.Dictionary, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, _, err := openFrames(f, s.opts.Key, 0, dictionaryType, "")
+	if err != nil {
+		return nil, err
+	}
+	fr, err := r.next()
+	if err != nil {
+		return nil, err
+	}
+	if fr.kind != typeDictionary {
+		return nil, errDoubt
+	}
+	return l.Dictionary(fr.payload)
+}
+
+// openFrames reads the header of a file, and returns what reads the rest.
+func openFrames(in io.Reader, key []byte, number uint64, kind, member string) (*frameReader, *header, error) {
+	r := newFrameReader(in)
+	f, err := r.next()
+	if err != nil {
+		return nil, nil, err
+	}
+	var h header
+	if f.kind != typeHeader || json.Unmarshal(f.payload, &h) != nil {
+		return nil, nil, fmt.Errorf("header: %w", errDoubt)
+	}
+	if err := h.check(number, kind, member, len(key) > 0); err != nil {
+		return nil, nil, err
+	}
+	if len(h.Salt) != saltBytes {
+		return nil, nil, fmt.Errorf("header: salt of %d bytes: %w", len(h.Salt), errDoubt)
+	}
+	if r.seal, err = newSealer(key, h.Salt); err != nil {
+		return nil, nil, err
+	}
+	return r, &h, nil
+}

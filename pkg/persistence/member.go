@@ -1,0 +1,265 @@
+package persistence
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// header is the first frame of a file.
+type header struct {
+	Format int    `json:"format"`
+	Type   string `json:"type"` // segment or log
+	Member string `json:"member"`
+	Number uint64 `json:"number"`
+	Salt   []byte `json:"salt"` // of the file's key
+	Sealed bool   `json:"sealed,omitempty"`
+
+	// Follows is how long the log before this one is that it continues: what it has beyond that
+	// was never seen. 0 where it begins with the segment of its number.
+	Follows int64 `json:"follows,omitempty"`
+}
+
+const (
+	formatVersion = 1
+	segmentType   = "segment"
+	logType       = "log"
+)
+
+func (h *header) check(number uint64, kind, member string, sealed bool) error {
+	switch {
+	case h.Format != formatVersion:
+		return fmt.Errorf("format %d, not %d: %w", h.Format, formatVersion, errDoubt)
+	case h.Type != kind || h.Number != number || h.Member != member:
+		return fmt.Errorf("it is %s %d of member %q: %w", h.Type, h.Number, h.Member, errDoubt)
+	case h.Sealed != sealed:
+		return fmt.Errorf("encrypted: %t, configured: %t: %w", h.Sealed, sealed, errDoubt)
+	}
+	return nil
+}
+
+// A member has a directory, with a segment (all that there was at one revision) and the logs
+// that continue it, all numbered: a segment and the log of its number begin at the same revision.
+const membersDir = "members"
+
+func memberDir(root, member string) string {
+	return filepath.Join(root, membersDir, url.PathEscape(member))
+}
+
+func fileName(number uint64, kind string) string { return fmt.Sprintf("%012d.%s", number, kind) }
+
+// memberFiles are the names in a member's directory, by number.
+type memberFiles struct {
+	segments, logs []uint64 // ascending
+	others         []string // that are none of ours, or were not completed
+}
+
+// listMember lists a member's directory; one that is not there is empty.
+func listMember(dir string) (m memberFiles, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return m, err
+	}
+	for _, e := range entries {
+		number, kind, ok := strings.Cut(e.Name(), ".")
+		n, err := strconv.ParseUint(number, 10, 64)
+		switch {
+		case ok && err == nil && kind == segmentType && e.Name() == fileName(n, kind):
+			m.segments = append(m.segments, n)
+		case ok && err == nil && kind == logType && e.Name() == fileName(n, kind):
+			m.logs = append(m.logs, n)
+		default:
+			m.others = append(m.others, e.Name())
+		}
+	}
+	slices.Sort(m.segments)
+	slices.Sort(m.logs)
+	return m, nil
+}
+
+// last is the highest number in use, 0 for none.
+func (m *memberFiles) last() uint64 {
+	n := uint64(0)
+	for _, of := range [][]uint64{m.segments, m.logs} {
+		if len(of) > 0 {
+			n = max(n, of[len(of)-1])
+		}
+	}
+	return n
+}
+
+// memberLog is what a member's commits are written to.
+type memberLog struct {
+	name   string
+	dir    string
+	number uint64 // of the log
+	log    *file
+	base   int64 // bytes of the segment
+	logged int64 // bytes of logs before this one that continue the segment
+	logs   int   // how many
+
+	encoders  map[aggregate.Kind]*aggregate.Encoder // of the batch
+	payload   []byte                                // of the batch, as far as it is not in frames
+	states    map[aggregate.Kind]bool               // that the batch ends with
+	recorded  map[aggregate.Kind]*aggregate.Part    // what was written last of how far it reaches
+	knows     bool                                  // the batch has what is known of the member
+	unwritten bool                                  // the batch has something
+}
+
+// newLog begins a log of a member.
+func newLog(root string, key []byte, member string, number uint64, follows int64) (*file, error) {
+	dir := memberDir(root, member)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	h := header{Format: formatVersion, Type: logType, Member: member, Number: number, Salt: newSalt(), Sealed: len(key) > 0, Follows: follows}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	f, err := createFile(filepath.Join(dir, fileName(number, logType)), key, text, h.Salt)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.flush(); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (m *memberLog) encoder(kind aggregate.Kind) *aggregate.Encoder {
+	e := m.encoders[kind]
+	if e == nil {
+		e = &aggregate.Encoder{}
+		m.encoders[kind] = e
+	}
+	return e
+}
+
+// part moves what the batch has so far into a frame, once it is long.
+func (m *memberLog) part(revision aggregate.Revision) {
+	if len(m.payload) >= partBytes {
+		m.log.add(typePart, revision, m.payload)
+		m.payload = m.payload[:0]
+	}
+}
+
+func newMemberLog(root, member string, number uint64, f *file) *memberLog {
+	return &memberLog{
+		name: member, dir: memberDir(root, member), number: number, log: f,
+		encoders: map[aggregate.Kind]*aggregate.Encoder{}, states: map[aggregate.Kind]bool{}, recorded: map[aggregate.Kind]*aggregate.Part{},
+	}
+}
+
+// commit adds a commit to the batch.
+func (m *memberLog) commit(c *aggregate.Commit) {
+	m.unwritten = true
+	if c.Kind == "" {
+		m.payload = appendRevisions(append(m.payload, tagMemberCommit), c)
+		m.knows = true
+		return
+	}
+	version, resource, is := c.Scope()
+	m.payload = appendRevisions(append(m.payload, tagCommit), c)
+	m.payload = appendText(m.payload, string(c.Kind))
+	if !is {
+		m.payload = append(m.payload, 0)
+		delete(m.states, c.Kind)
+		return
+	}
+	m.payload = appendText(appendText(append(m.payload, 1), version), resource)
+	m.states[c.Kind] = true
+	e := m.encoder(c.Kind)
+	for ch := range c.Changes() {
+		if ch.After.IsZero() {
+			m.payload = appendText(appendText(append(m.payload, opDelete), ch.Before.Namespace()), ch.Before.Name())
+		} else {
+			m.payload = e.Append(append(m.payload, opPut), ch.After)
+		}
+		m.part(c.To)
+	}
+	m.payload = append(m.payload, opEnd)
+}
+
+// What a commit does to an object.
+const (
+	opEnd    byte = iota // there are no more
+	opPut                // the object follows
+	opDelete             // namespace and name follow
+
+	// Of commits that led to a segment:
+	opAdded   // namespace and name follow
+	opBefore  // what the object was before follows
+	opDeleted // as opBefore, of one that was deleted
+)
+
+// end ends the batch, with the states of its scopes.
+func (m *memberLog) end(after *aggregate.Snapshot, forms func(aggregate.Kind) string) error {
+	if !m.unwritten {
+		return nil
+	}
+	if m.knows {
+		if known, ok := after.Member(m.name); ok {
+			var err error
+			if m.payload, err = appendMember(append(m.payload, tagMember), &known); err != nil {
+				return err
+			}
+		}
+	}
+	for kind := range m.states {
+		info, ok := after.Scope(m.name, kind)
+		if !ok {
+			continue
+		}
+		parts := after.Reached(m.name, kind)
+		m.payload = appendText(appendState(append(m.payload, tagState), kind, info.Status, parts), forms(kind))
+		m.note(kind, parts)
+	}
+	m.log.add(typeBatch, after.Revision(), m.payload)
+	m.reset()
+	return nil
+}
+
+// note notes how far a scope is recorded.
+func (m *memberLog) note(kind aggregate.Kind, parts []aggregate.Part) {
+	if len(parts) == 0 {
+		delete(m.recorded, kind)
+	} else {
+		m.recorded[kind] = &parts[0]
+	}
+}
+
+// progress adds how far scopes were read since they were last recorded.
+func (m *memberLog) progress(snap *aggregate.Snapshot) {
+	for _, kind := range snap.KindsOf(m.name) {
+		if parts := snap.Reached(m.name, kind); len(parts) > 0 && m.recorded[kind] != &parts[0] {
+			m.states[kind], m.unwritten = true, true
+		}
+	}
+}
+
+func (m *memberLog) reset() {
+	for _, e := range m.encoders {
+		e.Reset()
+	}
+	if len(m.encoders) > 64 {
+		clear(m.encoders)
+	}
+	clear(m.states)
+	if m.payload = m.payload[:0]; cap(m.payload) > 2*partBytes {
+		m.payload = nil
+	}
+	m.knows, m.unwritten = false, false
+}
