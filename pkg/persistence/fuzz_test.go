@@ -1,0 +1,137 @@
+package persistence
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// reader returns what loads a member, into an index of its own.
+func reader(t testing.TB) *memberReader {
+	t.Helper()
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(9), Hold: true, Fields: map[aggregate.Kind][]string{"Pod": {"spec.nodeName"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := x.Load()
+	return &memberReader{
+		loader: l, name: "prod/eu-1", form: func(aggregate.Kind) string { return "form" },
+		forms: map[aggregate.Kind]string{}, to: l.Member(aggregate.Member{Name: "prod/eu-1"}),
+	}
+}
+
+// batches are some that were written.
+func batches(t testing.TB) (out [][]byte) {
+	t.Helper()
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1), Hold: true, Fields: map[aggregate.Kind][]string{"Pod": {"spec.nodeName"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := x.Newest()
+	m := newMemberLog(t.TempDir(), "prod/eu-1", 1, &file{})
+	batch := func() {
+		p, _ := x.Pending(last)
+		commits, ok := p.Commits()
+		if !ok {
+			t.Fatal("the log is cut")
+		}
+		for c := range commits {
+			m.commit(&c)
+		}
+		last = p.Snapshot()
+		for kind := range m.states {
+			info, _ := last.Scope("prod/eu-1", kind)
+			m.payload = appendText(appendState(append(m.payload, tagState), kind, info.Status, last.Reached("prod/eu-1", kind)), "form")
+		}
+		out = append(out, append([]byte(nil), m.payload...))
+		m.reset()
+	}
+	if err := x.PutMember(aggregate.Member{Name: "prod/eu-1", UID: "u"}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := x.OpenScope("prod/eu-1", "Pod", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(name, rv, uid string) aggregate.Item {
+		return s.Item(&aggregate.Record{
+			Namespace: "n", Name: name, UID: uid, ResourceVersion: rv, Labels: []aggregate.Label{{Key: "app", Value: "a"}},
+			Owners: []aggregate.Owner{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", UID: "o"}},
+			Body:   []byte(`{"apiVersion":"v1","kind":"Pod","spec":{"nodeName":"n1"}}`),
+		})
+	}
+	batch()
+	s.Upsert(record("a", "1", "00000000-0000-4000-8000-000000000001"))
+	s.Upsert(record("b", "odd", "odd"))
+	s.Reached("", "5")
+	s.SetStatus(aggregate.Status{State: aggregate.Synced})
+	if _, err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	batch()
+	s.Delete("n", "a")
+	if _, err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	s.Remove()
+	batch()
+	return out
+}
+
+// FuzzBatch: whatever a batch has, it is applied or refused, and the index is as one can be.
+func FuzzBatch(f *testing.F) {
+	for _, b := range batches(f) {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		r := reader(t)
+		if err := r.to.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.apply(in); err != nil {
+			return
+		}
+		r.dropOthers()
+		if _, err := r.loader.Finish(1); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzTail is FuzzBatch for the commits that led to a segment.
+func FuzzTail(f *testing.F) {
+	b := batches(f)
+	f.Add(b[1], b[1])
+	f.Fuzz(func(t *testing.T, base, in []byte) {
+		r := reader(t)
+		if r.apply(base) != nil {
+			return
+		}
+		r.past = in
+		if r.tail() != nil || r.to.Settle() != nil {
+			return
+		}
+		if _, err := r.loader.Finish(1); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzFile: whatever the files of a member have, the rest of the fleet is loaded.
+func FuzzFile(f *testing.F) {
+	f.Add([]byte("segment"), []byte("log"))
+	f.Fuzz(func(t *testing.T, segment, log []byte) {
+		r := reader(t)
+		r.to, r.dir = nil, t.TempDir()
+		for name, content := range map[string][]byte{fileName(1, segmentType): segment, fileName(1, logType): log} {
+			if err := os.WriteFile(filepath.Join(r.dir, name), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
