@@ -2,6 +2,9 @@ package aggregate
 
 import "iter"
 
+// Holds reports whether the index was made with Options.Hold.
+func (x *Index) Holds() bool { return x.hold }
+
 // Newest returns the newest state, of which readers may see only the part that was released.
 // It is for those who write the index, and for who releases it.
 func (x *Index) Newest() *Snapshot { return x.newest.Load().snapshot }

@@ -11,6 +11,9 @@ import (
 type Part struct {
 	Namespace       string // "" for the entire scope
 	ResourceVersion string // of the member
+	// Served says, in the words of who reads the member, what else determines the content of what
+	// it serves, as its version does. What was read otherwise cannot be continued.
+	Served string
 }
 
 // reach is the parts of one root of a scope. It goes on after the root was published for as
@@ -29,27 +32,26 @@ func (r *reach) list() []Part {
 	return nil
 }
 
-// Reached says that the scope has, with the changes that were made and not committed, all
-// that the member had at a resourceVersion: of a namespace, or "" for the entire scope. The
-// next Commit or Replace records it, in one step with these changes; it is no change of its
-// own and takes no revision. "" as resourceVersion says that it is not known.
-func (s *Scope) Reached(namespace, resourceVersion string) {
+// Reached says that the scope has, with the changes that were made and not committed, all that
+// the member had at the resourceVersion of the part. The next Commit or Replace records it, in
+// one step with these changes; it is no change of its own and takes no revision. Without a
+// resourceVersion it says that this is not known.
+func (s *Scope) Reached(p Part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i, known := slices.BinarySearchFunc(s.parts, namespace, func(p Part, namespace string) int { return strings.Compare(p.Namespace, namespace) })
-	next := Part{Namespace: namespace, ResourceVersion: strings.Clone(resourceVersion)}
+	i, known := slices.BinarySearchFunc(s.parts, p.Namespace, func(p Part, namespace string) int { return strings.Compare(p.Namespace, namespace) })
 	switch {
-	case known && s.parts[i].ResourceVersion == resourceVersion:
+	case known && s.parts[i] == p, !known && p.ResourceVersion == "":
 		return
-	case known && resourceVersion == "":
+	case known && p.ResourceVersion == "":
 		s.parts = slices.Delete(slices.Clone(s.parts), i, i+1)
-	case known:
-		s.parts = slices.Clone(s.parts)
-		s.parts[i] = next
-	case resourceVersion == "":
-		return
 	default:
-		s.parts = slices.Insert(slices.Clone(s.parts), i, next)
+		p.ResourceVersion = strings.Clone(p.ResourceVersion)
+		if s.parts = slices.Clone(s.parts); known {
+			s.parts[i] = p
+		} else {
+			s.parts = slices.Insert(s.parts, i, p)
+		}
 	}
 	s.moved = true
 }

@@ -18,7 +18,7 @@ func TestScope_ReachedComesWithItsData(t *testing.T) {
 		}
 	}
 	synced := aggregate.Status{State: aggregate.Synced}
-	s.Reached("", "10")
+	s.Reached(aggregate.Part{ResourceVersion: "10"})
 	reached(x.Snapshot())
 	if _, err := s.Replace([]aggregate.Item{pod(s, "a", "one", 1)}, synced); err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestScope_ReachedComesWithItsData(t *testing.T) {
 	reached(first, aggregate.Part{ResourceVersion: "10"})
 
 	s.Upsert(pod(s, "a", "two", 11))
-	s.Reached("", "11")
+	s.Reached(aggregate.Part{ResourceVersion: "11"})
 	reached(x.Snapshot(), aggregate.Part{ResourceVersion: "10"})
 	if _, err := s.Commit(); err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestScope_ReachedComesWithItsData(t *testing.T) {
 	reached(first, aggregate.Part{ResourceVersion: "10"})
 
 	before := x.Snapshot()
-	s.Reached("", "12") // a bookmark
+	s.Reached(aggregate.Part{ResourceVersion: "12"}) // a bookmark
 	if _, err := s.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -51,14 +51,14 @@ func TestScope_ReachedComesWithItsData(t *testing.T) {
 func TestScope_ReachedIsOfItsPart(t *testing.T) {
 	x := newIndex(t, aggregate.Options{})
 	s := openScope(t, x, "prod/eu-1", "Pod")
-	for _, p := range []aggregate.Part{{"b", "7"}, {"a", "5"}, {"b", "9"}, {"c", "1"}, {"c", ""}, {"d", ""}} {
-		s.Reached(p.Namespace, p.ResourceVersion)
+	for _, p := range []aggregate.Part{{Namespace: "b", ResourceVersion: "7"}, {Namespace: "a", ResourceVersion: "5"}, {Namespace: "b", ResourceVersion: "9"}, {Namespace: "c", ResourceVersion: "1"}, {Namespace: "c", ResourceVersion: ""}, {Namespace: "d", ResourceVersion: ""}} {
+		s.Reached(p)
 	}
 	s.SetStatus(aggregate.Status{State: aggregate.Synced})
 	if _, err := s.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	want := []aggregate.Part{{"a", "5"}, {"b", "9"}}
+	want := []aggregate.Part{{Namespace: "a", ResourceVersion: "5"}, {Namespace: "b", ResourceVersion: "9"}}
 	if got := x.Snapshot().Reached("prod/eu-1", "Pod"); !slices.Equal(got, want) {
 		t.Errorf("reached %v, want %v", got, want)
 	}
@@ -72,7 +72,7 @@ func TestScope_ReachedIsOfItsPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same.Reached("a", "6")
+	same.Reached(aggregate.Part{Namespace: "a", ResourceVersion: "6"})
 	if _, err := same.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +85,11 @@ func TestScope_ReachedIsOfItsPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.Reached("", "20")
+	other.Reached(aggregate.Part{ResourceVersion: "20"})
 	if _, err := other.Replace(nil, aggregate.Status{State: aggregate.Synced}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := x.Snapshot().Reached("prod/eu-1", "Pod"), []aggregate.Part{{"", "20"}}; !slices.Equal(got, want) {
+	if got, want := x.Snapshot().Reached("prod/eu-1", "Pod"), []aggregate.Part{{ResourceVersion: "20"}}; !slices.Equal(got, want) {
 		t.Errorf("reached %v, want %v", got, want)
 	}
 }

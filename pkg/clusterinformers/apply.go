@@ -52,7 +52,7 @@ func (p *listWatch) restoreLocked(namespace, name string) {
 // held.
 func (p *listWatch) appliedLocked(rv string, now time.Time) {
 	i := p.informer
-	i.applied = rv
+	i.applied, p.applied = rv, rv
 	p.advanceLocked(rv)
 	p.pending = append(p.pending, now)
 	if isDefinition(i.kind) {
@@ -65,11 +65,13 @@ func (p *listWatch) bookmarked(rv string) {
 	i := p.informer
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.applied = rv
-	if len(p.pending) == 0 {
-		i.committed = rv
-	}
+	i.applied, p.applied = rv, rv
 	p.advanceLocked(rv)
+	if len(p.pending) > 0 {
+		return // the commit of these records it
+	}
+	i.committed = rv
+	i.recordLocked()
 }
 
 // commit publishes what was applied: a burst costs one commit, and a single event waits for
@@ -162,7 +164,8 @@ func (p *listWatch) replace(objs []*object, rv string, now time.Time) error {
 	i.countLeftOutLocked()
 	i.relistedLocked(p.cause)
 	p.cause = "other"
-	i.applied = rv
+	i.applied, p.applied = rv, rv
+	i.reachedLocked()
 	var err error
 	if p.namespace == "" {
 		_, err = i.scope.Replace(items, i.statusLocked())
@@ -190,7 +193,7 @@ func (i *informer) emptyOverBudget(p *listWatch, why string) {
 	again := p.state == aggregate.OverBudget
 	p.state, p.reason, p.leftOut = aggregate.OverBudget, message.Clip(why), leftOut{}
 	i.countLeftOutLocked()
-	p.cause = "budget"
+	p.cause, p.applied = "budget", ""
 	p.retention.reset()
 	_, err := i.scope.ReplaceNamespace(p.namespace, nil, i.statusLocked())
 	if err == nil {

@@ -33,6 +33,14 @@ func (s serving) fillFrom(now serving) serving {
 	return s
 }
 
+// text returns what is known, with the cluster that serves it, "" where the cluster is not known.
+func (s serving) text(cluster string) string {
+	if cluster == "" || s.server == "" {
+		return ""
+	}
+	return cluster + " " + s.server + " " + s.definition
+}
+
 // definitionDelay is how long an API server may take until it serves a kind by a
 // changed CRD, after the CRD's watch event.
 const definitionDelay = time.Second
@@ -55,7 +63,7 @@ func (d *definitions) refresh(index *aggregate.Index, member string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.current = map[aggregate.Kind]string{}
-	objects, err := index.Snapshot().List(aggregate.Query{Kind: definitionKind, Members: []string{member}})
+	objects, err := index.Newest().List(aggregate.Query{Kind: definitionKind, Members: []string{member}})
 	if err != nil {
 		return
 	}
@@ -115,7 +123,7 @@ func (mb *member) learnDefinitions() {
 	defer mb.mu.Unlock()
 	for kind, r := range mb.informers {
 		if now := mb.currentServing(kind); !r.served.differs(now) {
-			r.served = r.served.fillFrom(now)
+			r.setServed(r.served.fillFrom(now))
 		}
 	}
 }
@@ -131,7 +139,8 @@ func (mb *member) relistChanged() bool {
 	for kind, r := range mb.informers {
 		switch now := mb.currentServing(kind); {
 		case !r.served.differs(now):
-			r.served, r.changedAt = r.served.fillFrom(now), time.Time{}
+			r.setServed(r.served.fillFrom(now))
+			r.changedAt = time.Time{}
 		case r.changedAt.IsZero():
 			r.changedAt = time.Now()
 			mb.triggerDiscovery() // to look again soon

@@ -55,7 +55,7 @@ func (p *listWatch) fail(now time.Time, client *memberclient.Client, requested d
 	switch {
 	case errors.As(err, &rewound):
 		p.endRequest(now, listwatch.Busy, 0)
-		i.rewound(rewound)
+		i.member.rewound(i.resets, i.kind, rewound)
 	case errors.Is(err, errOverBudget):
 		p.overBudget(now, err.Error())
 	case errors.Is(err, decode.ErrTooLarge):

@@ -35,7 +35,9 @@ type informer struct {
 
 	overhead int64 // bytes that the member is charged while the informer runs
 
-	resets int // the member's resets when it was started
+	resets     int                    // the member's resets when it was started
+	cluster    string                 // UID of the cluster that answered then; "" where it was not known
+	servedText atomic.Pointer[string] // how the kind is served, for what is persisted
 
 	ctx     context.Context // the member's
 	ended   atomic.Bool     // end was called
@@ -64,8 +66,9 @@ type informer struct {
 	leftOutReported int    // objects left out when last counted
 }
 
-// newInformer opens the scope of a kind. It ends with ctx, once end is called.
-func newInformer(ctx context.Context, m *member, kind aggregate.Kind, res catalog.APIResource, rule KindRule, note string) (*informer, error) {
+// newInformer opens the scope of a kind, and continues from how far it was read for its parts, as far
+// as that is known. It ends with ctx, once end is called.
+func newInformer(ctx context.Context, m *member, kind aggregate.Kind, res catalog.APIResource, rule KindRule, note string, parts []aggregate.Part) (*informer, error) {
 	scope, err := m.manager.opts.Index.OpenScopeAs(m.name, kind, res.GVK.GroupVersion().String(), res.GVR.Resource)
 	if err != nil {
 		return nil, err
@@ -92,7 +95,7 @@ func newInformer(ctx context.Context, m *member, kind aggregate.Kind, res catalo
 		namespaces = rule.Namespaces
 	}
 	for _, ns := range namespaces {
-		i.listWatches = append(i.listWatches, newListWatch(i, ns))
+		i.listWatches = append(i.listWatches, newListWatch(i, ns, held(parts, ns)))
 	}
 	i.running.Store(int32(len(i.listWatches)))
 	return i, nil
@@ -192,6 +195,7 @@ func (i *informer) chargeLocked(objects int, bytes int64) bool {
 
 // commitLocked publishes what the listWatches have put into the scope. i.mu must be held.
 func (i *informer) commitLocked() error {
+	i.reachedLocked()
 	if _, err := i.scope.Commit(); err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ type listWatch struct {
 	leftOut      leftOut
 	retention    *retention // nil where all is kept
 	reached      string     // the newest resourceVersion since the listWatch started
+	applied      string     // what was put into the scope is of this resourceVersion; "" where a list is due
 
 	// The task's:
 	machine  listwatch.Machine
@@ -60,14 +61,19 @@ type listWatch struct {
 	received int64         // bytes of a first list under way
 }
 
-func newListWatch(i *informer, namespace string) *listWatch {
+// newListWatch returns one that lists, or continues from what is held of a resourceVersion.
+func newListWatch(i *informer, namespace, held string) *listWatch {
 	p := &listWatch{
 		informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown, retention: newRetention(*i.rule, i.member.quota.Limits),
-		machine: listwatch.New("", listwatch.Options{Jitter: rand.N[time.Duration]}),
+		machine: listwatch.New(held, listwatch.Options{Jitter: rand.N[time.Duration]}),
 	}
 	if st := i.scope.Status(); st.State == aggregate.Synced || st.State == aggregate.Partial || st.State == aggregate.Stale {
 		// Objects of an earlier informer are there: as of the last contact.
 		p.state, p.reason = aggregate.Stale, "relisting"
+	}
+	if held != "" {
+		p.state, p.reason = aggregate.Stale, "resuming after a restart"
+		p.applied, p.reached = held, held
 	}
 	i.member.tasks.Init(&p.task, p)
 	return p
@@ -297,6 +303,7 @@ func (p *listWatch) restart(now time.Time, after time.Duration) {
 	p.suspect = false
 	p.informer.mu.Lock()
 	p.reached = "" // the first list may be answered from any cache
+	p.applied = ""
 	p.informer.mu.Unlock()
 	p.machine.Restart(now, after)
 	p.wakeIn(after)

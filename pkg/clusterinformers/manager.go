@@ -39,6 +39,7 @@ type Manager struct {
 	views        [][]Spec // by source, nil until its first
 	viewsPending bool     // views have changed since the last reconcile
 	members      map[string]*member
+	loaded       map[string]*loaded // what the index was loaded with, of members that have not come yet
 	leaving      map[string]*member // under way out; a successor waits for it
 }
 
@@ -66,6 +67,9 @@ func New(opts Options) (*Manager, error) {
 // returns when everything that it started has ended. What is in the index
 // stays.
 func (m *Manager) Run(ctx context.Context) error {
+	m.mu.Lock()
+	m.loaded = takeLoaded(m.opts.Index)
+	m.mu.Unlock()
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(outer)
 	defer cancel(nil)
@@ -157,6 +161,7 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 		}
 		before := m.leaving[name]
 		mb := newMember(m, spec)
+		m.adoptLocked(mb)
 		var mctx context.Context
 		mctx, mb.leave = context.WithCancel(ctx)
 		m.members[name] = mb
@@ -167,6 +172,9 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 			}
 			mb.run(mctx)
 		})
+	}
+	if complete {
+		m.dropLoadedLocked(specs)
 	}
 	for name, mb := range m.leaving {
 		select {

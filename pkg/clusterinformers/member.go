@@ -64,6 +64,7 @@ type member struct {
 	resetDelay     time.Duration                       // of the first lists after it
 
 	definitions definitions
+	loaded      *loaded // by an earlier process; nil: nothing
 
 	// What discovery last found in addition to the resources; loop's goroutine only.
 	discoveredAt     time.Time                 // when discovery started; zero once that is not fresh
@@ -86,6 +87,14 @@ type runningInformer struct {
 
 	served    serving   // when it was started
 	changedAt time.Time // when served was seen to be another; zero when it is not
+}
+
+// setServed takes note of how the kind is served. mb.mu must be held, but before the informer runs.
+func (r *runningInformer) setServed(s serving) {
+	if text := s.text(r.cluster); r.served != s || r.servedText.Load() == nil {
+		r.servedText.Store(&text)
+	}
+	r.served = s
 }
 
 func newMember(m *Manager, spec Spec) *member {
@@ -305,7 +314,9 @@ func (mb *member) publish(spec Spec) {
 	mb.publishedVersion = v
 	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Version: v}
 	mb.mu.Lock()
-	m.APIs = mb.resources.GroupVersions()
+	if m.APIs = mb.resources.GroupVersions(); mb.resources == nil && mb.loaded != nil {
+		m.APIs = mb.loaded.member.APIs
+	}
 	if mb.indexedUID == nil {
 		mb.indexedUID = &spec.UID
 	}

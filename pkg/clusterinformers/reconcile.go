@@ -108,7 +108,13 @@ func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res ca
 		return
 	}
 	rule, _ := mb.manager.rule(kind)
-	i, err := newInformer(ctx, mb, kind, res, rule, note)
+	cluster := ""
+	if uid := mb.clusterUID.Load(); uid != nil {
+		cluster = *uid
+	}
+	served := mb.currentServing(kind)
+	parts := mb.continueFrom(kind, res, served.text(cluster), resets)
+	i, err := newInformer(ctx, mb, kind, res, rule, note, parts)
 	if err != nil {
 		mb.reconcileFailed = true
 		mb.log.Error("opening the scope failed", "kind", kind, "error", err)
@@ -120,11 +126,14 @@ func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res ca
 			p.cause = "served otherwise"
 		}
 	}
+	i.resets, i.cluster = resets, cluster
 	r := &runningInformer{informer: i}
 	mb.mu.Lock()
-	i.resets = resets
 	delay := time.Until(mb.resetAt.Add(mb.resetDelay))
-	r.served = mb.currentServing(kind) // under the lock, so that learnDefinitions sees it, or is seen
+	if parts == nil {
+		served = mb.currentServing(kind) // under the lock, so that learnDefinitions sees it, or is seen
+	}
+	r.setServed(served)
 	mb.informers[kind] = r
 	mb.openers.setScopes(len(mb.informers))
 	delete(mb.absent, kind)
@@ -175,7 +184,7 @@ func (mb *member) stopAll() {
 // more. Their informers have ended.
 func (mb *member) removeExcluded() {
 	x := mb.manager.opts.Index
-	snapshot := x.Snapshot()
+	snapshot := x.Newest()
 	for _, kind := range snapshot.KindsOf(mb.name) {
 		if _, kept := mb.manager.rule(kind); kept {
 			continue
@@ -211,7 +220,7 @@ func (mb *member) publishAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
 		kinds[kind] = mb.manager.catalog.Serves(kind)
 	}
 	var rest []aggregate.ScopeInfo
-	snapshot := mb.manager.opts.Index.Snapshot()
+	snapshot := mb.manager.opts.Index.Newest()
 	for _, kind := range snapshot.KindsOf(mb.name) {
 		if _, known := kinds[kind]; !known {
 			kinds[kind] = false
@@ -235,7 +244,7 @@ func (mb *member) publishAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
 		if _, served := wanted[kind]; served {
 			continue
 		}
-		if _, known := mb.manager.opts.Index.Snapshot().Scope(mb.name, kind); !known && !kinds[kind] {
+		if _, known := mb.manager.opts.Index.Newest().Scope(mb.name, kind); !known && !kinds[kind] {
 			continue
 		}
 		if _, kept := mb.manager.rule(kind); !kept {
@@ -275,7 +284,7 @@ func (mb *member) setAbsent(kind aggregate.Kind, status aggregate.Status) {
 		return
 	}
 	x := mb.manager.opts.Index
-	info, _ := x.Snapshot().Scope(mb.name, kind) // none: neither is known
+	info, _ := x.Newest().Scope(mb.name, kind) // none: neither is known
 	scope, err := x.OpenScopeAs(mb.name, kind, info.Version, info.Resource)
 	if err != nil {
 		mb.reconcileFailed = true

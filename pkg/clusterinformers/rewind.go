@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
 
@@ -59,15 +60,16 @@ func (p *listWatch) checkList(rv string) {
 	p.reached = rv
 	i.mu.Unlock()
 	if olderThan(rv, was) {
-		i.rewound(&rewoundError{was: was, is: rv})
+		i.member.rewound(i.resets, i.kind, &rewoundError{was: was, is: rv})
 	}
 }
 
-// rewound restarts all scopes of the member.
-func (i *informer) rewound(err *rewoundError) {
-	if i.member.restartScopes(i.resets) {
-		i.log().Warn("the server's resourceVersion went backwards (was etcd restored?), relisting all scopes of the member", "previous", err.was, "current", err.is)
-		i.member.conn.recordKindError(i.kind, err)
+// rewound restarts all scopes of the member, as restartScopes does.
+func (mb *member) rewound(seen int, kind aggregate.Kind, err *rewoundError) {
+	if mb.restartScopes(seen) {
+		mb.log.Warn("the server's resourceVersion went backwards (was etcd restored?), relisting all scopes of the member",
+			"kind", kind, "previous", err.was, "current", err.is)
+		mb.conn.recordKindError(kind, err)
 	}
 }
 
@@ -110,7 +112,7 @@ func (mb *member) verifyCluster(ctx context.Context, client *memberclient.Client
 	mb.mu.Lock()
 	r := mb.informers["Namespace"]
 	mb.mu.Unlock()
-	was := ""
+	was := mb.loaded.reachedNamespaces()
 	if r != nil {
 		was = r.reached()
 	}
@@ -125,7 +127,11 @@ func (mb *member) verifyCluster(ctx context.Context, client *memberclient.Client
 		return "", err
 	}
 	if olderThan(newest, was) {
-		r.rewound(&rewoundError{was: was, is: newest})
+		seen := 0 // what was loaded is of before the first
+		if r != nil {
+			seen = r.resets
+		}
+		mb.rewound(seen, "Namespace", &rewoundError{was: was, is: newest})
 	}
 	return client.ClusterUID(ctx, "")
 }

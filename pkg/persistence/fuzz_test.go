@@ -65,7 +65,7 @@ func batches(t testing.TB) (out [][]byte) {
 	batch()
 	s.Upsert(record("a", "1", "00000000-0000-4000-8000-000000000001"))
 	s.Upsert(record("b", "odd", "odd"))
-	s.Reached("", "5")
+	s.Reached(aggregate.Part{ResourceVersion: "5", Served: "v1.36.0"})
 	s.SetStatus(aggregate.Status{State: aggregate.Synced})
 	if _, err := s.Commit(); err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func appendState(dst []byte, kind aggregate.Kind, status aggregate.Status, parts
 	dst = appendText(dst, status.Reason)
 	dst = binary.AppendUvarint(dst, uint64(len(parts)))
 	for _, p := range parts {
-		dst = appendText(appendText(dst, p.Namespace), p.ResourceVersion)
+		dst = appendText(appendText(appendText(dst, p.Namespace), p.ResourceVersion), p.Served)
 	}
 	return dst
 }
@@ -119,7 +119,7 @@ func (p *payload) state() (kind aggregate.Kind, status aggregate.Status, parts [
 	}
 	status = aggregate.Status{State: aggregate.State(state), Reason: p.text("a reason")}
 	for range p.count("the parts of a scope") {
-		part := aggregate.Part{Namespace: p.text("a namespace"), ResourceVersion: p.text("a resourceVersion")}
+		part := aggregate.Part{Namespace: p.text("a namespace"), ResourceVersion: p.text("a resourceVersion"), Served: p.text("how it was served")}
 		if len(parts) > 0 && strings.Compare(parts[len(parts)-1].Namespace, part.Namespace) >= 0 {
 			p.fail("the order of a scope's parts")
 			return kind, status, nil

@@ -229,7 +229,7 @@ func TestStore_WhatReadersSawIsLoaded(t *testing.T) {
 					rv++
 					items = append(items, p.item(s, fmt.Sprint("web-", i), rv, rng))
 				}
-				s.Reached("", fmt.Sprint(rv))
+				s.Reached(aggregate.Part{ResourceVersion: fmt.Sprint(rv), Served: "v1.36.0"})
 				if _, err := s.Replace(items, aggregate.Status{State: aggregate.Synced}); err != nil {
 					t.Fatal(err)
 				}
@@ -238,7 +238,7 @@ func TestStore_WhatReadersSawIsLoaded(t *testing.T) {
 			default:
 				s.Upsert(p.item(s, fmt.Sprint("web-", rng.IntN(30)), rv, rng))
 			}
-			s.Reached("", fmt.Sprint(rv))
+			s.Reached(aggregate.Part{ResourceVersion: fmt.Sprint(rv), Served: "v1.36.0"})
 			if _, err := s.Commit(); err != nil {
 				t.Fatal(err)
 			}

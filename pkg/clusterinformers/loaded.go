@@ -1,0 +1,163 @@
+package clusterinformers
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
+)
+
+// loaded is what the index was loaded with of a member, by an earlier process: what is held goes
+// on from there where the member still serves it as it did.
+type loaded struct {
+	member aggregate.Member
+	scopes map[aggregate.Kind]loadedScope // that no informer has continued yet; loop's goroutine only
+
+	namespaces string // how far the Namespaces were read
+}
+
+// loadedScope is a scope as it was loaded.
+type loadedScope struct {
+	version, resource string
+	parts             []aggregate.Part
+}
+
+// takeLoaded returns what the index was loaded with, by member.
+func takeLoaded(x *aggregate.Index) map[string]*loaded {
+	snap, out := x.Newest(), map[string]*loaded{}
+	for m := range snap.Members() {
+		l := &loaded{member: m, scopes: map[aggregate.Kind]loadedScope{}}
+		for _, kind := range snap.KindsOf(m.Name) {
+			info, _ := snap.Scope(m.Name, kind)
+			l.scopes[kind] = loadedScope{info.Version, info.Resource, snap.Reached(m.Name, kind)}
+		}
+		if parts := l.scopes["Namespace"].parts; len(parts) == 1 {
+			l.namespaces = parts[0].ResourceVersion
+		}
+		out[m.Name] = l
+	}
+	return out
+}
+
+// adoptLocked has a new member go on with what was loaded of it. What was loaded of another member of
+// that name leaves. m.mu must be held.
+func (m *Manager) adoptLocked(mb *member) {
+	l := m.loaded[mb.name]
+	if l == nil {
+		return
+	}
+	delete(m.loaded, mb.name)
+	if !mb.spec.sameMember(Spec{UID: l.member.UID}) {
+		m.opts.Index.RemoveMember(mb.name)
+		return
+	}
+	if mb.spec.UID == "" {
+		mb.spec.UID = l.member.UID
+	}
+	mb.loaded, mb.indexedUID = l, &l.member.UID
+	if v := l.member.Version; v != "" {
+		mb.version.Store(&v)
+	}
+}
+
+// dropLoadedLocked removes what was loaded of members that are none any more. All sources have
+// spoken. m.mu must be held.
+func (m *Manager) dropLoadedLocked(specs map[string]Spec) {
+	for name := range m.loaded {
+		if _, is := specs[name]; !is {
+			m.opts.Index.RemoveMember(name)
+			m.opts.Logger.Info("member removed: it has left while federator did not run", "member", name)
+		}
+		delete(m.loaded, name)
+	}
+}
+
+// reachedNamespaces is how far the Namespaces were read that the index was loaded with.
+func (l *loaded) reachedNamespaces() string {
+	if l == nil {
+		return ""
+	}
+	return l.namespaces
+}
+
+// continueFrom returns how far the member was read for a kind by the process before, for the first
+// informer of the kind. It is nil where that cannot be continued: another cluster answers, or an
+// earlier state of it, or the kind is served otherwise.
+func (mb *member) continueFrom(kind aggregate.Kind, res catalog.APIResource, served string, resets int) []aggregate.Part {
+	if mb.loaded == nil {
+		return nil
+	}
+	s, known := mb.loaded.scopes[kind]
+	delete(mb.loaded.scopes, kind)
+	if !known || resets > 0 || served == "" || s.version != res.GVK.GroupVersion().String() || s.resource != res.GVR.Resource {
+		return nil
+	}
+	if slices.ContainsFunc(s.parts, func(p aggregate.Part) bool { return p.Served != served }) {
+		return nil
+	}
+	return s.parts
+}
+
+// held is how far a namespace was read, "" where that is not known.
+func held(parts []aggregate.Part, namespace string) string {
+	for _, p := range parts {
+		if p.Namespace == namespace {
+			return p.ResourceVersion
+		}
+	}
+	return ""
+}
+
+// reachedLocked has the next commit record how far each listWatch has come, where that is all that
+// another process needs to go on: what is left out, or was let go, is known by a list only.
+// i.mu must be held.
+func (i *informer) reachedLocked() {
+	if !i.member.manager.opts.Index.Holds() {
+		return
+	}
+	served := i.servedText.Load()
+	for _, p := range i.listWatches {
+		part := aggregate.Part{Namespace: p.namespace}
+		if served != nil && *served != "" && p.retention == nil && p.leftOut.count() == 0 {
+			part.ResourceVersion, part.Served = p.applied, *served
+		}
+		i.scope.Reached(part)
+	}
+}
+
+// recordLocked records how far the scope has come where nothing of it has changed. i.mu must be held.
+func (i *informer) recordLocked() {
+	if !i.member.manager.opts.Index.Holds() {
+		return
+	}
+	if err := i.commitLocked(); err != nil {
+		i.log().Debug("recording how far the scope has come failed", "error", err)
+	}
+}
+
+// Form says what of a kind is held, and read by what: objects that were held in another form must be
+// read again.
+func (m *Manager) Form(kind aggregate.Kind) string {
+	rule, matched := m.opts.matchRule(kind)
+	if !matched {
+		rule = KindRule{}
+	}
+	rule.Kind, rule.Exclude = "", false
+	text, err := json.Marshal(struct {
+		Rule             KindRule
+		KeepSecretValues bool
+		Library          int
+		Decoding         int
+	}{rule, m.opts.KeepSecretValues, libraryMinor, decodingVersion})
+	if err != nil {
+		panic(err) // it has texts and numbers only
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// decodingVersion changes with what is made of an object that is read.
+const decodingVersion = 1
