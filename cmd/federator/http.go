@@ -22,7 +22,6 @@ import (
 
 	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/fleet"
-	"federator.dev/federator/pkg/clusterinformers"
 )
 
 // server is an HTTP server that is joined when it closes.
@@ -116,7 +115,7 @@ func (s *server) close() error {
 
 // health answers the probes.
 type health struct {
-	manager  *clusterinformers.Manager
+	fleet    *fleet.Fleet
 	stopping atomic.Bool
 }
 
@@ -129,13 +128,22 @@ func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "stopping")
 		return
 	}
-	ok, waiting := h.manager.Ready()
+	kept := h.fleet.Kept()
+	if kept != "" {
+		kept += "\n"
+	}
+	if h.fleet.Loading() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, "loading what was kept before the restart")
+		return
+	}
+	ok, waiting := h.fleet.Manager.Ready()
 	if ok {
-		fmt.Fprintln(w, "ok")
+		fmt.Fprintf(w, "ok\n%s", kept)
 		return
 	}
 	w.WriteHeader(http.StatusServiceUnavailable)
-	fmt.Fprintf(w, "waiting for:\n%s\n", strings.Join(waiting, "\n"))
+	fmt.Fprintf(w, "waiting for:\n%s\n%s", strings.Join(waiting, "\n"), kept)
 }
 
 // publicHandler serves probes to everyone, and metrics to callers that the hub (nil for

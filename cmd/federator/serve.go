@@ -79,7 +79,7 @@ func newServeCommand() *cobra.Command {
 
 // serve runs until ctx is done or a component fails. Components stop in the reverse order
 // of their start, each joined before the next is stopped: the query API, the policies,
-// the manager, the keeper of revisions, the trainer, the HTTP servers.
+// the manager, what keeps the index, the keeper of revisions, the trainer, the HTTP servers.
 func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	log, err := config.NewLogger(stderr, cfg.Log)
 	if err != nil {
@@ -95,7 +95,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	f, err := fleet.New(cfg, fleet.Options{Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry})
+	f, err := fleet.New(cfg, fleet.Options{Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true})
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 			}
 		}
 	}
-	state := &health{manager: f.Manager}
+	state := &health{fleet: f}
 	var servers []*server
 	defer func() {
 		for _, s := range servers {
@@ -186,7 +186,7 @@ type components struct {
 
 // run starts the components, waits for the end and joins them.
 func run(ctx context.Context, c components, state *health, log *slog.Logger) error {
-	failed := make(chan error, len(c.servers)+4)
+	failed := make(chan error, len(c.servers)+5)
 	for _, s := range c.servers {
 		s.start(failed)
 	}
@@ -194,13 +194,16 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 	if c.query != nil {
 		serveQueries = c.query.Run
 	}
+	// It is listened to while this loads what was kept, and answers that it does.
+	query := component.Start(context.WithoutCancel(ctx), serveQueries, failed)
+	c.fleet.Load(ctx)
 	// The components outlive ctx for the time of an orderly shutdown.
 	outlive := context.WithoutCancel(ctx)
 	trainer := component.Start(outlive, func(ctx context.Context) error { c.fleet.Maintain(ctx); return nil }, nil)
 	keeper := component.Start(outlive, func(ctx context.Context) error { return c.keeper.Run(ctx, c.fleet.Index) }, failed)
+	kept := component.Start(outlive, c.fleet.Keep, failed)
 	manager := component.Start(outlive, c.fleet.Manager.Run, failed)
 	policies := component.Start(outlive, c.policies, failed)
-	query := component.Start(outlive, serveQueries, failed)
 	log.Info("started", "version", version())
 
 	var err error
@@ -211,7 +214,7 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 		log.Info("stopping", "cause", "a component ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, query.Stop(), policies.Stop(), manager.Stop(), keeper.Stop(), trainer.Stop()}
+	errs := []error{err, query.Stop(), policies.Stop(), manager.Stop(), kept.Stop(), keeper.Stop(), trainer.Stop()}
 	for i := len(c.servers) - 1; i >= 0; i-- {
 		errs = append(errs, c.servers[i].close())
 	}

@@ -25,7 +25,9 @@ type Config struct {
 	Ping              Ping          `yaml:"ping" doc:"Detection of dead connections."`
 	KeepSecretValues  bool          `yaml:"keepSecretValues" doc:"Keep the values of Secrets and ConfigMaps, which are redacted otherwise."`
 
-	Index    Index    `yaml:"index" doc:"The index."`
+	Index       Index       `yaml:"index" doc:"The index."`
+	Persistence Persistence `yaml:"persistence" doc:"What is kept of the index over a restart, which then lists nothing again."`
+
 	Metrics  Metrics  `yaml:"metrics" doc:"What /metrics shows."`
 	Policies Policies `yaml:"policies" doc:"Policies that are evaluated on the fleet."`
 	Query    Query    `yaml:"query" doc:"The query API: the whole fleet, and each member, for kubectl and client-go."`
@@ -98,6 +100,14 @@ type Index struct {
 	RevisionsFile string `yaml:"revisionsFile" doc:"File in which the processes of this machine reserve their revision numbers. Empty: with a hub its Lease\nfederator-revisions in policies.namespace; without one, the file revisions next to federator's kubeconfig."`
 }
 
+// Persistence configures what is kept of the index over restarts.
+type Persistence struct {
+	Directory string `yaml:"directory" doc:"Directory that is this process's own. Empty: with a hub nothing is kept; without one a directory of\nthe user's cache has it."`
+	MaxBytes  int64  `yaml:"maxBytes" doc:"Bytes on disk beyond which nothing more is kept."`
+	KeyFile   string `yaml:"keyFile" doc:"File with a key of 32 bytes, in base64, by which all that is kept is encrypted. Required with keepSecretValues."`
+	Off       bool   `yaml:"off" doc:"Keep nothing."`
+}
+
 // Metrics configures what /metrics shows.
 type Metrics struct {
 	PerScope bool `yaml:"perScope" doc:"Series of every kind of every member, a kilobyte for each. Otherwise there are series by member, and by kind only where something is wrong."`
@@ -149,7 +159,8 @@ func Default() Config {
 				"Event": {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"},
 			},
 		},
-		Policies: Policies{Namespace: DefaultNamespace, ReportInterval: 30 * time.Second, ActionRetention: 7 * 24 * time.Hour, ActionsKept: 100, Corrections: defaultCorrections(), Notify: defaultNotify()},
+		Persistence: Persistence{MaxBytes: 16 << 30},
+		Policies:    Policies{Namespace: DefaultNamespace, ReportInterval: 30 * time.Second, ActionRetention: 7 * 24 * time.Hour, ActionsKept: 100, Corrections: defaultCorrections(), Notify: defaultNotify()},
 
 		Query:  defaultQueryConfig(),
 		Listen: Listen{Serve: addressDefault, Admin: DefaultAdmin},

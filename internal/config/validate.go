@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ func (c *Config) validate(doc *document) error {
 	c.validateSources(p)
 	c.validateKinds(p)
 	c.validateNumbers(p)
+	c.validatePersistence(p)
 	c.validateListen(p)
 	c.validateQuery(p)
 	c.validatePolicies(p)
@@ -106,6 +108,7 @@ func (c *Config) validateNumbers(p *problems) {
 		{"budget.responseBytes", c.Budget.ResponseBytes},
 		{"parallelSyncs", int64(c.ParallelSyncs)},
 		{"index.logBytes", c.Index.LogBytes},
+		{"persistence.maxBytes", c.Persistence.MaxBytes},
 	} {
 		if n.value <= 0 {
 			p.add(n.path, "is %d, must be above 0", n.value)
@@ -126,6 +129,17 @@ func (c *Config) validateNumbers(p *problems) {
 		if d.value <= 0 {
 			p.add(d.path, "is %s, must be above 0", d.value)
 		}
+	}
+}
+
+func (c *Config) validatePersistence(p *problems) {
+	switch k := c.Persistence; {
+	case k.Off && k.Directory != "":
+		p.add("persistence.off", "is true, but persistence.directory is %q", k.Directory)
+	case k.Directory != "" && !filepath.IsAbs(k.Directory):
+		p.add("persistence.directory", "%q is not an absolute path", k.Directory)
+	case k.Directory != "" && c.KeepSecretValues && k.KeyFile == "":
+		p.add("persistence.keyFile", "is required with keepSecretValues: what is kept has the values of Secrets")
 	}
 }
 

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,7 @@ type Fleet struct {
 	Index   *aggregate.Index
 	Manager *clusterinformers.Manager
 	trainer *trainer
+	keeper  *keeper
 	Network connection.Network // where members may be
 }
 
@@ -28,14 +30,27 @@ type Options struct {
 	UserAgent string          // towards the hub
 	Logger    *slog.Logger
 	Metrics   prometheus.Registerer // nil: none
+	Persist   bool                  // keep the index over restarts, as the configuration says
 }
 
 // New wires a fleet. Nothing runs yet.
 func New(cfg config.Config, opts Options) (*Fleet, error) {
+	var manager *clusterinformers.Manager
+	var kept *keeper
+	if opts.Persist {
+		var err error
+		kept, err = openKeeper(&cfg, func(kind aggregate.Kind) string {
+			return manager.Form(kind) + strings.Join(cfg.Index.Fields[string(kind)], ",")
+		}, opts.Logger)
+		if err != nil {
+			return nil, err
+		}
+	}
 	index, err := aggregate.New(aggregate.Options{
 		Revisions: opts.Revisions,
 		LogBytes:  cfg.Index.LogBytes,
 		Fields:    cfg.IndexFields(),
+		Hold:      kept != nil && kept.store != nil,
 	})
 	if err != nil {
 		return nil, err
@@ -49,7 +64,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	manager, err := clusterinformers.New(clusterinformers.Options{
+	manager, err = clusterinformers.New(clusterinformers.Options{
 		Index:   index,
 		Sources: sources,
 		Logger:  opts.Logger,
@@ -76,8 +91,11 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 	trainer := newTrainer(index, opts.Logger)
 	if opts.Metrics != nil {
 		opts.Metrics.MustRegister(trainer.total, trainer.failed, indexCollector{index})
+		if kept != nil {
+			opts.Metrics.MustRegister(kept)
+		}
 	}
-	return &Fleet{Index: index, Manager: manager, trainer: trainer, Network: network}, nil
+	return &Fleet{Index: index, Manager: manager, trainer: trainer, keeper: kept, Network: network}, nil
 }
 
 // Maintain trains dictionaries, recompresses bodies and gives memory back after bursts, until

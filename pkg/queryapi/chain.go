@@ -28,6 +28,7 @@ import (
 func (s *Server) chain() http.Handler {
 	h := http.Handler(http.HandlerFunc(s.dispatch))
 	h = s.withWatchEnd(h)
+	h = s.withLoading(h)
 	h = s.withLimits(h)
 	h = s.withoutImpersonation(h)
 	h = genericapifilters.WithAudit(h, s.audit.sink, s.audit.rules, longRunning)
@@ -75,6 +76,26 @@ func (s *Server) withLimits(next http.Handler) http.Handler {
 		return plain
 	}
 	return s.fairness.filter(next, plain)
+}
+
+// loadedAfter is after how many seconds clients ask again.
+const loadedAfter = 1
+
+// withLoading asks clients to come again while the index is being loaded. It is 429 and not 503:
+// client-go keeps the resourceVersion that it continues from.
+func (s *Server) withLoading(next http.Handler) http.Handler {
+	loading := s.options.Loading
+	if loading == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		probe := r.URL.Path == "/healthz" || r.URL.Path == "/livez" || r.URL.Path == "/readyz"
+		if !probe && loading() {
+			writeStatus(w, apierrors.NewTooManyRequests("federator was restarted and is loading its index", loadedAfter).ErrStatus)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // withoutImpersonation refuses impersonation: federator does not know who may impersonate.

@@ -26,6 +26,9 @@ type Options struct {
 	Metrics  prometheus.Registerer // nil: not exported
 	Listener net.Listener          // TCP, without TLS; the Server closes it
 
+	// Loading reports that the index does not have yet what it had before a restart: requests
+	// are asked to come again. Nil: it has.
+	Loading func() bool
 	// WritesHeld returns why nothing is written to a member, "" when it may be. Nil: every
 	// member may be written to.
 	WritesHeld func(member string) string

@@ -1,0 +1,165 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/persistence"
+)
+
+// keeper keeps the index on disk over restarts. A nil keeper keeps nothing.
+type keeper struct {
+	store  *persistence.Store // nil: the directory cannot be used, Why
+	why    error
+	log    *slog.Logger
+	loaded atomic.Bool
+}
+
+// openKeeper opens the directory that the index is kept in, nil where none is configured. A directory
+// that cannot be used is no reason not to serve: what is there is listed.
+func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, log *slog.Logger) (*keeper, error) {
+	dir, err := persistenceDirectory(cfg)
+	if dir == "" || err != nil {
+		return nil, err
+	}
+	key, err := readKey(cfg.Persistence.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("persistence.keyFile: %w", err)
+	}
+	k := &keeper{log: log}
+	k.store, k.why = persistence.Open(persistence.Options{Directory: dir, MaxBytes: cfg.Persistence.MaxBytes, Key: key, Form: form, Log: log})
+	if k.why != nil {
+		k.loaded.Store(true) // as empty as it is
+		log.Error("nothing is kept over a restart", "error", k.why)
+	}
+	return k, nil
+}
+
+// persistenceDirectory returns where the index is kept, "" for nowhere.
+func persistenceDirectory(cfg *config.Config) (string, error) {
+	switch {
+	case cfg.Persistence.Off:
+		return "", nil
+	case cfg.Persistence.Directory != "":
+		return cfg.Persistence.Directory, nil
+	case cfg.HasHub(), cfg.KeepSecretValues && cfg.Persistence.KeyFile == "":
+		return "", nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", nil //nolint:nilerr // somebody without a home keeps nothing
+	}
+	sources, err := json.Marshal(cfg.Sources) // each fleet has its own
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(sources)
+	return filepath.Join(cache, "federator", hex.EncodeToString(sum[:8])), nil
+}
+
+// readKey returns the key of a file, nil without one.
+func readKey(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, errors.New("it is not base64") // the error would have some of the key
+	}
+	if len(key) != 32 {
+		return nil, fmt.Errorf("it has %d bytes, must have 32", len(key))
+	}
+	return key, nil
+}
+
+// Load loads what an earlier process has kept. It is done before anything else runs.
+func (f *Fleet) Load(ctx context.Context) {
+	k := f.keeper
+	if k == nil || k.store == nil {
+		return
+	}
+	defer k.loaded.Store(true)
+	from := time.Now()
+	got, err := k.store.Load(ctx, f.Index)
+	for member, why := range got.Dropped {
+		k.log.Warn("some of what was kept of a member is not sound, and is listed again", "member", member, "error", why)
+	}
+	if err != nil {
+		k.log.Error("what was kept cannot be read, and is listed again", "error", err)
+		return
+	}
+	k.log.Info("loaded what was kept", "members", got.Members, "scopes", got.Scopes, "objects", got.Objects, "within", time.Since(from).Round(time.Millisecond),
+		"revision", got.Revision, "readersListAgain", got.Why)
+}
+
+// Loading reports whether the index is not yet what it was before a restart.
+func (f *Fleet) Loading() bool { return f.keeper != nil && !f.keeper.loaded.Load() }
+
+// Keep keeps the index on disk until ctx is done. Load must have returned.
+func (f *Fleet) Keep(ctx context.Context) error {
+	k := f.keeper
+	if k == nil || k.store == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return errors.Join(k.store.Run(ctx, f.Index), k.store.Close())
+}
+
+// Kept says how what is kept on disk is, for probes; "" where nothing is to be said.
+func (f *Fleet) Kept() string {
+	k := f.keeper
+	switch {
+	case k == nil:
+		return ""
+	case k.store == nil:
+		return "nothing is kept over a restart: " + k.why.Error()
+	}
+	if s := k.store.Status(); s.Error != "" {
+		return fmt.Sprintf("nothing is kept over a restart since %s: %s", s.Since.UTC().Format(time.RFC3339), s.Error)
+	}
+	return ""
+}
+
+var (
+	descKept = prometheus.NewDesc("federator_persistence_up", "Whether the index is kept on disk.", nil, nil)
+	descSlow = prometheus.NewDesc("federator_persistence_slow_total", "Times that readers did not wait for the disk.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (k *keeper) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descKept
+	ch <- descSlow
+}
+
+// Collect implements prometheus.Collector.
+func (k *keeper) Collect(ch chan<- prometheus.Metric) {
+	up, slow := 0.0, 0.0
+	if k.store != nil {
+		s := k.store.Status()
+		slow = float64(s.Slow)
+		if s.Error == "" {
+			up = 1
+		}
+	}
+	ch <- prometheus.MustNewConstMetric(descKept, prometheus.GaugeValue, up)
+	ch <- prometheus.MustNewConstMetric(descSlow, prometheus.CounterValue, slow)
+}
