@@ -62,7 +62,7 @@ func persistenceDirectory(cfg *config.Config) (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", nil //nolint:nilerr // somebody without a home keeps nothing
+		return "", nil // somebody without a home keeps nothing
 	}
 	sources, err := json.Marshal(cfg.Sources) // each fleet has its own
 	if err != nil {
@@ -107,6 +107,7 @@ func (f *Fleet) Load(ctx context.Context) {
 		k.log.Error("what was kept cannot be read, and is listed again", "error", err)
 		return
 	}
+	f.Manager.Adopt()
 	k.log.Info("loaded what was kept", "members", got.Members, "scopes", got.Scopes, "objects", got.Objects, "within", time.Since(from).Round(time.Millisecond),
 		"revision", got.Revision, "readersListAgain", got.Why)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"unique"
+	"unsafe"
 )
 
 // identity is the indexed part of an object. It is immutable, and shared with the previous
@@ -171,4 +172,15 @@ func parseRV(s string) (uint64, bool) {
 		return oddRV, false
 	}
 	return v, true
+}
+
+// unsafeBytes returns the bytes of an immutable string without a copy, for the decoder,
+// which only reads.
+func unsafeBytes(s string) []byte {
+	return unsafe.Slice(unsafe.StringData(s), len(s))
+}
+
+// unsafeString returns bytes as a string that is valid until they change, for lookups.
+func unsafeString(b []byte) string {
+	return unsafe.String(unsafe.SliceData(b), len(b))
 }

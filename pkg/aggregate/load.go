@@ -18,6 +18,7 @@ type Loader struct {
 
 	mu           sync.Mutex
 	dictionaries map[DictionaryID]*Dictionary
+	used         map[DictionaryID]bool
 	members      map[string]*MemberLoader
 	bridges      []*record
 }
@@ -39,7 +40,7 @@ var ErrNotEmpty = errors.New("the index is not empty")
 
 // Load returns a loader.
 func (x *Index) Load() *Loader {
-	return &Loader{index: x, dictionaries: map[DictionaryID]*Dictionary{}, members: map[string]*MemberLoader{}}
+	return &Loader{index: x, dictionaries: map[DictionaryID]*Dictionary{}, used: map[DictionaryID]bool{}, members: map[string]*MemberLoader{}}
 }
 
 // Dictionary makes a dictionary known, by which bodies are decoded.
@@ -61,7 +62,15 @@ func (l *Loader) Dictionary(raw []byte) (*Dictionary, error) {
 func (l *Loader) dictionary(id DictionaryID) *Dictionary {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.used[id] = true
 	return l.dictionaries[id]
+}
+
+// Used reports whether something was decoded by a dictionary.
+func (l *Loader) Used(id DictionaryID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.used[id]
 }
 
 // MemberLoader loads one member.

@@ -63,6 +63,9 @@ type Member struct {
 	Labels  []Label // of its Cluster, sorted by key
 	Version string  // of its API server, e.g. "v1.36.3"; "" when never reached
 	APIs    []string
+	// Discovery is what it served when it was last discovered, in the words of who discovers it,
+	// who reads it again after a restart. Equal texts should be one string.
+	Discovery string
 
 	// Serves are the kinds that it serves, collected or not, sorted, by fresh discovery; nil
 	// when that is not known. Silent are the groups for which discovery failed.
@@ -133,7 +136,7 @@ func cloneMember(m Member) Member {
 }
 
 func equalMembers(a, b Member) bool {
-	return a.Name == b.Name && a.UID == b.UID && a.Version == b.Version &&
+	return a.Name == b.Name && a.UID == b.UID && a.Discovery == b.Discovery && a.Version == b.Version &&
 		slices.Equal(a.Labels, b.Labels) && slices.Equal(a.APIs, b.APIs) &&
 		(a.Serves == nil) == (b.Serves == nil) && slices.Equal(a.Serves, b.Serves) && slices.Equal(a.Silent, b.Silent)
 }

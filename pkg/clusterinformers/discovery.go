@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
@@ -173,8 +174,9 @@ func (mb *member) discovered(f discovered) bool {
 	mb.discoveredAt, mb.discoveredResets, mb.unavailable, mb.truncated = f.started, f.resets, f.silent, len(f.resources) >= catalog.MaxKinds
 	mb.setRejected(f.rejected)
 	mb.conn.clearError(discoveryErrors)
+	text := mb.describeDiscovery(f)
 	mb.mu.Lock()
-	mb.resources = f.resources
+	mb.resources, mb.discovery = f.resources, text
 	spec := mb.spec
 	mb.mu.Unlock()
 	mb.publish(spec)
@@ -183,6 +185,25 @@ func (mb *member) discovered(f discovered) bool {
 	mb.resources = shared
 	mb.mu.Unlock()
 	return true
+}
+
+// describeDiscovery returns what was discovered as text, "" where nothing is persisted.
+func (mb *member) describeDiscovery(f discovered) string {
+	if !mb.manager.opts.Index.Holds() {
+		return ""
+	}
+	mb.mu.Lock()
+	text := mb.discovery
+	mb.mu.Unlock()
+	if text != "" && maps.EqualFunc(f.last, f.resources, slices.Equal) {
+		return text
+	}
+	text, err := f.resources.Encode()
+	if err != nil {
+		mb.log.Error("what the member serves will not be known after a restart", "error", err)
+		return ""
+	}
+	return unique.Make(text).Value() // most members serve the same
 }
 
 // confirmDiscovery takes note that all that discovery last found is as it was, what fails

@@ -16,13 +16,34 @@ type loaded struct {
 	member aggregate.Member
 	scopes map[aggregate.Kind]loadedScope // that no informer has continued yet; loop's goroutine only
 
-	namespaces string // how far the Namespaces were read
+	namespaces string               // how far the Namespaces were read
+	served     catalog.APIResources // by the last discovery; nil where that is not known
 }
 
 // loadedScope is a scope as it was loaded.
 type loadedScope struct {
 	version, resource string
 	parts             []aggregate.Part
+}
+
+// Adopt takes over what the index was loaded with, by an earlier process. It is called before Run.
+// From then on the members' kinds are known as they were.
+func (m *Manager) Adopt() {
+	all := takeLoaded(m.opts.Index)
+	for name, l := range all {
+		if l.member.Discovery == "" {
+			continue
+		}
+		served, err := catalog.Decode(l.member.Discovery)
+		if err != nil {
+			m.opts.Logger.Warn("what the member served before the restart is not known", "member", name, "error", err)
+			continue
+		}
+		l.served = m.catalog.Set(name, served)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loaded = all
 }
 
 // takeLoaded returns what the index was loaded with, by member.
@@ -51,7 +72,7 @@ func (m *Manager) adoptLocked(mb *member) {
 	}
 	delete(m.loaded, mb.name)
 	if !mb.spec.sameMember(Spec{UID: l.member.UID}) {
-		m.opts.Index.RemoveMember(mb.name)
+		m.forgetLoaded(mb.name)
 		return
 	}
 	if mb.spec.UID == "" {
@@ -61,6 +82,15 @@ func (m *Manager) adoptLocked(mb *member) {
 	if v := l.member.Version; v != "" {
 		mb.version.Store(&v)
 	}
+	if l.served != nil {
+		mb.discovery, mb.resources = l.member.Discovery, l.served
+	}
+}
+
+// forgetLoaded removes what was loaded of a member.
+func (m *Manager) forgetLoaded(name string) {
+	m.catalog.Set(name, nil)
+	m.opts.Index.RemoveMember(name)
 }
 
 // dropLoadedLocked removes what was loaded of members that are none any more. All sources have
@@ -68,7 +98,7 @@ func (m *Manager) adoptLocked(mb *member) {
 func (m *Manager) dropLoadedLocked(specs map[string]Spec) {
 	for name := range m.loaded {
 		if _, is := specs[name]; !is {
-			m.opts.Index.RemoveMember(name)
+			m.forgetLoaded(name)
 			m.opts.Logger.Info("member removed: it has left while federator did not run", "member", name)
 		}
 		delete(m.loaded, name)

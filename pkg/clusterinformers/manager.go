@@ -67,9 +67,6 @@ func New(opts Options) (*Manager, error) {
 // returns when everything that it started has ended. What is in the index
 // stays.
 func (m *Manager) Run(ctx context.Context) error {
-	m.mu.Lock()
-	m.loaded = takeLoaded(m.opts.Index)
-	m.mu.Unlock()
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(outer)
 	defer cancel(nil)

@@ -58,6 +58,7 @@ type member struct {
 	usedKubeconfig []byte  // the kubeconfig in use
 	informers      map[aggregate.Kind]*runningInformer
 	resources      catalog.APIResources
+	discovery      string                              // resources as text, for another process; "" where nothing is persisted
 	absent         map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
 	resets         int                                 // times that another cluster answered, or an earlier state of it
 	resetAt        time.Time                           // of the last restartScopes
@@ -314,9 +315,7 @@ func (mb *member) publish(spec Spec) {
 	mb.publishedVersion = v
 	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Version: v}
 	mb.mu.Lock()
-	if m.APIs = mb.resources.GroupVersions(); mb.resources == nil && mb.loaded != nil {
-		m.APIs = mb.loaded.member.APIs
-	}
+	m.APIs, m.Discovery = mb.resources.GroupVersions(), mb.discovery
 	if mb.indexedUID == nil {
 		mb.indexedUID = &spec.UID
 	}

@@ -30,8 +30,8 @@ func (mb *member) reconcile(ctx context.Context, catalogChanged <-chan struct{},
 	mb.mu.Lock()
 	o, resets := mb.resources, mb.resets
 	mb.mu.Unlock()
-	if o == nil {
-		return // not discovered yet
+	if o == nil || mb.findings == 0 {
+		return // not discovered yet: resources may be those of before a restart
 	}
 	if resets != mb.discoveredResets {
 		mb.expireDiscovery() // it was of another cluster

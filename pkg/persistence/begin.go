@@ -54,6 +54,9 @@ func (w *writer) begin(ctx context.Context) error {
 		if l.base, err = s.writeSegment(ctx, w.index, m.Name, l.number, w.last, false); err != nil {
 			return err
 		}
+		if err := w.count(); err != nil {
+			return err
+		}
 	}
 	if err := s.writeManifest(); err != nil {
 		return err

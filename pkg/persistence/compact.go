@@ -93,14 +93,11 @@ func (w *writer) beginSegment(m *memberLog) error {
 
 // nextLog goes on with another log.
 func (w *writer) nextLog(m *memberLog) error {
-	if err := m.log.f.Sync(); err != nil {
-		return err
-	}
 	f, err := newLog(w.store.opts.Directory, w.store.opts.Key, m.name, m.number+1, m.log.size())
 	if err != nil {
 		return err
 	}
-	m.log.close()
+	w.syncer.close(m.log)
 	m.logged, m.logs = m.logged+m.log.size(), m.logs+1
 	m.log, m.number = f, m.number+1
 	return nil

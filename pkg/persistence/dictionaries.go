@@ -31,7 +31,7 @@ func (s *Store) saveDictionary(d *aggregate.Dictionary) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	id := d.ID()
-	if s.saved[id] {
+	if s.saved[id] > 0 {
 		return nil
 	}
 	dir := filepath.Join(s.opts.Directory, dictionariesDir)
@@ -63,8 +63,18 @@ func (s *Store) saveDictionary(d *aggregate.Dictionary) error {
 	if err := os.Rename(temporary, path); err != nil {
 		return err
 	}
-	s.saved[id] = true
+	s.saved[id] = f.offset
 	return nil
+}
+
+// dictionaryBytes is what all dictionaries have on disk.
+func (s *Store) dictionaryBytes() (bytes int64) {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	for _, n := range s.saved {
+		bytes += n
+	}
+	return bytes
 }
 
 const dictionaryType = "dictionary"
@@ -87,7 +97,7 @@ func (s *Store) loadDictionaries(l *aggregate.Loader) error {
 			sum := d.ID()
 			if id = hex.EncodeToString(sum[:]); id == e.Name() {
 				s.saving.Lock()
-				s.saved[sum] = true
+				s.saved[sum] = int64(len(d.Bytes()))
 				s.saving.Unlock()
 				continue
 			}
@@ -96,6 +106,22 @@ func (s *Store) loadDictionaries(l *aggregate.Loader) error {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// dropDictionaries removes the dictionaries that nothing was decoded by.
+func (s *Store) dropDictionaries(l *aggregate.Loader) error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	for id := range s.saved {
+		if l.Used(id) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(s.opts.Directory, dictionariesDir, hex.EncodeToString(id[:]))); err != nil {
+			return err
+		}
+		delete(s.saved, id)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ type Status struct {
 	Error string    // why nothing is written; "" while it is
 	Since time.Time // when that began
 	Slow  uint64    // how often readers did not wait for the disk
+	Bytes int64     // on disk, as last counted
 }
 
 type health struct {
@@ -37,6 +38,12 @@ func (h *health) sound() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.status.Error, h.status.Since = "", time.Now()
+}
+
+func (h *health) counted(bytes int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.status.Bytes = bytes
 }
 
 func (h *health) slow() {

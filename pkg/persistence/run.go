@@ -16,7 +16,9 @@ const (
 	progressInterval = 10 * time.Second // of how far scopes were read without a change
 	syncInterval     = time.Second
 	patience         = time.Second      // after which readers do not wait for the disk any more
-	retryInterval    = 30 * time.Second // of beginning anew after a failure
+	minRetry         = 10 * time.Second // of beginning anew after a failure, doubled with each
+	maxRetry         = 30 * time.Minute
+	soundAfter       = 5 * time.Minute // without a failure
 
 	compactBytes = 1 << 20  // of logs, below which a member is not compacted
 	compactLogs  = 8        // logs of a member after which it is compacted
@@ -34,8 +36,10 @@ type writer struct {
 	last  *aggregate.Snapshot // that is written
 	dirty []*memberLog        // of the batch
 	long  map[string]bool     // members that may be compacted
+	room  int64               // bytes that may be written before what is on disk is counted again
 
 	segments segments
+	syncer   syncer
 }
 
 // Run writes what is committed to an index that was made with Options.Hold, until ctx is done,
@@ -45,14 +49,19 @@ func (s *Store) Run(ctx context.Context, x *aggregate.Index) error {
 	if !s.ready {
 		return errors.New("persistence: Run before Load")
 	}
-	for {
+	for delay := time.Duration(0); ; {
+		began := time.Now()
 		err := s.write(ctx, x)
 		if ctx.Err() != nil {
 			return err
 		}
-		s.opts.Log.Error("persistence has stopped, and begins anew later", "error", err, "after", retryInterval)
+		if time.Since(began) > soundAfter {
+			delay = 0
+		}
+		delay = min(max(2*delay, minRetry), maxRetry)
+		s.opts.Log.Error("persistence has stopped, and begins anew later", "error", err, "after", delay)
 		s.health.failed(err)
-		err = s.releasing(x, func() error { return sleep(ctx, retryInterval) })
+		err = s.releasing(x, func() error { return sleep(ctx, delay) })
 		if err != nil {
 			return nil
 		}
@@ -87,6 +96,7 @@ func (s *Store) releasing(x *aggregate.Index, f func() error) error {
 func (s *Store) write(ctx context.Context, x *aggregate.Index) (err error) {
 	w := &writer{store: s, index: x, logs: map[string]*memberLog{}, long: map[string]bool{}, last: x.Snapshot()}
 	defer w.close()
+	w.syncer.start(s.opts.Log)
 	if s.loaded != nil {
 		err = w.begin(ctx)
 	} else { // all is written anew, which takes a while
@@ -109,7 +119,7 @@ func (s *Store) write(ctx context.Context, x *aggregate.Index) (err error) {
 		select {
 		case <-more:
 		case <-progress.C:
-			if err := w.progress(); err != nil {
+			if err := errors.Join(w.progress(), w.count()); err != nil {
 				return err
 			}
 		case done := <-w.segments.done:
@@ -199,7 +209,7 @@ func (w *writer) log(member string) (*memberLog, error) {
 // leave removes what there is of a member.
 func (w *writer) leave(member string) error {
 	if m := w.logs[member]; m != nil {
-		m.log.close()
+		w.syncer.close(m.log)
 		m.reset()
 		delete(w.logs, member)
 	}
@@ -221,12 +231,38 @@ func (w *writer) flush(after *aggregate.Snapshot) error {
 		if err := m.end(after, w.store.opts.Form); err != nil {
 			return err
 		}
+		before := m.log.offset
 		if err := m.log.flush(); err != nil {
 			return fmt.Errorf("member %q: %w", m.name, err)
 		}
+		w.room -= m.log.offset - before
+		w.syncer.written(m.log)
 		if m.isLong() {
 			w.long[m.name] = true
 		}
+	}
+	if w.room < 0 {
+		return w.count()
+	}
+	return nil
+}
+
+// FullError is of an index that needs more room on disk than it may have.
+type FullError struct{ Bytes, MaxBytes int64 }
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("%d bytes are on disk, at most %d may be (persistence.maxBytes)", e.Bytes, e.MaxBytes)
+}
+
+// count counts what is on disk.
+func (w *writer) count() error {
+	bytes := w.store.dictionaryBytes()
+	for _, m := range w.logs {
+		bytes += m.base + m.logged + m.log.offset
+	}
+	w.store.health.counted(bytes)
+	if w.room = w.store.opts.MaxBytes - bytes; w.room < 0 {
+		return &FullError{bytes, w.store.opts.MaxBytes}
 	}
 	return nil
 }
@@ -256,6 +292,7 @@ func (w *writer) sync() (err error) {
 
 func (w *writer) close() {
 	w.segments.stop()
+	w.syncer.stop()
 	for _, m := range w.logs {
 		m.log.close()
 	}

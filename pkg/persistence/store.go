@@ -64,7 +64,7 @@ type Store struct {
 	lock *os.File
 
 	saving sync.Mutex
-	saved  map[aggregate.DictionaryID]bool
+	saved  map[aggregate.DictionaryID]int64 // bytes on disk
 
 	// What was loaded and is not continued yet, by name; nil: all is to be written anew.
 	ready      bool // Load was called
@@ -102,7 +102,7 @@ func Open(opts Options) (*Store, error) {
 		}
 		return nil, fmt.Errorf("persistence: directory %s: %w", opts.Directory, err)
 	}
-	return &Store{opts: opts, lock: lock, saved: map[aggregate.DictionaryID]bool{}, compaction: rate.NewLimiter(compactRate, compactBurst)}, nil
+	return &Store{opts: opts, lock: lock, saved: map[aggregate.DictionaryID]int64{}, compaction: rate.NewLimiter(compactRate, compactBurst)}, nil
 }
 
 // Close releases the directory.
@@ -134,9 +134,19 @@ type Loaded struct {
 
 // Load loads an index that is empty. What is not sound is dropped, and reported: it is listed
 // again, as if it had never been there.
+//
+// After an error, which is of the disk and not of what is on it, Run writes all anew.
 func (s *Store) Load(ctx context.Context, x *aggregate.Index) (Loaded, error) {
-	out := Loaded{Dropped: map[string]error{}}
 	s.ready, s.loaded = true, map[string]*loadedMember{}
+	out, err := s.load(ctx, x)
+	if err != nil {
+		s.loaded = nil
+	}
+	return out, err
+}
+
+func (s *Store) load(ctx context.Context, x *aggregate.Index) (Loaded, error) {
+	out := Loaded{Dropped: map[string]error{}}
 	var m manifest
 	text, err := os.ReadFile(filepath.Join(s.opts.Directory, manifestName))
 	switch {
@@ -188,6 +198,9 @@ func (s *Store) Load(ctx context.Context, x *aggregate.Index) (Loaded, error) {
 	}
 	if out.Why = why; out.Revision == 0 && why == "" {
 		out.Why = "what was written last does not follow what was before"
+	}
+	if err := s.dropDictionaries(l); err != nil {
+		return out, fmt.Errorf("persistence: dictionaries: %w", err)
 	}
 	snap := x.Snapshot()
 	out.Objects, _ = snap.Size()

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -267,5 +268,40 @@ func TestStore_WhatReadersSawIsLoaded(t *testing.T) {
 		if err := q.stop(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestStore_KeepsNoMoreThanMaxBytes: what exceeds the bound is not kept, which is said; readers see
+// all of it.
+func TestStore_KeepsNoMoreThanMaxBytes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed.Of(t), 3))
+	dir := t.TempDir() + "/d"
+	p := start(t, dir, 1, func(o *persistence.Options) { o.MaxBytes = 64 << 10 })
+	p.member("prod/eu-1")
+	s := p.open("prod/eu-1", "Pod")
+	for rv := 1; p.store.Status().Error == ""; rv++ {
+		if rv == 100_000 {
+			t.Fatal("it goes on forever")
+		}
+		s.Upsert(p.item(s, fmt.Sprint("web-", rv%20), rv, rng))
+		if _, err := s.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		p.settle()
+	}
+	if got := p.store.Status().Error; !strings.Contains(got, "at most 65536 may be (persistence.maxBytes)") {
+		t.Error(got)
+	}
+	s.Upsert(p.item(s, "after", 1_000_000, rng))
+	if _, err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	last := p.settle().Revision()
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	q := start(t, dir, 2, nil)
+	if q.index.Owns(last) {
+		t.Error("readers go on from what was never written")
 	}
 }

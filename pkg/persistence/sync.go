@@ -1,0 +1,102 @@
+package persistence
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// maxSyncs bounds how many logs are made to survive a loss of power in one syncInterval: of a large
+// fleet each has its turn.
+const maxSyncs = 32
+
+// syncer makes what was written to logs survive a loss of power, beside the writer, which does not
+// wait for it: what is lost with the power is read from the members again.
+type syncer struct {
+	log     *slog.Logger
+	running sync.WaitGroup
+	ended   chan struct{}
+
+	mu      sync.Mutex
+	dirty   []*file        // in the order in which they were written
+	is      map[*file]bool // whether they are among them
+	busy    *file          // that is being synced
+	closing map[*file]bool // that are to be closed once they are synced
+}
+
+func (s *syncer) start(log *slog.Logger) {
+	s.log, s.ended, s.is, s.closing = log, make(chan struct{}), map[*file]bool{}, map[*file]bool{}
+	s.running.Go(func() {
+		tick := time.NewTicker(syncInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				for n := 0; n < maxSyncs && s.next(); n++ {
+				}
+			case <-s.ended:
+				return
+			}
+		}
+	})
+}
+
+// written takes note of a log that was written.
+func (s *syncer) written(f *file) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.is[f] {
+		s.is[f] = true
+		s.dirty = append(s.dirty, f)
+	}
+}
+
+// close closes a log that is not written any more, once it is synced.
+func (s *syncer) close(f *file) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.is[f] || s.busy == f {
+		s.closing[f] = true
+		return
+	}
+	f.close()
+}
+
+// next syncs the log that waits for the longest time. It reports false where none does.
+func (s *syncer) next() bool {
+	s.mu.Lock()
+	if len(s.dirty) == 0 {
+		s.mu.Unlock()
+		return false
+	}
+	f := s.dirty[0]
+	s.dirty[0] = nil
+	s.dirty = s.dirty[1:]
+	delete(s.is, f)
+	s.busy = f
+	s.mu.Unlock()
+	if err := f.f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
+		s.log.Warn("syncing a log failed: a loss of power may cost what it has", "file", f.f.Name(), "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy = nil; s.closing[f] && !s.is[f] {
+		delete(s.closing, f)
+		f.close()
+	}
+	return true
+}
+
+// stop ends the syncer, and closes what it was to close.
+func (s *syncer) stop() {
+	if s.ended == nil {
+		return
+	}
+	close(s.ended)
+	s.running.Wait()
+	for f := range s.closing {
+		f.close()
+	}
+}
