@@ -225,10 +225,10 @@ func checkRule(t *testing.T, kind string, role *rbacv1.Role, r rbacv1.PolicyRule
 	}
 }
 
-func TestDeployment_PodsAreConfined(t *testing.T) {
+func TestStatefulSet_PodsAreConfined(t *testing.T) {
 	for name, args := range map[string][]string{"least": least(), "full": {"--values", "testdata/full.yaml"}} {
 		t.Run(name, func(t *testing.T) {
-			d := into[appsv1.Deployment](t, find(t, render(t, args...), "Deployment", "federator"))
+			d := into[appsv1.StatefulSet](t, find(t, render(t, args...), "StatefulSet", "federator"))
 			pod := d.Spec.Template.Spec
 			c := pod.Containers[0]
 			s := c.SecurityContext
@@ -255,10 +255,10 @@ func TestDeployment_PodsAreConfined(t *testing.T) {
 	}
 }
 
-// TestDeployment_RollsWhenConfigurationChanges: what is read at startup is part of the Pod template.
-func TestDeployment_RollsWhenConfigurationChanges(t *testing.T) {
+// TestStatefulSet_RollsWhenConfigurationChanges: what is read at startup is part of the Pod template.
+func TestStatefulSet_RollsWhenConfigurationChanges(t *testing.T) {
 	sum := func(args ...string) string {
-		d := into[appsv1.Deployment](t, find(t, render(t, least(args...)...), "Deployment", "federator"))
+		d := into[appsv1.StatefulSet](t, find(t, render(t, least(args...)...), "StatefulSet", "federator"))
 		return d.Spec.Template.Annotations["checksum/config"]
 	}
 	seen := map[string]bool{}

@@ -21,8 +21,8 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// asDeployed runs what a Deployment says as its ServiceAccount, outside of a Pod.
-func asDeployed(t *testing.T, hub *kube.Hub, d *appsv1.Deployment) (p *process, root string) {
+// asDeployed runs what a StatefulSet says as its ServiceAccount, outside of a Pod.
+func asDeployed(t *testing.T, hub *kube.Hub, d *appsv1.StatefulSet) (p *process, root string) {
 	t.Helper()
 	pod := d.Spec.Template.Spec
 	root = t.TempDir()

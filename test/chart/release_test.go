@@ -43,7 +43,7 @@ func TestRelease_InstallUpgradeUninstall(t *testing.T) {
 	}
 	first := secret()
 	helm(t, append([]string{"upgrade", release, chartDir, "--namespace", namespace}, least("--set", "replicas=3")...)...)
-	d, err := f.Hub.Client().AppsV1().Deployments(namespace).Get(t.Context(), release, metav1.GetOptions{})
+	d, err := f.Hub.Client().AppsV1().StatefulSets(namespace).Get(t.Context(), release, metav1.GetOptions{})
 	must(t, err)
 	if *d.Spec.Replicas != 3 {
 		t.Errorf("%d replicas after the upgrade, want 3", *d.Spec.Replicas)

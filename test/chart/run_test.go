@@ -120,7 +120,9 @@ func relocate(t *testing.T, root, kubeconfig string) {
 	file := filepath.Join(root, "etc/federator/config.yaml")
 	text, err := os.ReadFile(file)
 	must(t, err)
-	text = bytes.ReplaceAll(text, []byte(" /etc/federator"), []byte(" "+root+"/etc/federator"))
+	for _, dir := range []string{"/etc/federator", "/var/lib/federator"} {
+		text = bytes.ReplaceAll(text, []byte(" "+dir), []byte(" "+root+dir))
+	}
 	var config map[string]map[string]any
 	must(t, yaml.UnmarshalStrict(text, &config))
 	config["webhook"], _ = config["policies"]["webhook"].(map[string]any)
@@ -306,7 +308,7 @@ metadata: {name: ask}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ask}
 subjects: [{kind: ServiceAccount, name: asker, namespace: default}]
 `)))
-	deployment, err := f.Hub.Client().AppsV1().Deployments(system).Get(t.Context(), "federator", metav1.GetOptions{})
+	deployment, err := f.Hub.Client().AppsV1().StatefulSets(system).Get(t.Context(), "federator", metav1.GetOptions{})
 	must(t, err)
 	p, root := asDeployed(t, f.Hub, deployment)
 

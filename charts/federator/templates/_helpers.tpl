@@ -87,8 +87,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "listen" (dict "serve" ":8080" "tls" (dict "certFile" "/etc/federator/tls/tls.crt" "keyFile" "/etc/federator/tls/tls.key"))
   "query" (dict "listen" ":8443" "tls" (dict "certFile" "/etc/federator/tls/tls.crt" "keyFile" "/etc/federator/tls/tls.key"))
 -}}
+{{- if .Values.persistence.enabled }}
+{{- $kept := dict "directory" "/var/lib/federator" -}}
+{{- if .Values.persistence.keySecretName }}{{ $_ := set $kept "keyFile" "/etc/federator/key/key" }}{{ end -}}
+{{- $_ := set $ours "persistence" $kept -}}
+{{- else -}}
+{{- $_ := set $ours "persistence" (dict "off" true) -}}
+{{- end -}}
 {{- if .Values.metrics.perScope }}{{ $_ := set $ours "metrics" (dict "perScope" true) }}{{ end -}}
 {{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml -}}
+{{- end -}}
+
+{{/* What the index is kept on: pvc or emptyDir. The claims of a StatefulSet that is there cannot be changed. */}}
+{{- define "federator.volume" -}}
+{{- $type := .Values.persistence.type -}}
+{{- if eq $type "auto" -}}
+{{- $there := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "federator.fullname" .) -}}
+{{- if $there -}}
+{{- $type = ternary "pvc" "emptyDir" (not (empty (dig "spec" "volumeClaimTemplates" list $there))) -}}
+{{- else if .Values.persistence.storageClass -}}
+{{- $type = "pvc" -}}
+{{- else -}}
+{{- $type = "emptyDir" -}}
+{{- range (lookup "storage.k8s.io/v1" "StorageClass" "" "").items -}}
+{{- if eq (dig "metadata" "annotations" "storageclass.kubernetes.io/is-default-class" "" .) "true" }}{{ $type = "pvc" }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $type -}}
 {{- end -}}
 
 {{- define "federator.notify" -}}
