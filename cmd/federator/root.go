@@ -5,6 +5,7 @@ import (
 
 	"federator.dev/federator/internal/cli/actions"
 	"federator.dev/federator/internal/cli/count"
+	"federator.dev/federator/internal/cli/kept"
 	"federator.dev/federator/internal/cli/kubeconfig"
 	"federator.dev/federator/internal/cli/members"
 	"federator.dev/federator/internal/cli/policy"
@@ -29,7 +30,7 @@ func newCommand() *cobra.Command {
 	root.AddCommand(
 		newServeCommand(), newVersionCommand(),
 		members.Command(v), query.Command(v), snapshot.Command(v), kubeconfig.Command(v), count.Command(v), tree.Command(v),
-		violations.Command(v), policy.Command(v), actions.Command(v), execplugin.Command(),
+		violations.Command(v), policy.Command(v), actions.Command(v), kept.Command(), execplugin.Command(),
 	)
 	return root
 }

@@ -33,11 +33,11 @@ type keeper struct {
 // openKeeper opens the directory that the index is kept in, nil where none is configured. A directory
 // that cannot be used is no reason not to serve: what is there is listed.
 func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, log *slog.Logger) (*keeper, error) {
-	dir, err := persistenceDirectory(cfg)
+	dir, err := PersistenceDirectory(cfg)
 	if dir == "" || err != nil {
 		return nil, err
 	}
-	key, err := readKey(cfg.Persistence.KeyFile)
+	key, err := ReadKey(cfg.Persistence.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("persistence.keyFile: %w", err)
 	}
@@ -50,8 +50,8 @@ func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, log *slog.
 	return k, nil
 }
 
-// persistenceDirectory returns where the index is kept, "" for nowhere.
-func persistenceDirectory(cfg *config.Config) (string, error) {
+// PersistenceDirectory returns where the index is kept, "" for nowhere.
+func PersistenceDirectory(cfg *config.Config) (string, error) {
 	switch {
 	case cfg.Persistence.Off:
 		return "", nil
@@ -72,8 +72,8 @@ func persistenceDirectory(cfg *config.Config) (string, error) {
 	return filepath.Join(cache, "federator", hex.EncodeToString(sum[:8])), nil
 }
 
-// readKey returns the key of a file, nil without one.
-func readKey(path string) ([]byte, error) {
+// ReadKey returns the key of a file, nil without one.
+func ReadKey(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}

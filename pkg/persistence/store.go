@@ -91,7 +91,7 @@ func Open(opts Options) (*Store, error) {
 	if err := os.MkdirAll(opts.Directory, 0o700); err != nil {
 		return nil, fmt.Errorf("persistence: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(opts.Directory, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(opts.Directory, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("persistence: %w", err)
 	}
@@ -121,6 +121,7 @@ type manifest struct {
 const (
 	manifestName = "manifest.json"
 	tipName      = "tip"
+	lockName     = "lock"
 )
 
 // Loaded says what was loaded.
