@@ -211,8 +211,7 @@ type decoding struct {
 	owners     seen[*ownerSet]
 	known      seen[*Dictionary]
 
-	pairs []Label
-	key   []byte
+	key []byte
 }
 
 // storedSet is a set of pairs, which may be one of labels and one of fields.

@@ -93,9 +93,9 @@ func (s *Store) loadDictionaries(l *aggregate.Loader) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		d, err := s.loadDictionary(l, path)
-		if id := ""; err == nil {
+		if err == nil {
 			sum := d.ID()
-			if id = hex.EncodeToString(sum[:]); id == e.Name() {
+			if hex.EncodeToString(sum[:]) == e.Name() {
 				s.saving.Lock()
 				s.saved[sum] = int64(len(d.Bytes()))
 				s.saving.Unlock()

@@ -88,17 +88,6 @@ func listMember(dir string) (m memberFiles, err error) {
 	return m, nil
 }
 
-// last is the highest number in use, 0 for none.
-func (m *memberFiles) last() uint64 {
-	n := uint64(0)
-	for _, of := range [][]uint64{m.segments, m.logs} {
-		if len(of) > 0 {
-			n = max(n, of[len(of)-1])
-		}
-	}
-	return n
-}
-
 // memberLog is what a member's commits are written to.
 type memberLog struct {
 	name   string

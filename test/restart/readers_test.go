@@ -30,7 +30,6 @@ type reader struct {
 	last     map[string]uint64          // resourceVersion, by name
 	seen     map[string]map[uint64]bool // resourceVersions, by name
 	problems []string
-	ended    error
 }
 
 func newReader(what string) *reader {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"federator.dev/federator/internal/cli/console"
 	"federator.dev/federator/internal/config"
@@ -46,23 +47,12 @@ func newInspectCommand() *cobra.Command {
 			if output != "" && output != "json" {
 				return fmt.Errorf("--output %q is not json", output)
 			}
-			dir := ""
-			if len(args) == 1 {
-				dir = args[0]
-			} else {
-				cfg, err := flags.Load(cmd.Flags(), func(*config.Config) {})
-				if err != nil {
-					return err
-				}
-				if dir, err = fleet.PersistenceDirectory(&cfg); err != nil {
-					return err
-				}
-				if dir == "" {
-					return errors.New("the configuration keeps nothing: see persistence.directory")
-				}
-				if keyFile == "" {
-					keyFile = cfg.Persistence.KeyFile
-				}
+			dir, configured, err := directory(cmd.Flags(), &flags, args)
+			if err != nil {
+				return err
+			}
+			if keyFile == "" {
+				keyFile = configured
 			}
 			key, err := fleet.ReadKey(keyFile)
 			if err != nil {
@@ -87,6 +77,21 @@ func newInspectCommand() *cobra.Command {
 	cmd.Flags().StringVar(&keyFile, "key-file", "", "`file` with the key, in Base64 (default: that of the configuration)")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
 	return cmd
+}
+
+// directory returns which directory is meant, and the key file that is configured for it.
+func directory(fs *pflag.FlagSet, flags *config.Flags, args []string) (dir, keyFile string, err error) {
+	if len(args) == 1 {
+		return args[0], "", nil
+	}
+	cfg, err := flags.Load(fs, func(*config.Config) {})
+	if err != nil {
+		return "", "", err
+	}
+	if dir, err = fleet.PersistenceDirectory(&cfg); dir == "" && err == nil {
+		err = errors.New("the configuration keeps nothing: see persistence.directory")
+	}
+	return dir, cfg.Persistence.KeyFile, err
 }
 
 // unsound is the error of a directory of which not all would be loaded.
