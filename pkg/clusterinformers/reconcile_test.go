@@ -14,7 +14,7 @@ func TestMember_ReconcilesOnlyWhatHasChanged(t *testing.T) {
 	const kind aggregate.Kind = "Thing.nobody.example"
 	f := newMetricsFleet(t, 1, 0, false)
 	m, mb := f.manager, f.member(0)
-	mb.resources = catalog.APIResources{}
+	mb.resources, mb.findings = catalog.APIResources{}, 1
 	mb.discoveredAt = time.Now()
 	known := connectionState{connection.Connected, ""}
 	reconcile := func() (all bool) {
