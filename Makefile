@@ -32,6 +32,8 @@ COUNT ?= 10
 KILLS ?= 200
 FAILOVERS ?= 20
 CORRECTIONS ?= 500
+RESTARTS ?= 200
+WRITES ?= 500
 LATENCY ?= 60ms
 # Arguments for the programs behind demo and bench, e.g. ARGS='-run index'.
 ARGS ?=
@@ -192,6 +194,12 @@ crash: export SEED ?= random
 crash: kube ## kill processes that correct, or tell webhooks, KILLS times, and FAILOVERS leaders
 	KILLS=$(KILLS) FAILOVERS=$(FAILOVERS) CORRECTIONS=$(CORRECTIONS) go test ./test/crash -run Crash -v -count 1 -timeout 0
 	KILLS=$(KILLS) go test -p 1 ./pkg/notify ./pkg/hub/notices -run SurvivesKills -v -count 1 -timeout 0
+
+# Real members are written to all the while, WRITES times a second.
+.PHONY: restart
+restart: export SEED ?= random
+restart: kube ## kill federator RESTARTS times under writes: it goes on without a list, and its readers do, too
+	RESTARTS=$(RESTARTS) WRITES=$(WRITES) go test ./test/restart -v -count 1 -timeout 0
 
 .PHONY: crash-mutations
 crash-mutations: kube ## with each defect of test/crash/testdata/mutations: what a short turn finds

@@ -54,7 +54,12 @@ func (s State) Complete() bool { return s == Synced || s == NotServed }
 type Status struct {
 	State  State
 	Reason string // why, as text; what a Partial scope omits
+	// Loaded is whether a Stale scope has what an earlier process has read, and nothing was read since.
+	Loaded bool
 }
+
+// Read reports whether what is held was read, or cannot be, by this process.
+func (s Status) Read() bool { return s.State != Unknown && s.State != Syncing && !s.Loaded }
 
 // Member is what is known of a member, apart from its objects.
 type Member struct {
@@ -71,6 +76,10 @@ type Member struct {
 	// when that is not known. Silent are the groups for which discovery failed.
 	Serves []Kind
 	Silent []string
+
+	// GivenUp is whether it had the time to be read and was not, all of it: who waits for all that
+	// the fleet has does not wait for it. It is not kept over a restart.
+	GivenUp bool
 }
 
 // lacks reports whether a member is known not to serve a kind, which then needs no scope.
@@ -136,7 +145,7 @@ func cloneMember(m Member) Member {
 }
 
 func equalMembers(a, b Member) bool {
-	return a.Name == b.Name && a.UID == b.UID && a.Discovery == b.Discovery && a.Version == b.Version &&
+	return a.Name == b.Name && a.UID == b.UID && a.Discovery == b.Discovery && a.Version == b.Version && a.GivenUp == b.GivenUp &&
 		slices.Equal(a.Labels, b.Labels) && slices.Equal(a.APIs, b.APIs) &&
 		(a.Serves == nil) == (b.Serves == nil) && slices.Equal(a.Serves, b.Serves) && slices.Equal(a.Silent, b.Silent)
 }

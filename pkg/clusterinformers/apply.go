@@ -160,7 +160,7 @@ func (p *listWatch) replace(objs []*object, rv string, now time.Time) error {
 	for n, o := range fit {
 		items[n] = o.item
 	}
-	p.state, p.reason, p.leftOut = aggregate.Synced, "", left
+	p.state, p.reason, p.loaded, p.leftOut = aggregate.Synced, "", false, left
 	i.countLeftOutLocked()
 	i.relistedLocked(p.cause)
 	p.cause = "other"
@@ -191,7 +191,7 @@ func (i *informer) emptyOverBudget(p *listWatch, why string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	again := p.state == aggregate.OverBudget
-	p.state, p.reason, p.leftOut = aggregate.OverBudget, message.Clip(why), leftOut{}
+	p.state, p.reason, p.loaded, p.leftOut = aggregate.OverBudget, message.Clip(why), false, leftOut{}
 	i.countLeftOutLocked()
 	p.cause, p.applied = "budget", ""
 	p.retention.reset()

@@ -33,8 +33,10 @@ func (mb *member) loop(ctx context.Context) {
 	defer d.timer.Stop()
 	mb.applySpec(ctx)
 	tick, sweep := time.NewTicker(mb.manager.opts.DiscoveryInterval), time.NewTicker(sweepInterval)
+	giveUp := time.NewTimer(0)
 	defer tick.Stop()
 	defer sweep.Stop()
+	defer giveUp.Stop()
 	var known connectionState
 	for {
 		// Get the channels before reading what they signal, so that no change in
@@ -47,6 +49,7 @@ func (mb *member) loop(ctx context.Context) {
 			}
 		}
 		mb.reconcile(ctx, catalogChanged, known)
+		giveUp.Reset(mb.reviewGivenUp(known, time.Now()))
 		select {
 		case <-ctx.Done():
 			return
@@ -63,6 +66,7 @@ func (mb *member) loop(ctx context.Context) {
 			d.took(asking, found)
 		case <-sweep.C:
 			mb.sweepScopes(time.Now())
+		case <-giveUp.C:
 		case <-connChanged:
 		case <-catalogChanged:
 		}

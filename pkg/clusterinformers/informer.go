@@ -200,7 +200,7 @@ func (i *informer) commitLocked() error {
 		return err
 	}
 	i.committed = i.applied
-	if !slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return p.state == aggregate.Syncing || p.state == aggregate.Unknown }) {
+	if !slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return !p.statusLocked().Read() }) {
 		i.synced.Store(true)
 	}
 	if !i.chargeLocked(i.scope.Size()) {
@@ -219,7 +219,13 @@ func (i *informer) setState(p *listWatch, state aggregate.State, reason string) 
 // showLocked is setState. i.mu must be held.
 func (i *informer) showLocked(p *listWatch, state aggregate.State, reason string) {
 	p.state, p.reason = state, message.Clip(reason)
+	p.loaded = p.loaded && state == aggregate.Stale
 	i.publishLocked()
+}
+
+// statusLocked is the listWatch's part of the scope's status. p.informer.mu must be held.
+func (p *listWatch) statusLocked() aggregate.Status {
+	return aggregate.Status{State: p.state, Reason: p.reason, Loaded: p.loaded}
 }
 
 // setNote changes the condition of the held version, which other members may
@@ -265,7 +271,10 @@ func (i *informer) statusLocked() aggregate.Status {
 			worst = p
 		}
 	}
-	s := aggregate.Status{State: worst.state, Reason: worst.reason}
+	s := worst.statusLocked()
+	if s.State == aggregate.Stale {
+		s.Loaded = slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return p.loaded })
+	}
 	if worst.namespace != "" && s.Reason != "" {
 		s.Reason = "namespace " + worst.namespace + ": " + s.Reason
 	}

@@ -37,6 +37,7 @@ type listWatch struct {
 	reason       string
 	cause        string // of the next relist
 	aheadOfScope size   // charged for items of a list under way, beyond what the scope holds
+	loaded       bool   // what is held was read by an earlier process, and nothing since
 	leftOut      leftOut
 	retention    *retention // nil where all is kept
 	reached      string     // the newest resourceVersion since the listWatch started
@@ -69,10 +70,10 @@ func newListWatch(i *informer, namespace, held string) *listWatch {
 	}
 	if st := i.scope.Status(); st.State == aggregate.Synced || st.State == aggregate.Partial || st.State == aggregate.Stale {
 		// Objects of an earlier informer are there: as of the last contact.
-		p.state, p.reason = aggregate.Stale, "relisting"
+		p.state, p.reason, p.loaded = aggregate.Stale, "relisting", st.Loaded
 	}
 	if held != "" {
-		p.state, p.reason = aggregate.Stale, "resuming after a restart"
+		p.state, p.reason, p.loaded = aggregate.Stale, "resuming after a restart", true
 		p.applied, p.reached = held, held
 	}
 	i.member.tasks.Init(&p.task, p)

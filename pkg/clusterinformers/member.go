@@ -53,6 +53,8 @@ type member struct {
 
 	mu             sync.Mutex
 	joined         time.Time // when it came, or had its turn to connect; zero while it waits for that
+	unreadSince    time.Time // since when not all of it was read, in its turn; zero where it was
+	isGivenUp      bool      // as published
 	spec           Spec
 	indexedUID     *string // the UID that it joined the index with; nil before
 	usedKubeconfig []byte  // the kubeconfig in use
@@ -149,6 +151,44 @@ func (mb *member) givenUp() bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return !mb.joined.IsZero() && time.Since(mb.joined) >= mb.manager.opts.GiveUpAfter
+}
+
+// reviewGivenUp publishes whether the member has had its time to be read, and was not: it is away, or
+// some scope was never read. It returns when to look again. It belongs to the member's loop.
+func (mb *member) reviewGivenUp(known connectionState, now time.Time) time.Duration {
+	most, refused := mb.manager.opts.GiveUpAfter, mb.permanentlyRefused()
+	mb.mu.Lock()
+	unread := known.state != connection.Connected || mb.findings == 0 || mb.truncated || len(mb.unavailable) > 0
+	for _, r := range mb.informers {
+		unread = unread || !r.synced.Load()
+	}
+	for _, status := range mb.absent {
+		unread = unread || !status.Read()
+	}
+	switch {
+	case !unread, mb.joined.IsZero(): // it waits for its turn
+		mb.unreadSince = time.Time{}
+	case mb.unreadSince.IsZero():
+		mb.unreadSince = now
+	}
+	left := most
+	if !mb.unreadSince.IsZero() {
+		left -= now.Sub(mb.unreadSince)
+	}
+	is := refused || left <= 0
+	changed, spec := is != mb.isGivenUp, mb.spec
+	mb.isGivenUp = is
+	mb.mu.Unlock()
+	if changed && spec.inFleet() {
+		if is {
+			mb.log.Warn("policies do not wait for the member any longer: not all of it could be read", "within", most)
+		}
+		mb.publish(spec)
+	}
+	if left <= 0 {
+		return most
+	}
+	return left
 }
 
 // run keeps the index equal to the member until ctx is done. When it is leaving, its
@@ -326,6 +366,7 @@ func (mb *member) publish(spec Spec) {
 		m.Serves = slices.Compact(slices.Grow(m.Serves, 1)) // not nil
 		m.Silent = slices.Sorted(maps.Keys(mb.unavailable))
 	}
+	m.GivenUp = mb.isGivenUp
 	mb.mu.Unlock()
 	err := mb.manager.opts.Index.PutMember(m)
 	if err != nil {

@@ -27,6 +27,7 @@ type corrections struct {
 	rollout       *remediate.RolloutSpec   // nil: to be made from the spec and the members
 
 	reported      reported
+	unread        map[string]bool        // members of which not all is read that the policy reads, as reported
 	changed       map[aggregate.Ref]bool // targets, since the last report to the actor
 	statusChanged bool                   // EnforcementStatus has changed otherwise
 }

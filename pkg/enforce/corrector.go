@@ -191,7 +191,7 @@ func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
 		case b == nil:
 			c.rebuildLocked(name)
 			c.dispatchLocked(name)
-		case len(b.changed) > 0 || b.statusChanged || !b.complete:
+		case len(b.changed) > 0 || b.statusChanged || !b.complete || !maps.Equal(b.unread, c.state.Unread(name)):
 			c.dispatchLocked(name)
 		}
 	}
@@ -258,6 +258,7 @@ func (c *Corrector) dispatchLocked(name string) {
 	mode, _ := spec.effectiveMode()
 	changed := b.changed
 	b.changed, b.statusChanged = nil, false
+	b.unread = c.state.Unread(name)
 	if mode == policy.Observe {
 		if b.reported != reportedNone {
 			c.actor.ClearIntents(name)
@@ -269,7 +270,7 @@ func (c *Corrector) dispatchLocked(name string) {
 		rollout := spec.rolloutSpec(c.state.Snapshot, mode == policy.DryRun)
 		b.rollout = &rollout
 	}
-	totals := remediate.Totals{Members: map[string]int{}, Violations: map[string]int{}, Unknown: map[string]int{}}
+	totals := remediate.Totals{Members: map[string]int{}, Violations: map[string]int{}, Unknown: map[string]int{}, Unread: b.unread}
 	for member, n := range c.state.Counts(name) {
 		subjects := n.Known + n.Unknown + n.Errors
 		totals.Fleet += subjects

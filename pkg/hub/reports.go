@@ -104,6 +104,11 @@ func (k reportKey) compare(o reportKey) int {
 	return strings.Compare(k.name, o.name)
 }
 
+// unnumbered is the key without the number of the shard.
+func (k reportKey) unnumbered() reportKey {
+	return reportKey{k.namespace, k.name[:max(0, strings.LastIndexByte(k.name, '-'))]}
+}
+
 // knownReport is the content's hash and the resourceVersion of a report on the hub.
 type knownReport struct{ hash, version string }
 
@@ -193,7 +198,7 @@ func (r *Reports) removeAll(ctx context.Context) bool {
 		return true // there are none, or no permission to delete them
 	}
 	if err == nil {
-		err = r.write(ctx, nil)
+		err = r.write(ctx, nil, nil)
 	}
 	if err != nil && ctx.Err() == nil {
 		r.opts.Logger.Debug("deleting reports failed, retrying", "error", err)
@@ -216,7 +221,8 @@ func (r *Reports) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.write(ctx, r.build(state, clusters)); err != nil {
+	desired, stay := r.build(state, clusters)
+	if err := r.write(ctx, desired, stay); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.known = nil // a namespace or the CRDs were deleted
 		}
@@ -300,7 +306,7 @@ func (r *Reports) clusters(ctx context.Context) (map[string]metav1.OwnerReferenc
 
 // write creates, updates and deletes reports so that there are exactly these. A failure
 // does not keep other reports from being written.
-func (r *Reports) write(ctx context.Context, desired map[reportKey]*report) error {
+func (r *Reports) write(ctx context.Context, desired map[reportKey]*report, stay map[reportKey]bool) error {
 	var failed error
 	for _, key := range slices.SortedFunc(maps.Keys(desired), reportKey.compare) {
 		body, hash, err := desired[key].encode()
@@ -318,7 +324,7 @@ func (r *Reports) write(ctx context.Context, desired map[reportKey]*report) erro
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(r.known), reportKey.compare) {
-		if desired[key] != nil {
+		if desired[key] != nil || stay[key.unnumbered()] {
 			continue
 		}
 		if !r.opts.IsLeader() || ctx.Err() != nil {

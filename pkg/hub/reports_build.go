@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -79,9 +80,22 @@ type memberResults struct {
 
 // build returns the reports of a state. Over the limit, results of the most severe policies
 // are kept.
-func (r *Reports) build(state *policy.State, clusters map[string]metav1.OwnerReference) map[reportKey]*report {
+//
+// The reports of members that are not known yet, which it returns without their shards' numbers, stay
+// as they are.
+func (r *Reports) build(state *policy.State, clusters map[string]metav1.OwnerReference) (out map[reportKey]*report, stay map[reportKey]bool) {
 	results := map[string]*memberResults{"": {}}
+	stay = map[reportKey]bool{}
+	unread := map[string]bool{}
+	for b := range state.Bindings() {
+		maps.Copy(unread, state.Unread(b.Name))
+	}
 	for m := range state.Snapshot.Members() {
+		if unread[m.Name] && (!m.GivenUp || m.Version == "") { // was never reached
+			at, _ := r.location(state, m.Name, clusters)
+			stay[at] = true
+			continue
+		}
 		results[m.Name] = &memberResults{}
 	}
 	for _, severity := range slices.Backward(policy.Severities()) {
@@ -91,14 +105,14 @@ func (r *Reports) build(state *policy.State, clusters map[string]metav1.OwnerRef
 			}
 		}
 	}
-	out := map[reportKey]*report{}
+	out = map[reportKey]*report{}
 	for member, m := range results {
 		if member == "" && m.total == (reportSummary{}) {
 			continue // no policy has keys of views as subjects
 		}
 		r.split(out, state, member, m, clusters)
 	}
-	return out
+	return out, stay
 }
 
 // collect adds the results of one binding.

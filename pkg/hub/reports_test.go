@@ -228,6 +228,32 @@ func TestReports_OfKeysMembersAndErrors(t *testing.T) {
 			t.Errorf("result %+v", r)
 		}
 	}
+
+	// What is said of a member stays while nothing is known of it, as when it is away at a start.
+	newPodsOf(t, index, "context/y", "y").put("x", "one")
+	failsOf := func(member string, want int) func(map[string]openReport) error {
+		return func(all map[string]openReport) error {
+			if s := all["/federator-context."+member+"-1"].Summary; s.Fail != 1 || s.Error+s.Pass != want {
+				return fmt.Errorf("%+v", s)
+			}
+			return nil
+		}
+	}
+	awaitReports(t, "one of the other member", failsOf("y", 1))
+	index.RemoveMember("context/y")
+	for _, m := range []aggregate.Member{{Name: "context/y", UID: "y", GivenUp: true}, {Name: "context/y", UID: "y"}, {Name: "context/y", UID: "y", Version: "v1.36.0"}} {
+		if err := index.PutMember(m); err != nil {
+			t.Fatal(err)
+		}
+		newPodsOf(t, index, "context/x"+m.Version, "x").put("x", "one") // once it has a report, that of y was looked at
+		awaitReports(t, "one of a member that joins", failsOf("x"+m.Version, 1))
+		awaitReports(t, "one of a member that is not known", failsOf("y", 1))
+		index.RemoveMember("context/x" + m.Version)
+	}
+	if err := index.PutMember(aggregate.Member{Name: "context/y", UID: "y", Version: "v1.36.0", GivenUp: true}); err != nil {
+		t.Fatal(err)
+	}
+	awaitReports(t, "one of what is known of it", failsOf("y", 0))
 }
 
 // TestReports_OfViolations: from a hub without OpenReports to one that is rid of

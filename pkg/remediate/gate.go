@@ -128,6 +128,8 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 	}
 	s.reviewApprovals(&pass{now: now})
 	switch {
+	case s.totals.Unread[i.Remedy.Target.Member]:
+		return unread(i.Remedy.Target.Member)
 	case !s.isRecorded():
 		return recording
 	case !s.isDesired(i):
@@ -166,10 +168,18 @@ func (d *Dispatcher) refusePolicyLocked(s *policyState, now time.Time) refusal {
 	return refusal{until: earliest(until, ceiling)}
 }
 
+// unread says why a member is not written to of which Totals say so.
+func unread(member string) string {
+	return "not all that the policy reads of member " + member + " has been read yet"
+}
+
 // refuseMemberLocked returns why an intent is not carried out now in its member, "" if it may
 // be.
-func (d *Dispatcher) refuseMemberLocked(i *Intent, p *pass) string {
+func (d *Dispatcher) refuseMemberLocked(s *policyState, i *Intent, p *pass) string {
 	member := i.Remedy.Target.Member
+	if s.totals.Unread[member] && i.RollbackOf == "" {
+		return unread(member)
+	}
 	if why := p.unknown[member]; why != "" && !i.OverrideGitOps {
 		p.again(p.now.Add(heldPollInterval))
 		return why

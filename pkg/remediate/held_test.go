@@ -52,6 +52,45 @@ func TestDispatcher_HeldMemberIsNotWritten(t *testing.T) {
 	})
 }
 
+// TestDispatcher_UnreadMembersAreNotWritten: neither as is planned nor where that is found out between
+// plan and write; others are, but not in a later wave.
+func TestDispatcher_UnreadMembersAreNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		var d *running
+		unread := remediate.Totals{Fleet: 20, Unread: map[string]bool{"m1": true}}
+		both := intents("1", "m1 a", "m2 b")
+		set := func(totals remediate.Totals, list ...remediate.Intent) {
+			if err := d.SetIntents("b", remediate.RolloutSpec{}, totals, list, true); err != nil {
+				t.Error(err)
+			}
+		}
+		f.onDryRun = func(target string) {
+			if target == "m1 c" {
+				set(unread, intents("1", "m1 c")...)
+			}
+		}
+		d = run(t, f, remediate.Options{})
+		for i := range both {
+			d.put(&both[i])
+		}
+		set(unread, both...)
+		time.Sleep(10 * time.Second)
+		d.expect(t, "m1 is not read", "m2 b@0s")
+		set(remediate.Totals{Fleet: 20}, both...)
+		time.Sleep(10 * time.Second)
+		d.expect(t, "m1 is read", "m1 a@10s")
+		late := intents("1", "m1 c")
+		d.put(&late[0])
+		set(remediate.Totals{Fleet: 20}, late...)
+		time.Sleep(10 * time.Second)
+		d.expect(t, "m1 is not read since the plan", "")
+		if st, _ := d.Status("b"); !strings.Contains(st.Waiting, "not all that the policy reads of member m1 has been read yet") {
+			t.Errorf("waiting: %q", st.Waiting)
+		}
+	})
+}
+
 // TestDispatcher_PauseBetweenPlanAndWriteHolds: the hold is checked right before the write,
 // of corrections and rollbacks, and what is held has not failed.
 func TestDispatcher_PauseBetweenPlanAndWriteHolds(t *testing.T) {

@@ -304,6 +304,7 @@ func TestDispatcher_WaveIsHeld(t *testing.T) {
 	for what, c := range map[string]struct {
 		opts    remediate.Options
 		unknown map[string]int
+		unread  map[string]bool
 		want    string
 	}{
 		"a member that is away": {remediate.Options{MemberAway: func(member string) error {
@@ -311,20 +312,21 @@ func TestDispatcher_WaveIsHeld(t *testing.T) {
 				return errors.New("m1 does not answer")
 			}
 			return nil
-		}}, nil, "m1 does not answer"},
+		}}, nil, nil, "m1 does not answer"},
 		"a member that is paused": {remediate.Options{Held: func(member string) error {
 			if member == "m1" {
 				return errors.New("m1 is paused")
 			}
 			return nil
-		}}, nil, "m1 is paused"},
-		"verdicts that are not known": {remediate.Options{}, map[string]int{"m1": 2}, "member m1 has 2 verdicts that are not known"},
+		}}, nil, nil, "m1 is paused"},
+		"verdicts that are not known": {remediate.Options{}, map[string]int{"m1": 2}, nil, "member m1 has 2 verdicts that are not known"},
+		"a member that was not read":  {remediate.Options{}, nil, map[string]bool{"m1": true}, "not all that the policy reads of member m1 has been read yet"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := run(t, newFleet(), c.opts)
 			list := intents("1", "m2 b")
 			d.put(&list[0])
-			if err := d.SetIntents("b", twoWaves("1", 0), remediate.Totals{Fleet: 20, Unknown: c.unknown}, list, true); err != nil {
+			if err := d.SetIntents("b", twoWaves("1", 0), remediate.Totals{Fleet: 20, Unknown: c.unknown, Unread: c.unread}, list, true); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Hour)

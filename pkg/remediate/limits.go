@@ -84,6 +84,9 @@ type Totals struct {
 	// Violations and Unknown are how many of a member's subjects violate the policy, and of
 	// how many that is not known. They may be nil.
 	Violations, Unknown map[string]int
+	// Unread are the members that are not written to: not all that the policy reads of them is known,
+	// or it is of before a restart. It may be nil.
+	Unread map[string]bool
 }
 
 // acknowledged is how far acknowledgements raise a limit, for the targets in their Plans.

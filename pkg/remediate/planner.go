@@ -287,7 +287,7 @@ func (d *Dispatcher) startLocked(s *policyState, p *pass) {
 			writing = true // the end of what runs triggers a plan
 			continue
 		}
-		if why := d.refuseMemberLocked(s.intents[first].Intent, p); why != "" {
+		if why := d.refuseMemberLocked(s, s.intents[first].Intent, p); why != "" {
 			waiting = cmp.Or(waiting, why)
 			continue
 		}

@@ -122,6 +122,8 @@ func (d *Dispatcher) factsLocked(s *policyState, p *pass) rollout.Facts {
 			why = p.away[member].Error()
 		case d.stops.member(member) != "":
 			why = d.stops.member(member)
+		case s.totals.Unread[member]:
+			why = unread(member)
 		case n > 0:
 			why = fmt.Sprintf("member %s has %d verdicts that are not known", member, n)
 		}

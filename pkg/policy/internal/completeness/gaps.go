@@ -137,7 +137,7 @@ func (g *Gaps) gapOf(kind aggregate.Kind, member string) (verdict.Gap, bool) {
 		return verdict.Gap{}, false
 	}
 	info, _ := g.snapshot.Scope(member, kind)
-	return verdict.Gap{Member: member, Kind: kind, State: info.Status.State}, !info.Status.State.Complete()
+	return verdict.Gap{Member: member, Kind: kind, State: info.Status.State, Loaded: info.Status.Loaded}, !info.Status.State.Complete()
 }
 
 func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
@@ -156,7 +156,7 @@ func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
 		unopened(func(member string) bool { return member < scope.Member })
 		if len(rest) > 0 && rest[0] == scope.Member {
 			if !scope.Status.State.Complete() {
-				found = append(found, verdict.Gap{Member: scope.Member, Kind: kind, State: scope.Status.State})
+				found = append(found, verdict.Gap{Member: scope.Member, Kind: kind, State: scope.Status.State, Loaded: scope.Status.Loaded})
 			}
 			rest = rest[1:]
 		}
@@ -181,14 +181,24 @@ func (g *Gaps) At(kind aggregate.Kind, member string) (verdict.Gap, bool) {
 	return g.Of(kind)[i], true
 }
 
-// Synced reports whether no scope is Unknown or Syncing.
+// Synced reports whether no scope is waited for.
 func (g *Gaps) Synced() bool {
 	settled := len(g.members) > 0
 	g.byKind.Scan(func(_ aggregate.Kind, found []verdict.Gap) bool {
-		settled = settled && !slices.ContainsFunc(found, func(g verdict.Gap) bool { return g.State == aggregate.Unknown || g.State == aggregate.Syncing })
+		settled = settled && !slices.ContainsFunc(found, g.Awaited)
 		return settled
 	})
 	return settled
+}
+
+// Awaited reports whether an unread scope is waited for: that of a member which has had its time to
+// be read is not.
+func (g *Gaps) Awaited(gap verdict.Gap) bool {
+	if !gap.Unread() {
+		return false
+	}
+	m, _ := g.snapshot.Member(gap.Member)
+	return !m.GivenUp
 }
 
 func compareGap(gap verdict.Gap, member string) int { return strings.Compare(gap.Member, member) }
