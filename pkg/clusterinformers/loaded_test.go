@@ -148,6 +148,9 @@ func TestManager_ContinuesWhatWasLoaded(t *testing.T) {
 		if !l.scope(b, "Pod").Status.Loaded || l.scope(a, "Pod").Status.Loaded {
 			t.Error("what an earlier process has read is Loaded until this one goes on with it")
 		}
+		if st := l.detail(b, "Pod"); st.Objects != len(before) || st.State != aggregate.Stale || l.status(b).Objects < len(before) {
+			t.Errorf("of the member that is away it says %+v", st)
+		}
 		if err := b.Restore(); err != nil {
 			t.Fatal(err)
 		}

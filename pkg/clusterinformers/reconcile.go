@@ -329,6 +329,9 @@ func (mb *member) addScopes(st *MemberStatus, details bool) {
 	absent := maps.Clone(mb.absent)
 	mb.mu.Unlock()
 	st.addScopes(rs, absent, mb.lastContact(), details)
+	if mb.loaded != nil && len(rs) == 0 {
+		st.addLoaded(mb.manager.opts.Index.Newest(), absent, details)
+	}
 }
 
 // connStatus returns what is known of the member apart from its scopes.

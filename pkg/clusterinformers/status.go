@@ -107,6 +107,24 @@ func (st *MemberStatus) addScopes(informers []*runningInformer, absent map[aggre
 	slices.SortFunc(st.Details, func(a, b ScopeStatus) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
 }
 
+// addLoaded adds the scopes of an earlier process that this one has not gone on with yet.
+func (st *MemberStatus) addLoaded(s *aggregate.Snapshot, absent map[aggregate.Kind]aggregate.Status, details bool) {
+	for info := range s.Scopes(st.Name) {
+		if _, told := absent[info.Kind]; told {
+			continue
+		}
+		st.Objects += info.Objects
+		st.Bytes += info.Bytes
+		st.Scopes[info.Status.State]++
+		if details {
+			st.Details = append(st.Details, ScopeStatus{
+				Kind: info.Kind, Version: info.Version, State: info.Status.State, Reason: info.Status.Reason, Objects: info.Objects, Bytes: info.Bytes,
+			})
+		}
+	}
+	slices.SortFunc(st.Details, func(a, b ScopeStatus) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
+}
+
 // Resources returns what members serve, kept or not, by kind and version, and a
 // channel that is closed when it may have changed. The slice is shared and must
 // not be changed.

@@ -255,6 +255,39 @@ func TestStatefulSet_PodsAreConfined(t *testing.T) {
 	}
 }
 
+// TestStatefulSet_KeepsTheIndex: on a claim, on a volume of the Pod, or nowhere; without a
+// hub to ask, as helm template has none, on a volume of the Pod.
+func TestStatefulSet_KeepsTheIndex(t *testing.T) {
+	for what, c := range map[string]struct {
+		args                   []string
+		claim, volume, key, on bool
+	}{
+		"by itself":       {nil, false, true, false, true},
+		"a class":         {[]string{"--set", "persistence.storageClass=fast"}, true, false, false, true},
+		"claims":          {[]string{"--set", "persistence.type=pvc"}, true, false, false, true},
+		"of the Pod":      {[]string{"--set", "persistence.type=emptyDir,persistence.storageClass=fast"}, false, true, false, true},
+		"encrypted":       {[]string{"--set", "persistence.type=pvc,persistence.keySecretName=k"}, true, false, true, true},
+		"nothing is kept": {[]string{"--set", "persistence.enabled=false"}, false, false, false, false},
+	} {
+		s := into[appsv1.StatefulSet](t, find(t, render(t, least(c.args...)...), "StatefulSet", "federator"))
+		has := func(name string) bool {
+			return slices.ContainsFunc(s.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+		}
+		mounted := slices.ContainsFunc(s.Spec.Template.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == "index" && m.MountPath == "/var/lib/federator"
+		})
+		if got := len(s.Spec.VolumeClaimTemplates) == 1; got != c.claim || has("index") != c.volume || has("key") != c.key || mounted != c.on {
+			t.Errorf("%s: claim %t, volume %t, key %t, mounted %t", what, got, has("index"), has("key"), mounted)
+		}
+		if c.claim {
+			claim := s.Spec.VolumeClaimTemplates[0].Spec
+			if size := claim.Resources.Requests.Storage(); size.String() != "20Gi" || what == "a class" && *claim.StorageClassName != "fast" {
+				t.Errorf("%s: a claim of %s: %v", what, size, claim.StorageClassName)
+			}
+		}
+	}
+}
+
 // TestStatefulSet_RollsWhenConfigurationChanges: what is read at startup is part of the Pod template.
 func TestStatefulSet_RollsWhenConfigurationChanges(t *testing.T) {
 	sum := func(args ...string) string {

@@ -14,10 +14,13 @@ import (
 // server is the federator command, serving.
 type server struct{ *process.Process }
 
-// configuration is that of the chart, but for the addresses of members and repositories.
+// configuration is that of the chart, but for the addresses of members and repositories, and for
+// the patience with members that are away.
 const configuration = `sources:
   clusterAPI: {kubeconfig: %s, namespaces: [fleet]}
 network: {allow: [127.0.0.0/8]}
+persistence: {directory: "%s"}
+giveUpAfter: 10s
 query:
   listen: 127.0.0.1:0
   tls: {certFile: %s, keyFile: %s}
@@ -49,7 +52,7 @@ func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane, in 
 	}
 	config := filepath.Join(dir, "federator.yaml")
 	secret, key, ca := filepath.Join(dir, "webhook"), filepath.Join(dir, "key"), filepath.Join(dir, "ca.crt")
-	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret, signers, corrections, in.URL, key, ca)
+	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(dir, "index"), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret, signers, corrections, in.URL, key, ca)
 	for file, content := range map[string]string{config: text, secret: hookSecret + "\n", key: inboxKey + "\n", ca: string(in.ca())} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			return nil, err

@@ -29,11 +29,12 @@ type reader struct {
 	mu       sync.Mutex
 	last     map[string]uint64          // resourceVersion, by name
 	seen     map[string]map[uint64]bool // resourceVersions, by name
+	present  map[string]uint64          // resourceVersion of what is there, by name
 	problems []string
 }
 
 func newReader(what string) *reader {
-	return &reader{what: what, last: map[string]uint64{}, seen: map[string]map[uint64]bool{}}
+	return &reader{what: what, last: map[string]uint64{}, seen: map[string]map[uint64]bool{}, present: map[string]uint64{}}
 }
 
 // counting counts the requests that list.
@@ -72,11 +73,22 @@ func (r *reader) saw(obj any) {
 	case rv < r.last[key]:
 		r.problems = append(r.problems, fmt.Sprintf("%s at %d came after %d", key, rv, r.last[key]))
 	}
-	r.last[key] = rv
+	r.last[key], r.present[key] = rv, rv
 	if r.seen[key] == nil {
 		r.seen[key] = map[uint64]bool{}
 	}
 	r.seen[key][rv] = true
+}
+
+// gone takes note that an object was deleted.
+func (r *reader) gone(obj any) {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	o := obj.(*unstructured.Unstructured)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.present, o.GetNamespace()+"/"+o.GetName())
 }
 
 // follow runs an informer.
@@ -87,6 +99,7 @@ func (r *reader) follow(ctx context.Context, rig *rig, member string) error {
 		UpdateFunc: func(_, obj any) {
 			r.saw(obj)
 		},
+		DeleteFunc: r.gone,
 	})
 	if err != nil {
 		return err
@@ -95,12 +108,15 @@ func (r *reader) follow(ctx context.Context, rig *rig, member string) error {
 	return nil
 }
 
-// watch runs a RetryWatcher from where all is empty.
+// watch lists, and runs a RetryWatcher from there.
 func (r *reader) watch(ctx context.Context, rig *rig, member string) error {
 	maps := rig.dynamic(r.counting(rig.config(member))).Resource(configMaps).Namespace("default")
 	list, err := maps.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
+	}
+	for i := range list.Items {
+		r.saw(&list.Items[i])
 	}
 	w, err := toolswatch.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return maps.Watch(ctx, o) },
@@ -113,6 +129,8 @@ func (r *reader) watch(ctx context.Context, rig *rig, member string) error {
 		switch e.Type {
 		case watch.Added, watch.Modified:
 			r.saw(e.Object)
+		case watch.Deleted:
+			r.gone(e.Object)
 		case watch.Error:
 			return fmt.Errorf("the watch has ended: %v", e.Object)
 		}

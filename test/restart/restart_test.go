@@ -190,12 +190,27 @@ func TestRestart(t *testing.T) {
 		t.Errorf("lists after restarts, by cause: %v", lists)
 	}
 	for i, reader := range readers {
-		r.complete(reader, written[min(i, 2)])
+		r.complete(reader, written[min(i, 2)], r.configMaps(min(i, 2)))
 	}
 }
 
-// complete checks that a reader has seen each write once, in order, and has listed once.
-func (r *rig) complete(reader *reader, w *writes) {
+// configMaps are the resourceVersions of those that are written to in a member, by name.
+func (r *rig) configMaps(member int) map[string]uint64 {
+	r.t.Helper()
+	out := map[string]uint64{}
+	list, err := r.fleet.Members[member].Client().CoreV1().ConfigMaps("default").List(r.t.Context(), metav1.ListOptions{})
+	r.do(err)
+	for _, cm := range list.Items {
+		rv, err := strconv.ParseUint(cm.ResourceVersion, 10, 64)
+		r.do(err)
+		out[cm.Namespace+"/"+cm.Name] = rv
+	}
+	return out
+}
+
+// complete checks that a reader has seen each write once, in order, has listed once, and has what is
+// there now.
+func (r *rig) complete(reader *reader, w *writes, want map[string]uint64) {
 	r.t.Helper()
 	missing := func() (missing []string) {
 		reader.mu.Lock()
@@ -211,14 +226,19 @@ func (r *rig) complete(reader *reader, w *writes) {
 		}
 		return missing
 	}
-	_ = kube.Until(r.t.Context(), 10*time.Second, func() error { // the last ones may be on their way
-		if n := len(missing()); n > 0 {
-			return fmt.Errorf("%d are missing", n)
+	err := kube.Until(r.t.Context(), 10*time.Second, func() error { // the last ones may be on their way
+		if m := missing(); len(m) > 0 {
+			return fmt.Errorf("it has not seen %d versions, such as %v", len(m), m[:min(len(m), 5)])
+		}
+		reader.mu.Lock()
+		defer reader.mu.Unlock()
+		if !maps.Equal(reader.present, want) {
+			return fmt.Errorf("it has %v, want %v", reader.present, want)
 		}
 		return nil
 	})
-	if m := missing(); len(m) > 0 {
-		r.t.Errorf("%s has not seen %d versions, such as %v", reader.what, len(m), m[:min(len(m), 5)])
+	if err != nil {
+		r.t.Errorf("%s: %v", reader.what, err)
 	}
 	reader.mu.Lock()
 	defer reader.mu.Unlock()
