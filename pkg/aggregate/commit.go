@@ -32,9 +32,14 @@ func (s *Scope) Commit() (Revision, error) {
 	}
 	s.sweep()
 	if !s.dirty {
+		s.stated = false
 		s.advance()
 		return s.index.Newest().revision, nil
 	}
+	if len(s.changes) > 0 {
+		s.unstated()
+	}
+	s.stated = false
 	changes := s.takeChanges()
 	released := s.takeReleased()
 	_, root := s.freeze()
@@ -162,6 +167,7 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 	}
 	// Uncommitted changes become part of the bulk record: its roots cover them.
 	s.changes = nil
+	s.unstated()
 	s.setStatus(status)
 	for i, item := range sorted {
 		if i+1 < len(sorted) && compareKeys(item.e.identity, sorted[i+1].e.identity) == 0 {

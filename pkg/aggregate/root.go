@@ -206,10 +206,12 @@ func (r *reach) list() []Part {
 // Reached says that the scope has, with the changes that were made and not committed, all that
 // the member had at the resourceVersion of the part. The next Commit or Replace records it, in
 // one step with these changes; it is no change of its own and takes no revision. Without a
-// resourceVersion it says that this is not known.
+// resourceVersion it says that this is not known. Nor is it after a commit of changes, or a Replace,
+// since the one before which nobody has said it.
 func (s *Scope) Reached(p Part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.stated = true
 	i, known := slices.BinarySearchFunc(s.parts, p.Namespace, func(p Part, namespace string) int { return strings.Compare(p.Namespace, namespace) })
 	switch {
 	case known && s.parts[i] == p, !known && p.ResourceVersion == "":
@@ -225,6 +227,22 @@ func (s *Scope) Reached(p Part) {
 		}
 	}
 	s.moved = true
+}
+
+// Reach returns how far the member had been read for what the scope has, by namespace: none where it
+// has what was read otherwise. The slice is shared and must not be changed.
+func (s *Scope) Reach() []Part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.parts
+}
+
+// unstated forgets what was reached where nobody has said it of what is committed now. s.mu must be held.
+func (s *Scope) unstated() {
+	if !s.stated && len(s.parts) > 0 {
+		s.parts, s.moved = nil, true
+	}
+	s.stated = false
 }
 
 // advance records what was reached without a change of the scope. s.mu must be held, and

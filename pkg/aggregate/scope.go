@@ -30,6 +30,7 @@ type Scope struct {
 	changes []change
 	parts   []Part // how far the next root reaches; immutable
 	moved   bool   // parts is not recorded yet
+	stated  bool   // Reached was called since the last commit
 
 	namespaces tally[unique.Handle[string]] // of the objects
 	released   int64                        // bytes of the sets that were released since the scope was published

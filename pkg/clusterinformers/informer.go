@@ -38,6 +38,7 @@ type informer struct {
 	resets     int                    // the member's resets when it was started
 	cluster    string                 // UID of the cluster that answered then; "" where it was not known
 	servedText atomic.Pointer[string] // how the kind is served, for what is persisted
+	continues  bool                   // what an earlier process has read
 
 	ctx     context.Context // the member's
 	ended   atomic.Bool     // end was called
@@ -66,9 +67,9 @@ type informer struct {
 	leftOutReported int    // objects left out when last counted
 }
 
-// newInformer opens the scope of a kind, and continues from how far it was read for its parts, as far
-// as that is known. It ends with ctx, once end is called.
-func newInformer(ctx context.Context, m *member, kind aggregate.Kind, res catalog.APIResource, rule KindRule, note string, parts []aggregate.Part) (*informer, error) {
+// newInformer opens the scope of a kind, and continues from how far it was read, as far as that is
+// known and the member serves it as it did; "" lists. It ends with ctx, once end is called.
+func newInformer(ctx context.Context, m *member, kind aggregate.Kind, res catalog.APIResource, rule KindRule, note, served string) (*informer, error) {
 	scope, err := m.manager.opts.Index.OpenScopeAs(m.name, kind, res.GVK.GroupVersion().String(), res.GVR.Resource)
 	if err != nil {
 		return nil, err
@@ -81,6 +82,8 @@ func newInformer(ctx context.Context, m *member, kind aggregate.Kind, res catalo
 	if rule.narrows() {
 		i.rule = &rule
 	}
+	parts := continued(scope, served)
+	i.continues = len(parts) > 0
 	i.encoding.Store(int32(decode.JSON))
 	if m.speaksProtobuf() && decode.Supports(res.GVK) {
 		i.encoding.Store(int32(decode.Protobuf))

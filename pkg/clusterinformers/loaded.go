@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
@@ -14,16 +15,11 @@ import (
 // on from there where the member still serves it as it did.
 type loaded struct {
 	member aggregate.Member
-	scopes map[aggregate.Kind]loadedScope // that no informer has continued yet; loop's goroutine only
+	at     time.Time
+	scopes map[aggregate.Kind]bool // that no informer has continued yet; loop's goroutine only
 
 	namespaces string               // how far the Namespaces were read
 	served     catalog.APIResources // by the last discovery; nil where that is not known
-}
-
-// loadedScope is a scope as it was loaded.
-type loadedScope struct {
-	version, resource string
-	parts             []aggregate.Part
 }
 
 // Adopt takes over what the index was loaded with, by an earlier process. It is called before Run.
@@ -50,12 +46,11 @@ func (m *Manager) Adopt() {
 func takeLoaded(x *aggregate.Index) map[string]*loaded {
 	snap, out := x.Newest(), map[string]*loaded{}
 	for m := range snap.Members() {
-		l := &loaded{member: m, scopes: map[aggregate.Kind]loadedScope{}}
+		l := &loaded{member: m, at: time.Now(), scopes: map[aggregate.Kind]bool{}}
 		for _, kind := range snap.KindsOf(m.Name) {
-			info, _ := snap.Scope(m.Name, kind)
-			l.scopes[kind] = loadedScope{info.Version, info.Resource, snap.Reached(m.Name, kind)}
+			l.scopes[kind] = true
 		}
-		if parts := l.scopes["Namespace"].parts; len(parts) == 1 {
+		if parts := snap.Reached(m.Name, "Namespace"); len(parts) == 1 {
 			l.namespaces = parts[0].ResourceVersion
 		}
 		out[m.Name] = l
@@ -113,22 +108,39 @@ func (l *loaded) reachedNamespaces() string {
 	return l.namespaces
 }
 
-// continueFrom returns how far the member was read for a kind by the process before, for the first
-// informer of the kind. It is nil where that cannot be continued: another cluster answers, or an
-// earlier state of it, or the kind is served otherwise.
-func (mb *member) continueFrom(kind aggregate.Kind, res catalog.APIResource, served string, resets int) []aggregate.Part {
-	if mb.loaded == nil {
-		return nil
+// mayContinue reports whether the first informer of a kind may go on with what the process before has
+// read: the same cluster answers, in the same state or a later one. It is asked once for a kind.
+func (mb *member) mayContinue(kind aggregate.Kind, resets int) bool {
+	if mb.loaded == nil || !mb.loaded.scopes[kind] {
+		return false
 	}
-	s, known := mb.loaded.scopes[kind]
 	delete(mb.loaded.scopes, kind)
-	if !known || resets > 0 || served == "" || s.version != res.GVK.GroupVersion().String() || s.resource != res.GVR.Resource {
+	return resets == 0
+}
+
+// awaitsPolicies reports whether a loaded scope stays although nothing selects its kind: policies that
+// require it may not have been read yet.
+func (mb *member) awaitsPolicies(kind aggregate.Kind) bool {
+	if mb.loaded == nil || !mb.loaded.scopes[kind] || mb.hadTime() {
+		return false
+	}
+	_, ruled := mb.manager.opts.matchRule(kind)
+	return !ruled
+}
+
+// hadTime reports whether a loaded member has had the time in which its policies are read.
+func (mb *member) hadTime() bool {
+	return mb.loaded == nil || time.Since(mb.loaded.at) >= mb.manager.opts.GiveUpAfter
+}
+
+// continued returns how far a scope was read, where the member serves its kind as it did; nil where that
+// cannot be continued.
+func continued(scope *aggregate.Scope, served string) []aggregate.Part {
+	parts := scope.Reach()
+	if served == "" || slices.ContainsFunc(parts, func(p aggregate.Part) bool { return p.Served != served }) {
 		return nil
 	}
-	if slices.ContainsFunc(s.parts, func(p aggregate.Part) bool { return p.Served != served }) {
-		return nil
-	}
-	return s.parts
+	return parts
 }
 
 // held is how far a namespace was read, "" where that is not known.

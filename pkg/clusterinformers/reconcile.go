@@ -19,6 +19,7 @@ type reconciled struct {
 	connection connectionState
 	resets     int
 	findings   int // of the member
+	hadTime    bool
 
 	waits        bool      // it is not known of a kind whether the member serves it
 	discoveredAt time.Time // where one waits: for a discovery, be it one that finds nothing new
@@ -36,7 +37,7 @@ func (mb *member) reconcile(ctx context.Context, catalogChanged <-chan struct{},
 	if resets != mb.discoveredResets {
 		mb.expireDiscovery() // it was of another cluster
 	}
-	now := reconciled{catalog: catalogChanged, connection: known, resets: resets, findings: mb.findings, waits: mb.reconciled.waits}
+	now := reconciled{catalog: catalogChanged, connection: known, resets: resets, findings: mb.findings, hadTime: mb.hadTime(), waits: mb.reconciled.waits}
 	if now.waits {
 		now.discoveredAt = mb.discoveredAt
 	}
@@ -112,9 +113,11 @@ func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res ca
 	if uid := mb.clusterUID.Load(); uid != nil {
 		cluster = *uid
 	}
-	served := mb.currentServing(kind)
-	parts := mb.continueFrom(kind, res, served.text(cluster), resets)
-	i, err := newInformer(ctx, mb, kind, res, rule, note, parts)
+	served, as := mb.currentServing(kind), ""
+	if mb.mayContinue(kind, resets) {
+		as = served.text(cluster)
+	}
+	i, err := newInformer(ctx, mb, kind, res, rule, note, as)
 	if err != nil {
 		mb.reconcileFailed = true
 		mb.log.Error("opening the scope failed", "kind", kind, "error", err)
@@ -130,7 +133,7 @@ func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res ca
 	r := &runningInformer{informer: i}
 	mb.mu.Lock()
 	delay := time.Until(mb.resetAt.Add(mb.resetDelay))
-	if parts == nil {
+	if !i.continues {
 		served = mb.currentServing(kind) // under the lock, so that learnDefinitions sees it, or is seen
 	}
 	r.setServed(served)
@@ -186,7 +189,7 @@ func (mb *member) removeExcluded() {
 	x := mb.manager.opts.Index
 	snapshot := x.Newest()
 	for _, kind := range snapshot.KindsOf(mb.name) {
-		if _, kept := mb.manager.rule(kind); kept {
+		if _, kept := mb.manager.rule(kind); kept || mb.awaitsPolicies(kind) {
 			continue
 		}
 		if info, ok := snapshot.Scope(mb.name, kind); ok {
@@ -225,7 +228,7 @@ func (mb *member) publishAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
 		if _, known := kinds[kind]; !known {
 			kinds[kind] = false
 		}
-		if _, served := wanted[kind]; !served {
+		if _, served := wanted[kind]; !served && !mb.awaitsPolicies(kind) {
 			scope, _ := snapshot.Scope(mb.name, kind)
 			rest = append(rest, scope)
 		}

@@ -130,7 +130,7 @@ func unstartedInformer(t *testing.T) *informer {
 		t.Fatal(err)
 	}
 	pods := catalog.APIResource{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true}
-	i, err := newInformer(t.Context(), newMember(m, Spec{Name: "fleet/a"}), "Pod", pods, KindRule{}, "", nil)
+	i, err := newInformer(t.Context(), newMember(m, Spec{Name: "fleet/a"}), "Pod", pods, KindRule{}, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

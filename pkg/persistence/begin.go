@@ -54,6 +54,7 @@ func (w *writer) begin(ctx context.Context) error {
 		if l.base, err = s.writeSegment(ctx, w.index, m.Name, l.number, w.last, false); err != nil {
 			return err
 		}
+		l.noteAll(w.last)
 		if err := w.count(); err != nil {
 			return err
 		}
@@ -89,6 +90,7 @@ func (w *writer) resume(ctx context.Context, name string, m *loadedMember) error
 	for _, n := range m.logs {
 		l.logged += n
 	}
+	l.noteAll(w.last)
 	w.logs[name] = l
 	if len(m.dropped) == 0 {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -99,6 +100,7 @@ type memberLog struct {
 	logs   int   // how many
 
 	encoders  map[aggregate.Kind]*aggregate.Encoder // of the batch
+	ended     []*aggregate.Encoder                  // of scopes that were removed within it
 	payload   []byte                                // of the batch, as far as it is not in frames
 	states    map[aggregate.Kind]bool               // that the batch ends with
 	recorded  map[aggregate.Kind]*aggregate.Part    // what was written last of how far it reaches
@@ -137,6 +139,22 @@ func (m *memberLog) encoder(kind aggregate.Kind) *aggregate.Encoder {
 	return e
 }
 
+// allEncoders are those of the batch.
+func (m *memberLog) allEncoders() iter.Seq[*aggregate.Encoder] {
+	return func(yield func(*aggregate.Encoder) bool) {
+		for _, e := range m.ended {
+			if !yield(e) {
+				return
+			}
+		}
+		for _, e := range m.encoders {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
 // part moves what the batch has so far into a frame, once it is long.
 func (m *memberLog) part(revision aggregate.Revision) {
 	if len(m.payload) >= partBytes {
@@ -166,6 +184,11 @@ func (m *memberLog) commit(c *aggregate.Commit) {
 	if !is {
 		m.payload = append(m.payload, 0)
 		delete(m.states, c.Kind)
+		delete(m.recorded, c.Kind)
+		if e := m.encoders[c.Kind]; e != nil { // it is read anew from here on, by the same dictionaries
+			m.ended = append(m.ended, e)
+			delete(m.encoders, c.Kind)
+		}
 		return
 	}
 	m.payload = appendText(appendText(append(m.payload, 1), version), resource)
@@ -230,16 +253,30 @@ func (m *memberLog) note(kind aggregate.Kind, parts []aggregate.Part) {
 	}
 }
 
-// progress adds how far scopes were read since they were last recorded.
+// noteAll notes how far scopes are recorded in what a snapshot has, which is on disk.
+func (m *memberLog) noteAll(snap *aggregate.Snapshot) {
+	for _, kind := range snap.KindsOf(m.name) {
+		m.note(kind, snap.Reached(m.name, kind))
+	}
+}
+
+// progress adds how far scopes were read since they were last recorded, also where that is not known any
+// more.
 func (m *memberLog) progress(snap *aggregate.Snapshot) {
 	for _, kind := range snap.KindsOf(m.name) {
-		if parts := snap.Reached(m.name, kind); len(parts) > 0 && m.recorded[kind] != &parts[0] {
+		var now *aggregate.Part
+		if parts := snap.Reached(m.name, kind); len(parts) > 0 {
+			now = &parts[0]
+		}
+		if m.recorded[kind] != now {
 			m.states[kind], m.unwritten = true, true
 		}
 	}
 }
 
 func (m *memberLog) reset() {
+	clear(m.ended)
+	m.ended = m.ended[:0]
 	for _, e := range m.encoders {
 		e.Reset()
 	}

@@ -223,7 +223,7 @@ func (w *writer) flush(after *aggregate.Snapshot) error {
 		if w.logs[m.name] != m {
 			continue // it has left
 		}
-		for _, e := range m.encoders {
+		for e := range m.allEncoders() {
 			if err := w.store.saveDictionaries(e); err != nil {
 				return err
 			}
