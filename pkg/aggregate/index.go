@@ -41,7 +41,7 @@ type Index struct {
 	newest  atomic.Pointer[published] // what the next commit is based on; written under mu
 
 	ranges    atomic.Pointer[[]Range] // ascending, at least one; written under mu
-	loaded    atomic.Pointer[Range]   // of an earlier process; nil: none
+	loaded    atomic.Pointer[[]Range] // revisions of earlier processes from which readers may go on
 	exhausted chan struct{}
 
 	// mu serialises publishing. It guards the trees that the next snapshot copies, and the
@@ -101,6 +101,7 @@ func New(opts Options) (*Index, error) {
 		exhausted: make(chan struct{}),
 	}
 	x.ranges.Store(&[]Range{opts.Revisions})
+	x.loaded.Store(&[]Range{})
 	for kind, names := range opts.Fields {
 		if len(names) > maxFields {
 			return nil, fmt.Errorf("aggregate: Options.Fields[%q]: %d fields, at most %d", kind, len(names), maxFields)

@@ -304,20 +304,19 @@ func (l *Loader) Finish(last Revision) (Revision, error) {
 		return 0, err
 	}
 	var log changeLog
-	var from Range
+	var known []Range
 	if last > 0 {
-		log, from = l.log(last)
+		log, known = l.log(last)
 	}
 	for _, m := range l.members {
 		x.load(m, at+1)
 	}
 	rec := bulkRecord(at, at+1, nil, 0)
-	if from.End > 0 {
-		last = from.End - 1
+	last = 0
+	if len(known) > 0 {
+		last = known[len(known)-1].End - 1
 		rec.since = last
-		x.loaded.Store(&from)
-	} else {
-		last = 0
+		x.loaded.Store(&known)
 	}
 	x.checkTotals()
 	p := x.published(&Snapshot{
@@ -334,16 +333,16 @@ func (l *Loader) Finish(last Revision) (Revision, error) {
 }
 
 // log returns the change log of what was loaded: the newest commits that follow each other without
-// a gap, and the revisions from which readers can go on with it. There are none if what was loaded
-// has commits beyond last that do not follow it.
-func (l *Loader) log(last Revision) (log changeLog, from Range) {
+// a gap, and the revisions from which readers can go on with it, ascending. There are none if what was
+// loaded has commits beyond last that do not follow it.
+func (l *Loader) log(last Revision) (log changeLog, known []Range) {
 	all := slices.Clone(l.bridges)
 	for _, m := range l.members {
 		all = append(all, m.records...)
 	}
 	slices.SortFunc(all, func(a, b *record) int { return cmp.Compare(a.to, b.to) })
 	if len(all) == 0 || all[len(all)-1].to < last {
-		return changeLog{}, Range{First: last, End: last + 1}
+		return changeLog{}, []Range{{last, last + 1}}
 	}
 	newest := all[len(all)-1].to
 	first := len(all) - 1
@@ -351,7 +350,7 @@ func (l *Loader) log(last Revision) (log changeLog, from Range) {
 		first--
 	}
 	if all[first].since > last {
-		return changeLog{}, Range{}
+		return changeLog{}, nil
 	}
 	for _, r := range all[first:] {
 		if log = log.add(r, l.index.log); r.cut {
@@ -359,9 +358,25 @@ func (l *Loader) log(last Revision) (log changeLog, from Range) {
 		}
 	}
 	if log.start == log.end {
-		return log, Range{First: newest, End: newest + 1}
+		return log, []Range{{newest, newest + 1}}
 	}
-	return log, Range{First: max(log.at(log.start).since, 1), End: newest + 1}
+	if since := log.at(log.start).since; since > 0 {
+		known = []Range{{since, since + 1}}
+	}
+	for i := log.start; i < log.end; i++ {
+		known = log.at(i).extend(known)
+	}
+	return log, known
+}
+
+// extend adds the revisions of a commit to ranges that end below. Those between it and the one before
+// it were never issued, or by others.
+func (r *record) extend(known []Range) []Range {
+	if n := len(known); n > 0 && known[n-1].End == r.from+1 {
+		known[n-1].End = r.to + 1
+		return known
+	}
+	return append(known, Range{r.from + 1, r.to + 1})
 }
 
 // load adds a member that was loaded to the next snapshot. x.mu must be held.

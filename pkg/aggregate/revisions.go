@@ -1,8 +1,10 @@
 package aggregate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -76,16 +78,13 @@ func (x *Index) First() Revision { return (*x.ranges.Load())[0].First }
 // Owns reports whether a revision is in the ranges of this index, past or future, or was loaded
 // with it.
 func (x *Index) Owns(rev Revision) bool {
-	if l := x.loaded.Load(); l != nil && l.holds(rev) {
-		return true
-	}
-	ranges := *x.ranges.Load()
-	for i := len(ranges) - 1; i >= 0; i-- { // most requests are for new ones
-		if ranges[i].First <= rev {
-			return rev < ranges[i].End
-		}
-	}
-	return false
+	return holds(*x.ranges.Load(), rev) || holds(*x.loaded.Load(), rev)
+}
+
+// holds reports whether a revision is in one of some ranges, which are ascending.
+func holds(ranges []Range, rev Revision) bool {
+	i, found := slices.BinarySearchFunc(ranges, rev, func(r Range, rev Revision) int { return cmp.Compare(r.First, rev) })
+	return found || i > 0 && rev < ranges[i-1].End
 }
 
 // Unused returns how many revisions are left. It costs an atomic load or two.
