@@ -293,12 +293,13 @@ type Commit struct {
 	record *record
 }
 
-// Commits yields what is pending, in its order. It reports false when the change log does not
-// have all of it any more: the states before and after are then what is left to compare.
+// Commits yields what is pending, in its order; of one that is Lost it is known whose it is, and no
+// more. It reports false when the change log does not reach back to all of it any more: the states
+// before and after are then what is left to compare.
 func (p Pending) Commits() (iter.Seq[Commit], bool) {
 	log := p.last.log
 	from, ok := log.since(p.from, p.last.snapshot.revision)
-	if !ok || log.cutSince(p.from, "") {
+	if !ok {
 		return nil, false
 	}
 	return func(yield func(Commit) bool) {

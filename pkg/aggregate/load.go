@@ -18,7 +18,8 @@ type Loader struct {
 
 	mu           sync.Mutex
 	dictionaries map[DictionaryID]*Dictionary
-	used         map[DictionaryID]bool
+	used         map[DictionaryID]map[Kind]bool
+	dropped      map[Kind]bool
 	members      map[string]*MemberLoader
 	bridges      []*record
 }
@@ -40,7 +41,7 @@ var ErrNotEmpty = errors.New("the index is not empty")
 
 // Load returns a loader.
 func (x *Index) Load() *Loader {
-	return &Loader{index: x, dictionaries: map[DictionaryID]*Dictionary{}, used: map[DictionaryID]bool{}, members: map[string]*MemberLoader{}}
+	return &Loader{index: x, dictionaries: map[DictionaryID]*Dictionary{}, used: map[DictionaryID]map[Kind]bool{}, dropped: map[Kind]bool{}, members: map[string]*MemberLoader{}}
 }
 
 // Dictionary makes a dictionary known, by which bodies are decoded.
@@ -59,18 +60,26 @@ func (l *Loader) Dictionary(raw []byte) (*Dictionary, error) {
 	return d, nil
 }
 
-func (l *Loader) dictionary(id DictionaryID) *Dictionary {
+func (l *Loader) dictionary(kind Kind, id DictionaryID) *Dictionary {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.used[id] = true
+	if l.used[id] == nil {
+		l.used[id] = map[Kind]bool{}
+	}
+	l.used[id][kind] = true
 	return l.dictionaries[id]
 }
 
-// Used reports whether something was decoded by a dictionary.
+// Used reports whether something was decoded by a dictionary, of a kind that was not dropped.
 func (l *Loader) Used(id DictionaryID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.used[id]
+	for kind := range l.used[id] {
+		if !l.dropped[kind] {
+			return true
+		}
+	}
+	return false
 }
 
 // MemberLoader loads one member.
@@ -168,10 +177,14 @@ func (s *ScopeLoader) Reset() {
 // Has returns the loader of a scope, nil where there is none.
 func (m *MemberLoader) Has(kind Kind) *ScopeLoader { return m.scopes[kind] }
 
-// Drop drops a scope without a commit: what readers had of the kind cannot be continued.
+// Drop drops a scope without a commit, as all members' of its kind are: what readers had of it cannot
+// be continued.
 func (m *MemberLoader) Drop(kind Kind) {
 	if s := m.scopes[kind]; s != nil {
 		delete(m.scopes, kind)
+		m.loader.mu.Lock()
+		defer m.loader.mu.Unlock()
+		m.loader.dropped[kind] = true
 	}
 }
 

@@ -82,6 +82,20 @@ type Member struct {
 	GivenUp bool
 }
 
+// SameMember reports whether a member is the same in another snapshot, with all that it has.
+func (s *Snapshot) SameMember(name string, in *Snapshot) bool {
+	is, ok := s.members.Get(&memberRoot{Member: Member{Name: name}})
+	was, had := in.members.Get(&memberRoot{Member: Member{Name: name}})
+	if ok != had || is != was {
+		return false
+	}
+	return !ok || !slices.ContainsFunc(is.kinds, func(kind Kind) bool {
+		now, _ := s.scope(name, kind)
+		before, _ := in.scope(name, kind)
+		return now != before
+	})
+}
+
 // lacks reports whether a member is known not to serve a kind, which then needs no scope.
 func (m *memberRoot) lacks(kind Kind) bool {
 	if m.Serves == nil {

@@ -24,6 +24,9 @@ func (x *Index) History(member string, upTo Revision, bytes int64) (out []Commit
 	return out
 }
 
+// Lost reports whether the change log does not have the changes of the commit any more.
+func (c Commit) Lost() bool { return c.record.cut }
+
 // Cut reports whether the change log does not have the changes of the commit, or cannot give
 // them back once it has been written.
 func (c Commit) Cut() bool {

@@ -204,7 +204,7 @@ func (s seen[T]) at(in *input, what string) (v T, again bool) {
 // decoding is what has come of one Encoder's bytes, for one scope.
 type decoding struct {
 	scope      *Scope
-	dictionary func(DictionaryID) *Dictionary // nil for one that is not known
+	dictionary func(Kind, DictionaryID) *Dictionary // nil for one that is not known
 
 	namespaces seen[unique.Handle[string]]
 	sets       seen[*storedSet]
@@ -310,7 +310,7 @@ func (d *decoding) body(in *input, fast bool) *body {
 		if has := in.bytes(1, "a dictionary"); in.err == nil && has[0] != 0 {
 			var id DictionaryID
 			copy(id[:], in.bytes(len(id), "a dictionary"))
-			if of = d.dictionary(id); of == nil && in.err == nil {
+			if of = d.dictionary(d.scope.kind, id); of == nil && in.err == nil {
 				in.err = fmt.Errorf("dictionary %x is missing: %w", id[:8], ErrCorrupt)
 			}
 		}
