@@ -76,6 +76,11 @@ func (w *written) more(x *aggregate.Index) (ok bool) {
 		return false
 	}
 	for c := range commits {
+		if c.Lost() && !c.Left {
+			return false
+		}
+	}
+	for c := range commits {
 		w.commits = append(w.commits, w.commit(c, pending.Snapshot()))
 		if c.Left {
 			w.hole, w.seen = c.To, c.To
