@@ -59,15 +59,13 @@ func (w *writer) begin(ctx context.Context) error {
 			return err
 		}
 	}
+	for name, m := range w.logs {
+		w.ends.change(name, end{m.number, m.seen})
+	}
 	if err := s.writeManifest(); err != nil {
 		return err
 	}
-	var err error
-	if w.tip, err = os.OpenFile(filepath.Join(s.opts.Directory, tipName), os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
-		return err
-	}
-	_, err = w.tip.WriteAt(appendTip(nil, w.last.Revision()), 0)
-	return err
+	return w.ends.write(w.last.Revision())
 }
 
 // resume continues the files of a member that was loaded.
@@ -81,7 +79,7 @@ func (w *writer) resume(ctx context.Context, name string, m *loadedMember) error
 			return err
 		}
 	}
-	f, err := newLog(w.store.opts.Directory, w.store.opts.Key, name, m.number+1, m.last)
+	f, err := newLog(w.store.opts.Directory, w.store.opts.Key, name, m.number+1, m.last, false)
 	if err != nil {
 		return err
 	}

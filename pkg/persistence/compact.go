@@ -87,19 +87,23 @@ func (w *writer) beginSegment(m *memberLog) error {
 	if err := w.nextLog(m); err != nil {
 		return err
 	}
+	w.ends.change(m.name, end{m.number, m.seen})
+	if err := w.ends.write(w.last.Revision()); err != nil {
+		return err
+	}
 	w.segments.write(m.name, m.number, w.last)
 	return nil
 }
 
 // nextLog goes on with another log.
 func (w *writer) nextLog(m *memberLog) error {
-	f, err := newLog(w.store.opts.Directory, w.store.opts.Key, m.name, m.number+1, m.log.size())
+	f, err := newLog(w.store.opts.Directory, w.store.opts.Key, m.name, m.number+1, m.seen, false)
 	if err != nil {
 		return err
 	}
 	w.syncer.close(m.log)
-	m.logged, m.logs = m.logged+m.log.size(), m.logs+1
-	m.log, m.number = f, m.number+1
+	m.logged, m.logs = m.logged+m.seen, m.logs+1
+	m.log, m.number, m.seen = f, m.number+1, f.offset
 	return nil
 }
 

@@ -63,6 +63,9 @@ func (s *Store) saveDictionary(d *aggregate.Dictionary) error {
 	if err := os.Rename(temporary, path); err != nil {
 		return err
 	}
+	if err := syncDir(dir); err != nil { // without it all that uses it is lost with the power
+		return err
+	}
 	s.saved[id] = f.offset
 	return nil
 }
@@ -110,20 +113,22 @@ func (s *Store) loadDictionaries(l *aggregate.Loader) error {
 	return nil
 }
 
-// dropDictionaries removes the dictionaries that nothing was decoded by.
-func (s *Store) dropDictionaries(l *aggregate.Loader) error {
+// dropDictionaries removes the dictionaries that nothing was decoded by which is still held. One that
+// cannot be removed is only in the way.
+func (s *Store) dropDictionaries(l *aggregate.Loader) {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	for id := range s.saved {
 		if l.Used(id) {
 			continue
 		}
-		if err := os.Remove(filepath.Join(s.opts.Directory, dictionariesDir, hex.EncodeToString(id[:]))); err != nil {
-			return err
+		path := filepath.Join(s.opts.Directory, dictionariesDir, hex.EncodeToString(id[:]))
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			s.opts.Log.Warn("removing a dictionary that is not used failed", "file", path, "error", err)
+			continue
 		}
 		delete(s.saved, id)
 	}
-	return nil
 }
 
 func (s *Store) loadDictionary(l *aggregate.Loader, path string) (*aggregate.Dictionary, error) {
@@ -163,7 +168,7 @@ func openFrames(in io.Reader, key []byte, number uint64, kind, member string) (*
 	if len(h.Salt) != saltBytes {
 		return nil, nil, fmt.Errorf("header: salt of %d bytes: %w", len(h.Salt), errDoubt)
 	}
-	if r.seal, err = newSealer(key, h.Salt); err != nil {
+	if r.seal, err = newSealer(key, h.Salt, f.payload); err != nil {
 		return nil, nil, err
 	}
 	return r, &h, nil

@@ -27,8 +27,7 @@ import (
 //	CRC32C of the payload   4 bytes
 //	payload
 //
-// The header of a frame has a checksum of its own, so that it is known of a frame that was cut
-// which revision it was to have.
+// The header of a frame has a checksum of its own, so that its length is believed only then.
 const frameHeader = 4 + 8 + 1 + 4 + 4
 
 // Types of frames.
@@ -54,26 +53,23 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // errDoubt is what ends the reading of a file: what comes cannot have been written so.
 var errDoubt = errors.New("not as it was written")
 
-// torn is the end of a file in the middle of a frame, which was being written when the process
-// ended. revision is what the frame was to have, where that is known.
-type tornError struct {
-	revision aggregate.Revision
-	known    bool
-}
+// tornError is of a file that ends in the middle of a frame, which was being written when the process
+// ended.
+type tornError struct{}
 
 func (e *tornError) Error() string { return "ends in the middle of a frame" }
 
 // sealer encrypts the frames of one file. Nonces are offsets: a file is only ever appended to,
 // by the process that has made it, and each file has a key of its own.
 type sealer struct {
-	aead cipher.AEAD
-	salt []byte
+	aead  cipher.AEAD
+	bound [sha256.Size]byte // of the file's header, which says whose it is
 }
 
 const saltBytes = 32
 
 // newSealer derives a file's key; nil without a key.
-func newSealer(key, salt []byte) (*sealer, error) {
+func newSealer(key, salt, header []byte) (*sealer, error) {
 	if len(key) == 0 {
 		return nil, nil
 	}
@@ -89,7 +85,7 @@ func newSealer(key, salt []byte) (*sealer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deriving the key of a file: %w", err)
 	}
-	return &sealer{aead, salt}, nil
+	return &sealer{aead, sha256.Sum256(header)}, nil
 }
 
 func newSalt() []byte {
@@ -109,9 +105,10 @@ func (s *sealer) nonce(offset int64) []byte {
 	return binary.LittleEndian.AppendUint64(make([]byte, s.aead.NonceSize()-8), uint64(offset))
 }
 
-// additional is what a frame is bound to: file, offset (by the nonce), and the frame's header.
+// additional is what a frame is bound to: the file's header, the offset (by the nonce), and its own
+// header.
 func (s *sealer) additional(header []byte) []byte {
-	return append(append(make([]byte, 0, len(s.salt)+len(header)), s.salt...), header...)
+	return append(append(make([]byte, 0, len(s.bound)+len(header)), s.bound[:]...), header...)
 }
 
 // appendFrame appends a frame that will be at an offset of its file.
@@ -173,7 +170,7 @@ func (r *frameReader) next() (frame, error) {
 		return frame{}, fmt.Errorf("frame at %d: %d bytes at revision %d: %w", r.offset, length, f.revision, errDoubt)
 	}
 	if r.buf, err = readFull(r.in, r.buf[:0], int(length)); errors.Is(err, io.ErrUnexpectedEOF) {
-		return frame{}, &tornError{f.revision, true}
+		return frame{}, &tornError{}
 	} else if err != nil {
 		return frame{}, err
 	}
@@ -222,7 +219,7 @@ type file struct {
 
 // createFile makes a file with a header. Nobody else may read it.
 func createFile(path string, key, header, salt []byte) (*file, error) {
-	seal, err := newSealer(key, salt)
+	seal, err := newSealer(key, salt, header)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package persistence
 import (
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -18,7 +19,7 @@ func reader(t testing.TB) *memberReader {
 	l := x.Load()
 	return &memberReader{
 		loader: l, name: "prod/eu-1", form: func(aggregate.Kind) string { return "form" },
-		forms: map[aggregate.Kind]string{}, to: l.Member(aggregate.Member{Name: "prod/eu-1"}),
+		forms: map[aggregate.Kind]string{}, progress: &atomic.Int64{}, to: l.Member(aggregate.Member{Name: "prod/eu-1"}),
 	}
 }
 

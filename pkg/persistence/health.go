@@ -14,8 +14,10 @@ type Status struct {
 }
 
 type health struct {
-	mu     sync.Mutex
-	status Status
+	mu        sync.Mutex
+	status    Status
+	slowSince time.Time // when readers began not to wait; zero: they wait
+	stalled   bool      // Error is of that
 }
 
 // Status returns how persistence is.
@@ -31,7 +33,7 @@ func (h *health) failed(err error) {
 	if h.status.Error == "" {
 		h.status.Since = time.Now()
 	}
-	h.status.Error = err.Error()
+	h.status.Error, h.stalled = err.Error(), false
 }
 
 func (h *health) sound() {
@@ -46,8 +48,26 @@ func (h *health) counted(bytes int64) {
 	h.status.Bytes = bytes
 }
 
+// slow takes note that readers did not wait for the disk, once until it has caught up.
 func (h *health) slow() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.status.Slow++
+	switch {
+	case h.status.Error != "":
+	case h.slowSince.IsZero():
+		h.slowSince = time.Now()
+		h.status.Slow++
+	case time.Since(h.slowSince) >= stalledAfter:
+		h.status.Error, h.status.Since, h.stalled = errStalled.Error(), h.slowSince, true
+	}
+}
+
+// caughtUp takes note that all was written that there was.
+func (h *health) caughtUp() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stalled {
+		h.status.Error, h.status.Since = "", time.Now()
+	}
+	h.slowSince, h.stalled = time.Time{}, false
 }

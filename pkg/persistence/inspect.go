@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,7 +48,7 @@ func Inspect(ctx context.Context, directory string, key []byte) (*Inspection, er
 	s := &Store{opts: Options{Directory: directory, Key: key}}
 	out := &Inspection{Directory: directory, InUse: inUse(directory)}
 	out.Problem = s.inspectManifest(out)
-	if tip, why := s.readTip(); why == "" {
+	if tip, _, err := s.readEnds(); err == nil {
 		out.Readers = tip
 	}
 	out.Bytes = directorySize(filepath.Join(directory, dictionariesDir))
@@ -58,8 +57,8 @@ func Inspect(ctx context.Context, directory string, key []byte) (*Inspection, er
 		return nil, fmt.Errorf("persistence: %w", err)
 	}
 	for _, e := range entries {
-		name, err := url.PathUnescape(e.Name())
-		if err != nil {
+		name, ok := memberOf(directory, e.Name())
+		if !ok {
 			continue
 		}
 		m := InspectedMember{Name: name}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -18,7 +21,9 @@ type memberReader struct {
 	name   string
 	dir    string
 	form   func(aggregate.Kind) string // of what is held now
-	seen   aggregate.Revision          // up to which readers have seen what there was
+	end    *end                        // how far its files go that readers have seen; nil: not known
+
+	progress *atomic.Int64 // of all members
 
 	to    *aggregate.MemberLoader
 	forms map[aggregate.Kind]string // of what was held
@@ -41,7 +46,6 @@ type loadedMember struct {
 	base     aggregate.Revision // of the segment
 	revision aggregate.Revision // of the last batch
 	doubt    error              // why the rest was dropped, which readers may have seen; nil: nothing
-	torn     bool               // the last log ends with what was being written, and nobody has seen
 	dropped  []aggregate.Kind   // that are held otherwise now
 }
 
@@ -53,16 +57,30 @@ func (r *memberReader) load(ctx context.Context) error {
 		return err
 	}
 	r.out.name, r.out.unused = r.name, files.others
-	from, err := r.segments(ctx, files.segments)
+	r.leaveUnseen(&files)
+	begins := r.begins(files.logs)
+	var segments []uint64
+	for _, n := range files.segments {
+		if n >= begins { // it is not of an earlier one of the name
+			segments = append(segments, n)
+		} else {
+			r.out.unused = append(r.out.unused, fileName(n, segmentType))
+		}
+	}
+	from, err := r.segments(ctx, segments)
 	if err != nil {
 		return err
 	}
-	if r.to == nil && (len(files.logs) == 0 || files.logs[0] != 1) {
+	switch {
+	case r.to != nil:
+	case begins > 0: // the logs have all that there was since the member joined
+		from, r.to = begins, r.loader.Member(aggregate.Member{Name: r.name})
+	default:
 		r.out.nothing = true
+		if r.end != nil {
+			r.out.doubt = errors.Join(r.out.doubt, errGone)
+		}
 		return nil
-	}
-	if r.to == nil { // the logs have all that there was since the member joined
-		from, r.to = 1, r.loader.Member(aggregate.Member{Name: r.name})
 	}
 	if err := r.logsFrom(ctx, from); err != nil {
 		return err
@@ -79,6 +97,35 @@ func (r *memberReader) load(ctx context.Context) error {
 	}
 	r.dropOthers()
 	return nil
+}
+
+// errGone is of a member whose files are not there.
+var errGone = errors.New("its files are gone")
+
+// leaveUnseen leaves out the files that nobody has seen anything of.
+func (r *memberReader) leaveUnseen(files *memberFiles) {
+	if r.end == nil {
+		return
+	}
+	leave := func(numbers []uint64, kind string) []uint64 {
+		return slices.DeleteFunc(numbers, func(n uint64) bool {
+			if n > r.end.number {
+				r.out.unused = append(r.out.unused, fileName(n, kind))
+			}
+			return n > r.end.number
+		})
+	}
+	files.segments, files.logs = leave(files.segments, segmentType), leave(files.logs, logType)
+}
+
+// begins returns the number of the newest log before which there was nothing of the member, 0 for none.
+func (r *memberReader) begins(logs []uint64) uint64 {
+	for _, n := range slices.Backward(logs) {
+		if h, err := readHeader(filepath.Join(r.dir, fileName(n, logType))); err == nil && h.Begins {
+			return n
+		}
+	}
+	return 0
 }
 
 // segments loads the newest segment that is sound, and returns its number.
@@ -105,53 +152,56 @@ func (r *memberReader) segments(ctx context.Context, numbers []uint64) (from uin
 	return from, nil
 }
 
-// logsFrom reads the logs from a number on, as far as each continues the one before.
+// logsFrom reads the logs from a number on, as far as each continues the one before and readers have
+// seen them.
 func (r *memberReader) logsFrom(ctx context.Context, from uint64) error {
-	var doubt error
 	for n := from; ; n++ {
-		sound, err := r.log(ctx, n, from)
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-		case ctx.Err() != nil:
+		upTo, more := r.upTo(n)
+		sound, err := r.log(ctx, n, upTo)
+		if ctx.Err() != nil {
 			return ctx.Err()
-		case errors.Is(err, errOtherBase):
-			doubt = errors.Join(doubt, fmt.Errorf("log %d: %w", n, err))
-		default:
+		}
+		if sound > 0 {
 			r.out.number, r.out.last = n, sound
 			r.out.logs = append(r.out.logs, sound)
-			if doubt = err; err != nil {
-				doubt = fmt.Errorf("log %d: %w", n, err)
-			}
-			continue
 		}
-		break
+		var torn *tornError
+		switch {
+		case err == nil && more:
+			continue
+		case err == nil, upTo < 0 && (errors.As(err, &torn) || errors.Is(err, os.ErrNotExist)):
+		default:
+			r.out.doubt = errors.Join(r.out.doubt, fmt.Errorf("log %d: %w", n, err))
+		}
+		return nil
 	}
-	var torn *tornError
-	if errors.As(doubt, &torn) && (!torn.known || torn.revision > r.seen) && !errors.Is(doubt, errOtherBase) {
-		r.out.torn, doubt = true, nil
-	}
-	if doubt != nil {
-		r.out.doubt = errors.Join(r.out.doubt, doubt)
-	}
-	return nil
 }
 
-// errOtherBase is of a log that does not continue what was loaded.
-var errOtherBase = errors.New("it continues something else")
+// upTo returns how much of a log readers have seen, -1 where that is not known, and whether another one
+// follows it.
+func (r *memberReader) upTo(number uint64) (bytes int64, more bool) {
+	if r.end != nil && number == r.end.number {
+		return r.end.size, false
+	}
+	if h, err := readHeader(filepath.Join(r.dir, fileName(number+1, logType))); err == nil && h.Number == number+1 && !h.Begins {
+		return h.Follows, true
+	}
+	if r.end != nil {
+		return math.MaxInt64, false // the next one is lost
+	}
+	return -1, false
+}
 
-// log reads a log as far as it is sound, and returns how far that is.
-func (r *memberReader) log(ctx context.Context, number, from uint64) (sound int64, err error) {
+// log reads a log up to where it was seen, -1 for as far as it is sound, and returns how far it is.
+func (r *memberReader) log(ctx context.Context, number uint64, upTo int64) (sound int64, err error) {
 	f, err := os.Open(filepath.Join(r.dir, fileName(number, logType)))
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
-	in, h, err := openFrames(f, r.key, number, logType, r.name)
+	in, _, err := openFrames(f, r.key, number, logType, r.name)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", errOtherBase, err)
-	}
-	if number > from && h.Follows != r.out.last {
-		return 0, fmt.Errorf("%w: what ends at %d, not at %d", errOtherBase, h.Follows, r.out.last)
+		return 0, err
 	}
 	sound = in.offset
 	r.batch = r.batch[:0]
@@ -159,9 +209,16 @@ func (r *memberReader) log(ctx context.Context, number, from uint64) (sound int6
 		if ctx.Err() != nil {
 			return sound, ctx.Err()
 		}
+		if upTo >= 0 && in.offset >= upTo {
+			if sound != upTo {
+				return sound, fmt.Errorf("it was seen up to %d, which is no end of a batch: %w", upTo, errDoubt)
+			}
+			return sound, nil
+		}
+		r.progress.Add(1)
 		fr, err := in.next()
 		if errors.Is(err, io.EOF) {
-			if len(r.batch) > 0 {
+			if len(r.batch) > 0 || upTo >= 0 {
 				return sound, &tornError{}
 			}
 			return sound, nil
@@ -286,6 +343,7 @@ func (r *memberReader) segment(ctx context.Context, number uint64) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		r.progress.Add(1)
 		fr, err := in.next()
 		if err != nil {
 			return err

@@ -1,6 +1,8 @@
 package persistence
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,9 +26,10 @@ type header struct {
 	Salt   []byte `json:"salt"` // of the file's key
 	Sealed bool   `json:"sealed,omitempty"`
 
-	// Follows is how long the log before this one is that it continues: what it has beyond that
-	// was never seen. 0 where it begins with the segment of its number.
+	// Follows is how long the log before this one is that it continues: what that has beyond was never
+	// seen. Begins says that there was nothing of the member before this log.
 	Follows int64 `json:"follows,omitempty"`
+	Begins  bool  `json:"begins,omitempty"`
 }
 
 const (
@@ -51,8 +54,56 @@ func (h *header) check(number uint64, kind, member string, sealed bool) error {
 // that continue it, all numbered: a segment and the log of its number begin at the same revision.
 const membersDir = "members"
 
+// memberDir is a member's directory, named after it where its name can be one of a file.
 func memberDir(root, member string) string {
-	return filepath.Join(root, membersDir, url.PathEscape(member))
+	name := url.PathEscape(member)
+	if len(name) > 200 || strings.Trim(name, ".") == "" {
+		sum := sha256.Sum256([]byte(member))
+		name = hashedName + hex.EncodeToString(sum[:16])
+	}
+	return filepath.Join(root, membersDir, name)
+}
+
+// hashedName begins the name of a directory which is not that of its member: no escaped name does.
+const hashedName = "%h"
+
+// memberOf returns the member of a directory, false for one that is none's. Where its name does not say
+// so a header does, which is checked when the file is read.
+func memberOf(root, directory string) (string, bool) {
+	if !strings.HasPrefix(directory, hashedName) {
+		name, err := url.PathUnescape(directory)
+		return name, err == nil
+	}
+	dir := filepath.Join(root, membersDir, directory)
+	files, err := listMember(dir)
+	if err != nil {
+		return "", false
+	}
+	for kind, numbers := range map[string][]uint64{segmentType: files.segments, logType: files.logs} {
+		for _, n := range numbers {
+			if h, err := readHeader(filepath.Join(dir, fileName(n, kind))); err == nil && memberDir(root, h.Member) == dir {
+				return h.Member, true
+			}
+		}
+	}
+	return "", false
+}
+
+// readHeader reads the header of a file without checking it.
+func readHeader(path string) (h header, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return h, err
+	}
+	defer f.Close()
+	fr, err := newFrameReader(f).next()
+	if err == nil && fr.kind != typeHeader {
+		err = errDoubt
+	}
+	if err != nil {
+		return h, err
+	}
+	return h, json.Unmarshal(fr.payload, &h)
 }
 
 func fileName(number uint64, kind string) string { return fmt.Sprintf("%012d.%s", number, kind) }
@@ -106,15 +157,18 @@ type memberLog struct {
 	recorded  map[aggregate.Kind]*aggregate.Part    // what was written last of how far it reaches
 	knows     bool                                  // the batch has what is known of the member
 	unwritten bool                                  // the batch has something
+	anew      bool                                  // the batch is written as a segment: it has too much, or not all is known
+	batched   int64                                 // bytes of the batch
+	seen      int64                                 // bytes of the log that are in a batch which was written
 }
 
-// newLog begins a log of a member.
-func newLog(root string, key []byte, member string, number uint64, follows int64) (*file, error) {
+// newLog begins a log of a member, which follows so many bytes of the one before, or begins.
+func newLog(root string, key []byte, member string, number uint64, follows int64, begins bool) (*file, error) {
 	dir := memberDir(root, member)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	h := header{Format: formatVersion, Type: logType, Member: member, Number: number, Salt: newSalt(), Sealed: len(key) > 0, Follows: follows}
+	h := header{Format: formatVersion, Type: logType, Member: member, Number: number, Salt: newSalt(), Sealed: len(key) > 0, Follows: follows, Begins: begins}
 	text, err := json.Marshal(h)
 	if err != nil {
 		return nil, err
@@ -157,22 +211,44 @@ func (m *memberLog) allEncoders() iter.Seq[*aggregate.Encoder] {
 
 // part moves what the batch has so far into a frame, once it is long.
 func (m *memberLog) part(revision aggregate.Revision) {
-	if len(m.payload) >= partBytes {
-		m.log.add(typePart, revision, m.payload)
-		m.payload = m.payload[:0]
+	if len(m.payload) < partBytes {
+		return
 	}
+	m.log.add(typePart, revision, m.payload)
+	m.batched += int64(len(m.payload))
+	m.payload = m.payload[:0]
+	if len(m.log.buf) >= 2*partBytes {
+		_ = m.log.flush() // the error stays, for the batch's end
+	}
+}
+
+// isTooLong reports whether a segment is better than the batch: it is written, and read, piece by piece.
+func (m *memberLog) isTooLong() bool { return m.batched > max(longBatch, m.base/4) }
+
+// abandon drops the batch, of which a segment will have all.
+func (m *memberLog) abandon() {
+	m.reset()
+	m.log.buf = nil
+	m.anew, m.unwritten = true, true
 }
 
 func newMemberLog(root, member string, number uint64, f *file) *memberLog {
 	return &memberLog{
 		name: member, dir: memberDir(root, member), number: number, log: f,
-		encoders: map[aggregate.Kind]*aggregate.Encoder{}, states: map[aggregate.Kind]bool{}, recorded: map[aggregate.Kind]*aggregate.Part{},
+		seen: f.offset, encoders: map[aggregate.Kind]*aggregate.Encoder{}, states: map[aggregate.Kind]bool{}, recorded: map[aggregate.Kind]*aggregate.Part{},
 	}
 }
 
 // commit adds a commit to the batch.
 func (m *memberLog) commit(c *aggregate.Commit) {
 	m.unwritten = true
+	if m.anew {
+		return
+	}
+	if c.Lost() {
+		m.abandon()
+		return
+	}
 	if c.Kind == "" {
 		m.payload = appendRevisions(append(m.payload, tagMemberCommit), c)
 		m.knows = true
@@ -200,7 +276,10 @@ func (m *memberLog) commit(c *aggregate.Commit) {
 		} else {
 			m.payload = e.Append(append(m.payload, opPut), ch.After)
 		}
-		m.part(c.To)
+		if m.part(c.To); m.isTooLong() {
+			m.abandon()
+			return
+		}
 	}
 	m.payload = append(m.payload, opEnd)
 }
@@ -287,5 +366,5 @@ func (m *memberLog) reset() {
 	if m.payload = m.payload[:0]; cap(m.payload) > 2*partBytes {
 		m.payload = nil
 	}
-	m.knows, m.unwritten = false, false
+	m.knows, m.unwritten, m.anew, m.batched = false, false, false, 0
 }

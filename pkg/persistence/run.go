@@ -20,6 +20,7 @@ const (
 	maxRetry         = 30 * time.Minute
 	soundAfter       = 5 * time.Minute // without a failure
 
+	longBatch    = 8 << 20  // bytes of a batch from which on it may be too long
 	compactBytes = 1 << 20  // of logs, below which a member is not compacted
 	compactLogs  = 8        // logs of a member after which it is compacted
 	compactRate  = 32 << 20 // bytes a second of segments
@@ -32,7 +33,8 @@ type writer struct {
 	store *Store
 	index *aggregate.Index
 	logs  map[string]*memberLog
-	tip   *os.File
+	ends  endsFile
+	left  map[string]uint64   // numbers of the last logs of members that have left within the batch
 	last  *aggregate.Snapshot // that is written
 	dirty []*memberLog        // of the batch
 	long  map[string]bool     // members that may be compacted
@@ -44,18 +46,25 @@ type writer struct {
 
 // Run writes what is committed to an index that was made with Options.Hold, until ctx is done,
 // and then what was committed before. Load must have been called. It returns when nothing of it
-// runs any more.
+// runs any more. Readers never wait for it for much more than a second.
 func (s *Store) Run(ctx context.Context, x *aggregate.Index) error {
 	if !s.ready {
 		return errors.New("persistence: Run before Load")
 	}
+	stop := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() { s.watch(x, stop) })
+	defer watching.Wait()
+	defer close(stop)
+	if s.ended {
+		return s.releasing(x, func() error { <-ctx.Done(); return nil })
+	}
 	for delay := time.Duration(0); ; {
-		began := time.Now()
-		err := s.write(ctx, x)
+		began, err := s.write(ctx, x)
 		if ctx.Err() != nil {
 			return err
 		}
-		if time.Since(began) > soundAfter {
+		if !began.IsZero() && time.Since(began) > soundAfter {
 			delay = 0
 		}
 		delay = min(max(2*delay, minRetry), maxRetry)
@@ -92,25 +101,32 @@ func (s *Store) releasing(x *aggregate.Index, f func() error) error {
 	return f()
 }
 
-// write writes until ctx is done or something fails.
-func (s *Store) write(ctx context.Context, x *aggregate.Index) (err error) {
-	w := &writer{store: s, index: x, logs: map[string]*memberLog{}, long: map[string]bool{}, last: x.Snapshot()}
+// write writes until ctx is done or something fails. It returns when all that there was had been
+// written; zero: it never had.
+func (s *Store) write(ctx context.Context, x *aggregate.Index) (began time.Time, err error) {
+	w := &writer{store: s, index: x, logs: map[string]*memberLog{}, long: map[string]bool{}, left: map[string]uint64{}, last: x.Snapshot()}
+	w.ends = endsFile{store: s, all: map[string]end{}}
 	defer w.close()
-	w.syncer.start(s.opts.Log)
+	w.syncer.start()
 	if s.loaded != nil {
 		err = w.begin(ctx)
 	} else { // all is written anew, which takes a while
 		err = s.releasing(x, func() error { return w.begin(ctx) })
 	}
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
 	s.health.sound()
+	return time.Now(), w.follow(ctx)
+}
+
+// follow writes what is committed until ctx is done.
+func (w *writer) follow(ctx context.Context) error {
 	progress := time.NewTicker(progressInterval)
 	defer progress.Stop()
 	for {
-		pending, more := x.Pending(w.last)
-		if err := w.batch(pending, false); err != nil {
+		pending, more := w.index.Pending(w.last)
+		if err := w.batch(ctx, pending, false); err != nil {
 			return err
 		}
 		if err := w.compact(); err != nil {
@@ -119,77 +135,94 @@ func (s *Store) write(ctx context.Context, x *aggregate.Index) (err error) {
 		select {
 		case <-more:
 		case <-progress.C:
-			if err := errors.Join(w.progress(), w.count()); err != nil {
+			if err := errors.Join(w.progress(ctx), w.count()); err != nil {
 				return err
 			}
+		case err := <-w.syncer.failed:
+			return err
 		case done := <-w.segments.done:
-			if err := w.compacted(done); err != nil {
+			if err := w.compacted(done); err != nil && ctx.Err() == nil {
 				return err
 			}
 		case <-ctx.Done():
-			pending, _ := x.Pending(w.last)
-			return errors.Join(w.batch(pending, true), w.sync())
+			ctx := context.WithoutCancel(ctx)
+			return errors.Join(w.progress(ctx), w.syncer.drain())
 		}
 	}
 }
 
 // batch writes what is pending, and then shows it.
-func (w *writer) batch(p aggregate.Pending, progress bool) error {
+func (w *writer) batch(ctx context.Context, p aggregate.Pending, progress bool) error {
 	after := p.Snapshot()
 	if after == w.last && !progress {
 		return nil
 	}
-	commits, ok := p.Commits()
-	if !ok {
-		return errLogCut
-	}
-	waiting := w.store.impatient(p)
-	defer waiting.Stop()
-	for c := range commits {
-		if err := w.commit(&c, after); err != nil {
-			return err
-		}
+	if err := w.collect(p); err != nil {
+		return err
 	}
 	if progress {
 		w.noteProgress(after)
 	}
-	if err := w.flush(after); err != nil {
+	if err := w.flush(ctx, after); err != nil {
 		return err
 	}
-	if _, err := w.tip.WriteAt(appendTip(nil, after.Revision()), 0); err != nil {
+	if err := w.ends.write(after.Revision()); err != nil {
 		return err
 	}
+	w.removeLeft()
 	w.last = after
 	p.Release()
+	w.store.health.caughtUp()
 	return nil
 }
 
-// errLogCut is of commits that came so fast that the change log did not keep them: all is
-// written anew.
-var errLogCut = errors.New("the change log has lost what was not written yet")
-
-// impatient shows readers what is pending once the disk has not taken it for a while. After a
-// restart they list again: the tip does not say that they have seen it.
-func (s *Store) impatient(p aggregate.Pending) *time.Timer {
-	return time.AfterFunc(patience, func() {
-		s.health.slow()
-		p.Release()
-	})
+// collect adds what is pending to the batch. Of what the change log has lost a segment is written.
+func (w *writer) collect(p aggregate.Pending) error {
+	commits, ok := p.Commits()
+	if !ok {
+		return w.compare(p.Snapshot())
+	}
+	for c := range commits {
+		if c.Left {
+			w.leave(c.Member)
+			continue
+		}
+		m, err := w.dirtyLog(c.Member)
+		if err != nil {
+			return err
+		}
+		m.commit(&c)
+	}
+	return nil
 }
 
-func (w *writer) commit(c *aggregate.Commit, after *aggregate.Snapshot) error {
-	if c.Left {
-		return w.leave(c.Member)
+// compare has segments written of all members that differ from what is written.
+func (w *writer) compare(after *aggregate.Snapshot) error {
+	for name := range w.logs {
+		if _, is := after.Member(name); !is {
+			w.leave(name)
+		}
 	}
-	m, err := w.log(c.Member)
-	if err != nil {
-		return err
+	for known := range after.Members() {
+		if w.logs[known.Name] != nil && after.SameMember(known.Name, w.last) {
+			continue
+		}
+		m, err := w.dirtyLog(known.Name)
+		if err != nil {
+			return err
+		}
+		m.abandon()
 	}
-	if !m.unwritten {
+	return nil
+}
+
+// dirtyLog is log, of a member that the batch has something of.
+func (w *writer) dirtyLog(member string) (*memberLog, error) {
+	m, err := w.log(member)
+	if err == nil && !m.unwritten {
 		w.dirty = append(w.dirty, m)
 	}
-	m.commit(c)
-	return nil
+	return m, err
 }
 
 // log returns the log of a member, which it begins for one that is new.
@@ -197,53 +230,112 @@ func (w *writer) log(member string) (*memberLog, error) {
 	if m := w.logs[member]; m != nil {
 		return m, nil
 	}
-	f, err := newLog(w.store.opts.Directory, w.store.opts.Key, member, 1, 0)
+	root := w.store.opts.Directory
+	number := w.left[member] + 1
+	if number == 1 { // what may be there is nobody's
+		if err := os.RemoveAll(memberDir(root, member)); err != nil {
+			return nil, err
+		}
+	}
+	f, err := newLog(root, w.store.opts.Key, member, number, 0, true)
 	if err != nil {
 		return nil, err
 	}
-	m := newMemberLog(w.store.opts.Directory, member, 1, f)
+	m := newMemberLog(root, member, number, f)
 	w.logs[member] = m
 	return m, nil
 }
 
-// leave removes what there is of a member.
-func (w *writer) leave(member string) error {
-	if m := w.logs[member]; m != nil {
-		w.syncer.close(m.log)
-		m.reset()
-		delete(w.logs, member)
+// leave ends the log of a member that has left. Its files are removed once that is written: those who
+// have seen them are told that it has left, or to list again.
+func (w *writer) leave(member string) {
+	m := w.logs[member]
+	if m == nil {
+		return
 	}
+	w.syncer.close(m.log)
+	m.reset()
+	delete(w.logs, member)
 	w.segments.forget(member)
-	return os.RemoveAll(memberDir(w.store.opts.Directory, member))
+	w.left[member] = m.number
+	w.ends.change(member, end{})
 }
 
-func (w *writer) flush(after *aggregate.Snapshot) error {
+// removeLeft removes the files of members that have left.
+func (w *writer) removeLeft() {
+	for name := range w.left {
+		dir := memberDir(w.store.opts.Directory, name)
+		var err error
+		if m := w.logs[name]; m != nil { // another one has its name
+			err = removeBefore(dir, m.number)
+		} else {
+			err = os.RemoveAll(dir)
+		}
+		if err != nil {
+			w.store.opts.Log.Warn("removing what was kept of a member that has left failed", "member", name, "error", err)
+		}
+	}
+	clear(w.left)
+}
+
+// flush writes the batch.
+func (w *writer) flush(ctx context.Context, after *aggregate.Snapshot) error {
 	defer func() { w.dirty = w.dirty[:0] }()
 	for _, m := range w.dirty {
 		if w.logs[m.name] != m {
 			continue // it has left
 		}
-		for e := range m.allEncoders() {
-			if err := w.store.saveDictionaries(e); err != nil {
-				return err
-			}
+		write := w.flushLog
+		if m.anew {
+			write = w.rewrite
 		}
-		if err := m.end(after, w.store.opts.Form); err != nil {
-			return err
-		}
-		before := m.log.offset
-		if err := m.log.flush(); err != nil {
+		if err := write(ctx, m, after); err != nil {
 			return fmt.Errorf("member %q: %w", m.name, err)
 		}
-		w.room -= m.log.offset - before
-		w.syncer.written(m.log)
-		if m.isLong() {
-			w.long[m.name] = true
-		}
+		m.seen = m.log.offset
+		w.ends.change(m.name, end{m.number, m.seen})
 	}
 	if w.room < 0 {
 		return w.count()
 	}
+	return nil
+}
+
+func (w *writer) flushLog(_ context.Context, m *memberLog, after *aggregate.Snapshot) error {
+	for e := range m.allEncoders() {
+		if err := w.store.saveDictionaries(e); err != nil {
+			return err
+		}
+	}
+	if err := m.end(after, w.store.opts.Form); err != nil {
+		return err
+	}
+	if err := m.log.flush(); err != nil {
+		return err
+	}
+	w.room -= m.log.offset - m.seen
+	w.syncer.written(m.log)
+	if m.isLong() {
+		w.long[m.name] = true
+	}
+	return nil
+}
+
+// rewrite writes a segment of what there is of a member now, in place of the batch.
+func (w *writer) rewrite(ctx context.Context, m *memberLog, after *aggregate.Snapshot) error {
+	w.segments.forget(m.name)
+	m.reset()
+	if err := w.nextLog(m); err != nil {
+		return err
+	}
+	var err error
+	if m.base, err = w.store.writeSegment(ctx, w.index, m.name, m.number, after, false); err != nil {
+		return err
+	}
+	m.logged, m.logs = 0, 0
+	m.noteAll(after)
+	w.room -= m.base
+	w.left[m.name] = m.number // what is before it is of no use once this is written
 	return nil
 }
 
@@ -268,9 +360,9 @@ func (w *writer) count() error {
 }
 
 // progress writes how far scopes were read without a change.
-func (w *writer) progress() error {
+func (w *writer) progress(ctx context.Context) error {
 	p, _ := w.index.Pending(w.last)
-	return w.batch(p, true)
+	return w.batch(ctx, p, true)
 }
 
 func (w *writer) noteProgress(after *aggregate.Snapshot) {
@@ -282,23 +374,13 @@ func (w *writer) noteProgress(after *aggregate.Snapshot) {
 	}
 }
 
-// sync makes what was written survive a loss of power.
-func (w *writer) sync() (err error) {
-	for _, m := range w.logs {
-		err = errors.Join(err, m.log.f.Sync())
-	}
-	return errors.Join(err, w.tip.Sync())
-}
-
 func (w *writer) close() {
 	w.segments.stop()
 	w.syncer.stop()
 	for _, m := range w.logs {
 		m.log.close()
 	}
-	if w.tip != nil {
-		w.tip.Close()
-	}
+	w.ends.close()
 }
 
 // sleep waits, and returns the context's error if that ends first.

@@ -1,9 +1,7 @@
 package persistence
 
 import (
-	"errors"
-	"log/slog"
-	"os"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -15,7 +13,7 @@ const maxSyncs = 32
 // syncer makes what was written to logs survive a loss of power, beside the writer, which does not
 // wait for it: what is lost with the power is read from the members again.
 type syncer struct {
-	log     *slog.Logger
+	failed  chan error // the first error
 	running sync.WaitGroup
 	ended   chan struct{}
 
@@ -26,8 +24,9 @@ type syncer struct {
 	closing map[*file]bool // that are to be closed once they are synced
 }
 
-func (s *syncer) start(log *slog.Logger) {
-	s.log, s.ended, s.is, s.closing = log, make(chan struct{}), map[*file]bool{}, map[*file]bool{}
+func (s *syncer) start() {
+	s.failed, s.ended, s.is, s.closing = make(chan error, 1), make(chan struct{}), map[*file]bool{}, map[*file]bool{}
+	ended := s.ended
 	s.running.Go(func() {
 		tick := time.NewTicker(syncInterval)
 		defer tick.Stop()
@@ -36,7 +35,7 @@ func (s *syncer) start(log *slog.Logger) {
 			case <-tick.C:
 				for n := 0; n < maxSyncs && s.next(); n++ {
 				}
-			case <-s.ended:
+			case <-ended:
 				return
 			}
 		}
@@ -77,8 +76,11 @@ func (s *syncer) next() bool {
 	delete(s.is, f)
 	s.busy = f
 	s.mu.Unlock()
-	if err := f.f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
-		s.log.Warn("syncing a log failed: a loss of power may cost what it has", "file", f.f.Name(), "error", err)
+	if err := f.f.Sync(); err != nil {
+		select {
+		case s.failed <- fmt.Errorf("syncing %s: %w", f.f.Name(), err): // what it has may be lost
+		default:
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,13 +91,31 @@ func (s *syncer) next() bool {
 	return true
 }
 
+// drain syncs all that was written.
+func (s *syncer) drain() error {
+	s.end()
+	for s.next() {
+	}
+	select {
+	case err := <-s.failed:
+		return err
+	default:
+		return nil
+	}
+}
+
+// end ends the syncer's goroutine.
+func (s *syncer) end() {
+	if s.ended != nil {
+		close(s.ended)
+		s.running.Wait()
+		s.ended = nil
+	}
+}
+
 // stop ends the syncer, and closes what it was to close.
 func (s *syncer) stop() {
-	if s.ended == nil {
-		return
-	}
-	close(s.ended)
-	s.running.Wait()
+	s.end()
 	for f := range s.closing {
 		f.close()
 	}
