@@ -41,24 +41,26 @@ func TestValues_InvalidOnesAreRejected(t *testing.T) {
 		"policies.files.a=b":             "does not match pattern",
 		"rbac.extraRules[0].apiGroups={*},rbac.extraRules[0].resources={pods},rbac.extraRules[0].verbs={get}":      "rbac/extraRules/0/apiGroups/0",
 		"rbac.extraRules[0].apiGroups={apps},rbac.extraRules[0].resources={pods/*},rbac.extraRules[0].verbs={get}": "rbac/extraRules/0/resources/0",
-		"policySources.secrets[0].namespace=a,policySources.secrets[0].names={}":                                   "policySources/secrets/0/names",
-		"config.policies.webhook.listen=:1":                     "config/policies/webhook",
-		"policySources.webhook.enabled=true":                    "policySources.webhook.secretName is required",
-		"policies.hub=false,policySources.webhook.enabled=true": "policySources.webhook requires policies.hub=true",
-		"policies.hub=false,policies.reports=true":              "policies.reports requires policies.hub=true",
-		"config.policies.reports=true":                          "config/policies/reports",
-		"config.policies.notify.origin=/a":                      "config/policies/notify",
-		"notify.receivers[0].name=a":                            "notify/receivers/0",
+		"persistence.size=4G": "persistence/size",
+		"persistence.size=4Gi,config.persistence.maxBytes=4294967297":                                                      "more than persistence.size",
+		"policySources.secrets[0].namespace=a,policySources.secrets[0].names={}":                                           "policySources/secrets/0/names",
+		"config.policies.webhook.listen=:1":                                                                                "config/policies/webhook",
+		"policySources.webhook.enabled=true":                                                                               "policySources.webhook.secretName is required",
+		"policies.hub=false,policySources.webhook.enabled=true":                                                            "policySources.webhook requires policies.hub=true",
+		"policies.hub=false,policies.reports=true":                                                                         "policies.reports requires policies.hub=true",
+		"config.policies.reports=true":                                                                                     "config/policies/reports",
+		"config.policies.notify.origin=/a":                                                                                 "config/policies/notify",
+		"notify.receivers[0].name=a":                                                                                       "notify/receivers/0",
 		"notify.receivers[0].name=A,notify.receivers[0].url=https://a,notify.receivers[0].secretName=a":                    "notify/receivers/0/name",
 		"notify.receivers[0].name=a,notify.receivers[0].url=a,notify.receivers[0].secretName=a":                            "notify/receivers/0/url",
 		"policies.hub=false,notify.receivers[0].name=a,notify.receivers[0].url=https://a,notify.receivers[0].secretName=a": "notify.receivers requires policies.hub=true",
-		"config.metrics.perScope=true":            "config/metrics/perScope",
-		"query.tls.certManager.enabled=true":      "query.tls.certManager.issuerName is required",
-		"serviceAccount.create=false":             "serviceAccount.name is required",
-		"metrics.serviceMonitor.interval=often":   "metrics/serviceMonitor/interval",
-		"metrics.readers[0].name=x":               "metrics/readers/0",
-		"config.listen.tls.certFile=/a":           "config/listen/tls",
-		"podDisruptionBudget.maxUnavailable=half": "podDisruptionBudget/maxUnavailable",
+		"config.metrics.perScope=true":                                                                                     "config/metrics/perScope",
+		"query.tls.certManager.enabled=true":                                                                               "query.tls.certManager.issuerName is required",
+		"serviceAccount.create=false":                                                                                      "serviceAccount.name is required",
+		"metrics.serviceMonitor.interval=often":                                                                            "metrics/serviceMonitor/interval",
+		"metrics.readers[0].name=x":                                                                                        "metrics/readers/0",
+		"config.listen.tls.certFile=/a":                                                                                    "config/listen/tls",
+		"podDisruptionBudget.maxUnavailable=half":                                                                          "podDisruptionBudget/maxUnavailable",
 		"goGC=off":                    "goGC",
 		"goMemLimit=90%":              "goMemLimit",
 		"policies.bindings[0].name=x": "policies/bindings/0",
@@ -286,6 +288,30 @@ func TestStatefulSet_KeepsTheIndex(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestConfig_KeepsNoMoreThanTheVolumeHolds: an emptyDir that is full evicts its Pod.
+func TestConfig_KeepsNoMoreThanTheVolumeHolds(t *testing.T) {
+	for size, want := range map[string]int64{
+		"4Gi": 3006477107, "20Gi": 15032385536, "1.5Ti": 1154487209164, "512Mi": 375809638, "8388608Ki": 6012954214, "10737418240": 7516192768,
+	} {
+		args := least("--set-string", "persistence.size="+size)
+		if got := maxBytes(t, args...); got != want {
+			t.Errorf("of %s, %d bytes are used, want %d", size, got, want)
+		}
+	}
+	if got := maxBytes(t, least("--set", "persistence.size=4Gi,config.persistence.maxBytes=4294967296")...); got != 4<<30 {
+		t.Errorf("%d bytes are used, as is not configured", got)
+	}
+}
+
+// maxBytes is what federator may keep as the chart configures it.
+func maxBytes(t *testing.T, args ...string) int64 {
+	t.Helper()
+	var c struct{ Persistence struct{ MaxBytes int64 } }
+	config := into[corev1.ConfigMap](t, find(t, render(t, args...), "ConfigMap", "federator"))
+	must(t, yaml.Unmarshal([]byte(config.Data["config.yaml"]), &c))
+	return c.Persistence.MaxBytes
 }
 
 // TestStatefulSet_RollsWhenConfigurationChanges: what is read at startup is part of the Pod template.

@@ -90,12 +90,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.persistence.enabled }}
 {{- $kept := dict "directory" "/var/lib/federator" -}}
 {{- if .Values.persistence.keySecretName }}{{ $_ := set $kept "keyFile" "/etc/federator/key/key" }}{{ end -}}
+{{- $_ := set $kept "maxBytes" (include "federator.maxBytes" . | int64) -}}
 {{- $_ := set $ours "persistence" $kept -}}
 {{- else -}}
 {{- $_ := set $ours "persistence" (dict "off" true) -}}
 {{- end -}}
 {{- if .Values.metrics.perScope }}{{ $_ := set $ours "metrics" (dict "perScope" true) }}{{ end -}}
 {{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml -}}
+{{- end -}}
+
+{{/* Bytes that may be kept on the volume: as configured, or 70 % of its size. What is above its size fills a claim, and evicts a Pod with an emptyDir. */}}
+{{- define "federator.maxBytes" -}}
+{{- $size := .Values.persistence.size -}}
+{{- $unit := regexFind "[KMGT]i$" $size -}}
+{{- $power := index (dict "" 0 "Ki" 1 "Mi" 2 "Gi" 3 "Ti" 4) $unit | int -}}
+{{- $bytes := trimSuffix $unit $size | float64 -}}
+{{- range until $power }}{{ $bytes = mulf $bytes 1024 }}{{ end -}}
+{{- $configured := default dict .Values.config.persistence -}}
+{{- if hasKey $configured "maxBytes" -}}
+{{- $max := int64 $configured.maxBytes -}}
+{{- if gt $max (int64 $bytes) }}{{ fail (printf "config.persistence.maxBytes is %d, more than persistence.size, which is %s" $max $size) }}{{ end -}}
+{{- $max -}}
+{{- else -}}
+{{- mulf $bytes 0.7 | int64 -}}
+{{- end -}}
 {{- end -}}
 
 {{/* What the index is kept on: pvc or emptyDir. The claims of a StatefulSet that is there cannot be changed. */}}
