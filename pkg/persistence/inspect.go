@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -72,16 +71,6 @@ func Inspect(ctx context.Context, directory string, key []byte) (*Inspection, er
 		out.Members = append(out.Members, m)
 	}
 	return out, nil
-}
-
-// inUse reports whether a process has a directory locked.
-func inUse(directory string) bool {
-	lock, err := os.Open(filepath.Join(directory, lockName))
-	if err != nil {
-		return false
-	}
-	defer lock.Close() // and with it the lock
-	return errors.Is(syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
 func (s *Store) inspectManifest(out *Inspection) (problem string) {

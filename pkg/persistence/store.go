@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 
 	"golang.org/x/time/rate"
 
@@ -50,9 +49,6 @@ func (o *Options) check() error {
 	return nil
 }
 
-// ErrLocked is returned for a directory that another process uses.
-var ErrLocked = errors.New("another process uses the directory")
-
 // Store is the index on disk, in a directory that is its own.
 type Store struct {
 	opts Options
@@ -87,16 +83,9 @@ func Open(opts Options) (*Store, error) {
 	if err := os.MkdirAll(opts.Directory, 0o700); err != nil {
 		return nil, fmt.Errorf("persistence: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(opts.Directory, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := lockDirectory(opts.Directory)
 	if err != nil {
-		return nil, fmt.Errorf("persistence: %w", err)
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		lock.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = ErrLocked
-		}
-		return nil, fmt.Errorf("persistence: directory %s: %w", opts.Directory, err)
+		return nil, err
 	}
 	return &Store{opts: opts, lock: lock, saved: map[aggregate.DictionaryID]int64{}, compaction: rate.NewLimiter(compactRate, compactBurst)}, nil
 }
