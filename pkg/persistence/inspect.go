@@ -35,11 +35,12 @@ type InspectedMember struct {
 	Bytes    int64              `json:"bytes"`
 	Revision aggregate.Revision `json:"revision,omitempty"` // of the last frame that is sound
 	Written  time.Time          `json:"written"`            // when a file was written last
-	Problems []string           `json:"problems,omitempty"` // frames and files that are not sound, which are not loaded
+	Problems []string           `json:"problems,omitempty"` // frames and files that are not sound, and what would not be loaded
 }
 
-// Inspect reads all files of a directory and checks their frames. It changes nothing, and may be
-// called while a process writes to the directory: what is being written is then no problem.
+// Inspect reads all files of a directory, checks their frames, and loads each member to see whether
+// that can be done. It changes nothing, and may be called while a process writes to the directory:
+// what is being written is then no problem.
 func Inspect(ctx context.Context, directory string, key []byte) (*Inspection, error) {
 	if _, err := os.Stat(directory); err != nil {
 		return nil, fmt.Errorf("persistence: %w", err)
@@ -55,17 +56,18 @@ func Inspect(ctx context.Context, directory string, key []byte) (*Inspection, er
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("persistence: %w", err)
 	}
+	t, err := s.newTrial(out)
+	if err != nil {
+		return nil, fmt.Errorf("persistence: %w", err)
+	}
 	for _, e := range entries {
 		name, ok := memberOf(directory, e.Name())
 		if !ok {
 			continue
 		}
 		m := InspectedMember{Name: name}
-		if err := s.inspectMember(ctx, &m); err != nil {
+		if err := s.inspectMember(ctx, &m, t); err != nil {
 			return nil, fmt.Errorf("persistence: member %q: %w", name, err)
-		}
-		if out.InUse {
-			m.Problems = slices.DeleteFunc(m.Problems, func(p string) bool { return strings.HasSuffix(p, (&tornError{}).Error()) })
 		}
 		out.Bytes += m.Bytes
 		out.Members = append(out.Members, m)
@@ -96,7 +98,7 @@ func (s *Store) inspectManifest(out *Inspection) (problem string) {
 	return ""
 }
 
-func (s *Store) inspectMember(ctx context.Context, m *InspectedMember) error {
+func (s *Store) inspectMember(ctx context.Context, m *InspectedMember, t *trial) error {
 	dir := memberDir(s.opts.Directory, m.Name)
 	files, err := listMember(dir)
 	if err != nil {
@@ -118,7 +120,17 @@ func (s *Store) inspectMember(ctx context.Context, m *InspectedMember) error {
 			m.Problems = append(m.Problems, name+": not a file of federator")
 		}
 	}
-	return nil
+	if t.inUse {
+		m.Problems = slices.DeleteFunc(m.Problems, func(p string) bool { return strings.HasSuffix(p, (&tornError{}).Error()) })
+	}
+	if t.pointless {
+		return nil
+	}
+	why, err := t.dropped(ctx, m)
+	if err == nil && why != "" {
+		m.Problems = append(m.Problems, why)
+	}
+	return err
 }
 
 func (s *Store) inspectFile(ctx context.Context, m *InspectedMember, dir string, number uint64, kind string) error {
