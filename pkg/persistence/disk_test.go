@@ -160,14 +160,19 @@ func TestRun_ReadersDoNotWaitForTheStart(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := run(t, store, x)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- store.Run(ctx, x) }()
+	p := &process{t: t, index: x, store: store, scope: map[string]*aggregate.Scope{}}
 	p.member("prod/eu-1")
 	p.settle()
+	cancel()
 	f, err := os.OpenFile(pipe, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { f.Close() })
+	defer f.Close()
+	t.Log(<-ended) // a pipe cannot be synced
 }
 
 // TestLoad_LeavesWhatItWasStoppedReading: a process that is ended while it loads loses nothing.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -18,14 +19,14 @@ const trialLoads = 3
 // trial loads members one at a time, and keeps nothing of them.
 type trial struct {
 	store     *Store
-	seen      aggregate.Revision
+	ends      map[string]end // nil: not known
 	inUse     bool
 	pointless bool // nothing would be loaded of any
 	loader    *aggregate.Loader
 }
 
 func (s *Store) newTrial(out *Inspection) (*trial, error) {
-	t := &trial{store: s, seen: out.Readers, inUse: out.InUse, pointless: out.Problem != ""}
+	t := &trial{store: s, inUse: out.InUse, pointless: out.Problem != ""}
 	return t, t.begin()
 }
 
@@ -36,6 +37,7 @@ func (t *trial) begin() error {
 		return err
 	}
 	t.loader = x.Load()
+	_, t.ends, _ = t.store.readEnds() // where it is not known, files are read as far as they are sound
 	dir := filepath.Join(t.store.opts.Directory, dictionariesDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -64,8 +66,15 @@ func (t *trial) dropped(ctx context.Context, m *InspectedMember) (why string, er
 
 func (t *trial) load(ctx context.Context, name string, logs int) (why string, err error) {
 	r := &memberReader{
-		loader: t.loader, key: t.store.opts.Key, name: name, dir: memberDir(t.store.opts.Directory, name), seen: t.seen,
-		forms: map[aggregate.Kind]string{},
+		loader: t.loader, key: t.store.opts.Key, name: name, dir: memberDir(t.store.opts.Directory, name),
+		forms: map[aggregate.Kind]string{}, progress: &atomic.Int64{},
+	}
+	if t.ends != nil {
+		e, seen := t.ends[name]
+		if !seen {
+			return "", nil // it is being written, or has left
+		}
+		r.end = &e
 	}
 	r.form = func(kind aggregate.Kind) string { return r.forms[kind] } // of the process that loads, nothing is known
 	defer t.loader.Remove(name)
