@@ -226,7 +226,8 @@ func (r *rig) complete(reader *reader, w *writes, want map[string]uint64) {
 		}
 		return missing
 	}
-	err := kube.Until(r.t.Context(), 10*time.Second, func() error { // the last ones may be on their way
+	// The last ones may be on their way: a client that found nobody several times waits up to half a minute.
+	err := kube.Until(r.t.Context(), patience, func() error {
 		if m := missing(); len(m) > 0 {
 			return fmt.Errorf("it has not seen %d versions, such as %v", len(m), m[:min(len(m), 5)])
 		}
