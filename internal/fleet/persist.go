@@ -18,13 +18,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/grantmemory"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/persistence"
+	"federator.dev/federator/pkg/queryapi"
 )
 
 // keeper keeps the index on disk over restarts. A nil keeper keeps nothing.
 type keeper struct {
 	store  *persistence.Store // nil: the directory cannot be used, Why
+	grants *grantmemory.Memory
 	why    error
 	log    *slog.Logger
 	loaded atomic.Bool
@@ -41,7 +44,7 @@ func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, log *slog.
 	if err != nil {
 		return nil, fmt.Errorf("persistence.keyFile: %w", err)
 	}
-	k := &keeper{log: log}
+	k := &keeper{log: log, grants: grantmemory.New(dir, log)}
 	k.store, k.why = persistence.Open(persistence.Options{Directory: dir, MaxBytes: cfg.Persistence.MaxBytes, Key: key, Form: form, Log: log})
 	if k.why != nil {
 		k.loaded.Store(true) // as empty as it is
@@ -99,12 +102,22 @@ func (f *Fleet) Load(ctx context.Context) {
 	}
 	defer k.loaded.Store(true)
 	from := time.Now()
+	// What readers know of is loaded only if it is remembered what they are sent from here on.
+	failed := k.grants.Open(f.Index.First())
+	if failed != nil {
+		k.log.Error("nothing is loaded: under which grants it is read cannot be kept", "error", failed)
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		ctx = ended // the store then writes all anew
+	}
 	got, err := k.store.Load(ctx, f.Index)
 	for member, why := range got.Dropped {
 		k.log.Warn("some of what was kept of a member is not sound, and is listed again", "member", member, "error", why)
 	}
 	if err != nil {
 		k.log.Error("what was kept cannot be read, and is listed again", "error", err)
+	}
+	if err != nil || failed != nil {
 		return
 	}
 	f.Manager.Adopt()
@@ -122,7 +135,18 @@ func (f *Fleet) Keep(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return errors.Join(k.store.Run(ctx, f.Index), k.store.Close())
+	err := k.store.Run(ctx, f.Index)
+	k.grants.Close(ctx.Err() != nil) // readers are served until ctx is done
+	return errors.Join(err, k.store.Close())
+}
+
+// Grants remembers under which grants callers of the query API are sent objects, nil where nothing is
+// kept over a restart.
+func (f *Fleet) Grants() queryapi.GrantMemory {
+	if k := f.keeper; k != nil && k.store != nil {
+		return k.grants
+	}
+	return nil
 }
 
 // Kept says how what is kept on disk is, for probes; "" where nothing is to be said.

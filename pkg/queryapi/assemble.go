@@ -59,7 +59,7 @@ func (s *Server) assemble() error {
 // newResourceHandler makes the handler of get, list and watch.
 func (s *Server) newResourceHandler(tokens *selection.TokenCodec, pins *selection.Pins) (*resources.Handler, error) {
 	h, err := resources.New(resources.Options{
-		Index: s.options.Index, LastContact: s.options.Fleet.LastContact, Tokens: tokens, Pins: pins, ValuesRedacted: s.options.ValuesRedacted,
+		Index: s.options.Index, LastContact: s.options.Fleet.LastContact, Tokens: tokens, Pins: pins, Grants: s.options.Grants, ValuesRedacted: s.options.ValuesRedacted,
 		View: func(snapshot *aggregate.Snapshot, target route.Target) *catalog.View {
 			view := s.catalog.View(snapshot)
 			if target.Member != "" {

@@ -1,6 +1,7 @@
 package queryapi
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -29,6 +30,9 @@ type Options struct {
 	// Loading reports that the index does not have yet what it had before a restart: requests
 	// are asked to come again. Nil: it has.
 	Loading func() bool
+	// Grants remembers over a restart under which grants callers were sent objects, without which
+	// no watch is resumed over it. Nil: nothing.
+	Grants GrantMemory
 	// WritesHeld returns why nothing is written to a member, "" when it may be. Nil: every
 	// member may be written to.
 	WritesHeld func(member string) string
@@ -59,6 +63,17 @@ type Options struct {
 	// all paths with one more segment, which is the request's PathValue("policy"). See
 	// Describer and Watchable.
 	Queries map[string]Query
+}
+
+// GrantMemory remembers digests (SHA-256) of grants by digests of what they are of, and from which
+// revision on they have been the same.
+type GrantMemory interface {
+	// Recall returns what is remembered of a key. Where that is nothing, nobody was sent anything
+	// by the key from the revision on; 0: that is not known.
+	Recall(key [sha256.Size]byte) (grants [sha256.Size]byte, from aggregate.Revision, known bool)
+	// Remember returns once what it replaces would not be recalled after a restart. Until then,
+	// nothing is sent under these grants.
+	Remember(key, grants [sha256.Size]byte, from aggregate.Revision)
 }
 
 // TLS configures the serving certificate. Without files the server makes a self-signed one

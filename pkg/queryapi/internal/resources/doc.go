@@ -20,7 +20,8 @@
 // label of a member where such labels select, a member that left where the caller may not
 // read everything, and changed grants. Grants are recorded by user, kind and location (see
 // grantHistories): a client that was interrupted while it was sent the effect of changed
-// grants is sent it again, or has to list. Decisions on list and on watch are cached
+// grants is sent it again, or has to list. Over a restart, a watch is resumed where the grants
+// are those that are remembered of its key (see GrantMemory). Decisions on list and on watch are cached
 // separately and may differ in age: where they differ, both are reviewed again.
 //
 // Events are encoded once for all watches that send them. A watch has no queue: it reads

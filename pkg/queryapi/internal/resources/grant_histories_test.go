@@ -17,7 +17,7 @@ func TestGrantHistories_AreBoundedAndFair(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 100
-	h := newGrantHistories(x.Snapshot, most)
+	h := newGrantHistories(x, nil, most)
 	grants := authz.NewGrants(map[string]authz.MemberGrant{"a/a": {Namespaces: []string{"blue"}}}, time.Time{})
 	bob, carol := historyKey{name: "bob"}, historyKey{name: "carol"}
 	h.record(bob, grants)
@@ -48,10 +48,10 @@ func TestGrantHistories_AreBoundedAndFair(t *testing.T) {
 		}
 	}
 	again, _ := h.record(first.key, grants)
-	if _, ok := again.resume(sent, x.Snapshot().Revision()); ok {
+	if _, ok := h.resume(again, sent, x.Snapshot().Revision()); ok {
 		t.Error("a watch is resumed from before what is forgotten")
 	}
-	if _, ok := h.get(bob).resume(sent, x.Snapshot().Revision()); !ok {
+	if _, ok := h.resume(h.get(bob), sent, x.Snapshot().Revision()); !ok {
 		t.Error("one that is remembered is not")
 	}
 	if h.retain(first) || !h.retain(again) {
@@ -74,7 +74,7 @@ func TestGrantHistories_OneCallerEvictsNoOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 100
-	h := newGrantHistories(x.Snapshot, most)
+	h := newGrantHistories(x, nil, most)
 	grants := authz.NewGrants(map[string]authz.MemberGrant{"a/a": {Namespaces: []string{"blue"}}}, time.Time{})
 	many := func() {
 		for i := range 2 * most {
@@ -89,7 +89,7 @@ func TestGrantHistories_OneCallerEvictsNoOthers(t *testing.T) {
 	}
 	many()
 	watch, _ := h.record(historyKey{name: "bob", verb: "watch"}, grants)
-	if _, ok := watch.resume(listed, x.Snapshot().Revision()); !ok {
+	if _, ok := h.resume(watch, listed, x.Snapshot().Revision()); !ok {
 		t.Error("a watch from a list of a moment ago expires because of requests of another user")
 	}
 	for i := range 10 * most {

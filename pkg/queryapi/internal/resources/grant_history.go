@@ -20,7 +20,9 @@ import (
 // cannot resume from before; other users are not affected.
 type grantHistories struct {
 	newest        func() *aggregate.Snapshot
-	maxIdleWeight int // of histories that no watch uses
+	first         aggregate.Revision // of this process
+	memory        GrantMemory        // nil: nothing is known of processes before
+	maxIdleWeight int                // of histories that no watch uses
 
 	mu     sync.Mutex
 	byKey  map[historyKey]*grantHistory
@@ -58,6 +60,7 @@ type grantHistory struct {
 	version atomic.Int64
 
 	mu           sync.Mutex
+	begun        bool          // what is remembered of the key is part of it
 	grants       *authz.Grants // the same since
 	since        aggregate.Revision
 	first        time.Time       // when these grants had been decided, at the latest
@@ -73,8 +76,8 @@ const (
 	maxPriorGrants = 8
 )
 
-func newGrantHistories(newest func() *aggregate.Snapshot, limit int) *grantHistories {
-	return &grantHistories{newest: newest, maxIdleWeight: limit, byKey: map[historyKey]*grantHistory{}, idle: map[string]*idleHistories{}, floors: map[string]aggregate.Revision{}}
+func newGrantHistories(x *aggregate.Index, memory GrantMemory, limit int) *grantHistories {
+	return &grantHistories{newest: x.Snapshot, first: x.First(), memory: memory, maxIdleWeight: limit, byKey: map[historyKey]*grantHistory{}, idle: map[string]*idleHistories{}, floors: map[string]aggregate.Revision{}}
 }
 
 // historyKey returns the key of the request's grants.
@@ -86,7 +89,7 @@ func (q *request) historyKey(verb string) historyKey {
 // record records present grants, and returns the history and its version.
 func (h *grantHistories) record(key historyKey, grants *authz.Grants) (*grantHistory, int64) {
 	t := h.findOrCreate(key, grants)
-	return t, t.record(grants, h.newest)
+	return t, h.update(t, grants)
 }
 
 func (h *grantHistories) findOrCreate(key historyKey, grants *authz.Grants) *grantHistory {
@@ -124,15 +127,27 @@ func (h *grantHistories) getSince(key historyKey, sent aggregate.Revision) (*gra
 // retain keeps a history for a watch, which holds its grants anyway. It returns false where
 // the history was evicted in the meantime, and there is another.
 func (h *grantHistories) retain(t *grantHistory) bool {
+	kept, again := h.retainEvicted(t)
+	if again {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.begun = false // something else may be remembered since
+		h.begin(t)
+	}
+	return kept
+}
+
+// retainEvicted is retain, and reports whether the history had been evicted and is there again.
+func (h *grantHistories) retainEvicted(t *grantHistory) (kept, again bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t.watches++
 	h.removeIdleLocked(t)
-	if h.byKey[t.key] == nil {
+	if again = h.byKey[t.key] == nil; again {
 		h.byKey[t.key] = t
 		t.raiseFloor(h.floorLocked(t.key.name))
 	}
-	return h.byKey[t.key] == t
+	return h.byKey[t.key] == t, again
 }
 
 // release is the inverse of retain.
@@ -201,11 +216,12 @@ func (h *grantHistories) floorLocked(user string) aggregate.Revision {
 	return max(h.floor, h.floors[user])
 }
 
-// record records grants. The newest revision is read after the version is incremented:
+// update records grants. The newest revision is read after the version is incremented:
 // watches have sent nothing newer under the previous grants.
-func (t *grantHistory) record(grants *authz.Grants, newest func() *aggregate.Snapshot) (version int64) {
+func (h *grantHistories) update(t *grantHistory, grants *authz.Grants) (version int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	h.begin(t)
 	first, last := grants.ReviewTimes()
 	if t.grants.Equal(grants) {
 		t.grants = grants // one copy, shared with watches
@@ -216,7 +232,7 @@ func (t *grantHistory) record(grants *authz.Grants, newest func() *aggregate.Sna
 	}
 	t.first, t.last = last, first
 	version = t.version.Add(1)
-	now := newest().Revision()
+	now := h.newest().Revision()
 	if now > t.since {
 		t.prior, t.priorDropped = nil, false
 	}
@@ -225,6 +241,9 @@ func (t *grantHistory) record(grants *authz.Grants, newest func() *aggregate.Sna
 	}
 	t.prior = append(slices.Clip(t.prior), t.grants)
 	t.grants, t.since = grants, now
+	if h.memory != nil {
+		h.memory.Remember(t.key.digest(), grants.Digest(), now+1)
+	}
 	return version
 }
 
@@ -254,9 +273,10 @@ func (t *grantHistory) equal(grants *authz.Grants) bool {
 // resume returns the other grants under which a client may have been sent objects at a
 // revision, and false where it may lack some that are no longer known. Effects of prior
 // grants can be sent again at the newest revision only.
-func (t *grantHistory) resume(sent, newest aggregate.Revision) (was []*authz.Grants, ok bool) {
+func (h *grantHistories) resume(t *grantHistory, sent, newest aggregate.Revision) (was []*authz.Grants, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	h.begin(t)
 	switch {
 	case sent > t.since:
 		return nil, true

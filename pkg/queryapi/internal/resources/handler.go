@@ -38,6 +38,7 @@ type Options struct {
 	Tokens      *selection.TokenCodec
 	Pins        *selection.Pins
 	Now         func() time.Time // nil means time.Now
+	Grants      GrantMemory      // nil: no watch of a caller with limited grants is resumed over a restart
 
 	// ValuesRedacted says that the index has no values of Secrets and ConfigMaps.
 	ValuesRedacted bool
@@ -82,7 +83,7 @@ func New(o Options) (*Handler, error) {
 	if o.BookmarkInterval == 0 {
 		o.BookmarkInterval = time.Minute
 	}
-	return &Handler{options: o, events: newEventCache(), protobufBudget: newByteBudget(o.MaxProtobufBytes), histories: newGrantHistories(o.Index.Snapshot, maxHistories)}, nil
+	return &Handler{options: o, events: newEventCache(), protobufBudget: newByteBudget(o.MaxProtobufBytes), histories: newGrantHistories(o.Index, o.Grants, maxHistories)}, nil
 }
 
 // request is a parsed request.

@@ -128,7 +128,8 @@ type fleet struct {
 	uids    map[string]int
 	count   int // of versions
 	now     time.Time
-	slow    bool // clients of watches do not read from the start
+	slow    bool                    // clients of watches do not read from the start
+	bridges [][2]aggregate.Revision // of what was loaded
 }
 
 // settings of a fleet beside the defaults.
@@ -139,6 +140,7 @@ type settings struct {
 	stall, bookmark time.Duration
 	clock           func() time.Time // nil: the fleet's now
 	protobuf        int              // bytes of a list
+	grants          resources.GrantMemory
 }
 
 func newFleet(t testing.TB, o settings) *fleet {
@@ -167,7 +169,7 @@ func newFleet(t testing.TB, o settings) *fleet {
 	}
 	served := catalog.New(source{})
 	f.handler, err = resources.New(resources.Options{
-		Index: x, Tokens: sealer, Pins: pins, WriteTimeout: o.stall, BookmarkInterval: o.bookmark, Now: o.clock, MaxProtobufBytes: o.protobuf,
+		Index: x, Tokens: sealer, Pins: pins, WriteTimeout: o.stall, BookmarkInterval: o.bookmark, Now: o.clock, MaxProtobufBytes: o.protobuf, Grants: o.grants,
 		LastContact: func(string, aggregate.Kind) time.Time { return time.Time{} },
 		View: func(s *aggregate.Snapshot, target route.Target) *catalog.View {
 			view := served.View(s)

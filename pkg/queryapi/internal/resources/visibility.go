@@ -103,7 +103,7 @@ func (w *watchStream) checkGrantHistory() error {
 		histories = append(histories, listed)
 	}
 	for _, h := range histories {
-		was, ok := h.resume(w.sent, w.snapshot.Revision())
+		was, ok := w.histories.resume(h, w.sent, w.snapshot.Revision())
 		if !ok {
 			return expiredError(w.sent)
 		}
@@ -122,9 +122,16 @@ func (w *watchStream) checkGrantHistory() error {
 func (w *watchStream) listHistory() (*grantHistory, error) {
 	key := w.historyKey(selection.List)
 	listed, known := w.histories.getSince(key, w.sent)
-	switch {
-	case !known:
+	if !known {
 		return nil, expiredError(w.sent)
+	}
+	if listed == nil {
+		var err error
+		if listed, err = w.recallList(key); err != nil {
+			return nil, err
+		}
+	}
+	switch {
 	case listed == nil || listed.equal(w.grants):
 		return listed, nil
 	}

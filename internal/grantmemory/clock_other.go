@@ -1,0 +1,7 @@
+//go:build !linux
+
+package grantmemory
+
+import "time"
+
+func sinceBoot() time.Duration { return time.Duration(time.Now().UnixNano()) }
