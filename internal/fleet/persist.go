@@ -108,7 +108,7 @@ func (f *Fleet) Load(ctx context.Context) {
 		k.log.Error("nothing is loaded: under which grants it is read cannot be kept", "error", failed)
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		ctx = ended // the store then writes all anew
+		ctx = ended // the store then keeps nothing
 	}
 	got, err := k.store.Load(ctx, f.Index)
 	for member, why := range got.Dropped {

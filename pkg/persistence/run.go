@@ -44,6 +44,8 @@ type writer struct {
 	syncer   syncer
 }
 
+var errEnded = errors.New("what was kept was not loaded, and stays as it is")
+
 // Run writes what is committed to an index that was made with Options.Hold, until ctx is done,
 // and then what was committed before. Load must have been called. It returns when nothing of it
 // runs any more. Readers never wait for it for much more than a second.
@@ -57,6 +59,7 @@ func (s *Store) Run(ctx context.Context, x *aggregate.Index) error {
 	defer watching.Wait()
 	defer close(stop)
 	if s.ended {
+		s.health.failed(errEnded)
 		return s.releasing(x, func() error { <-ctx.Done(); return nil })
 	}
 	for delay := time.Duration(0); ; {
