@@ -24,20 +24,15 @@ const maxBridges = 256
 // begin continues the files that were loaded, or begins with all that there is.
 func (w *writer) begin(ctx context.Context) error {
 	s := w.store
+	loaded := s.loaded
+	s.loaded = nil // what follows, also after a failure, is not what was loaded
 	w.segments.start(ctx, s, w.index)
-	anew := s.loaded == nil
-	if anew {
-		if err := s.clear(); err != nil {
-			return err
-		}
-		s.forgetDictionaries()
-		s.bridges = nil
+	if err := w.makeWay(loaded == nil); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Join(s.opts.Directory, membersDir), 0o700); err != nil {
 		return err
 	}
-	loaded := s.loaded
-	s.loaded = nil // what follows is not what was loaded
 	for name, m := range loaded {
 		if err := w.resume(ctx, name, m); err != nil {
 			return fmt.Errorf("member %q: %w", name, err)
@@ -47,16 +42,8 @@ func (w *writer) begin(ctx context.Context) error {
 		if w.logs[m.Name] != nil {
 			continue
 		}
-		l, err := w.log(m.Name)
-		if err != nil {
+		if err := w.beginMember(ctx, m.Name); err != nil {
 			return fmt.Errorf("member %q: %w", m.Name, err)
-		}
-		if l.base, err = s.writeSegment(ctx, w.index, m.Name, l.number, w.last, false); err != nil {
-			return err
-		}
-		l.noteAll(w.last)
-		if err := w.count(); err != nil {
-			return err
 		}
 	}
 	for name, m := range w.logs {
@@ -65,7 +52,41 @@ func (w *writer) begin(ctx context.Context) error {
 	if err := s.writeManifest(); err != nil {
 		return err
 	}
-	return w.ends.write(w.last.Revision())
+	if err := w.ends.write(w.last.Revision()); err != nil {
+		return err
+	}
+	w.removeLeft()
+	return nil
+}
+
+// makeWay removes what is on disk where all is written anew. Where readers cannot go on from it, that must
+// not be forgotten if the process ends before it has written what is there now.
+func (w *writer) makeWay(anew bool) error {
+	s := w.store
+	if anew {
+		s.forgetDictionaries()
+		s.bridges = nil
+		return s.clear()
+	}
+	if len(s.bridges) > 0 {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(s.opts.Directory, endsName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// beginMember writes all of a member of which nothing is on disk.
+func (w *writer) beginMember(ctx context.Context, name string) error {
+	if err := os.RemoveAll(memberDir(w.store.opts.Directory, name)); err != nil {
+		return err
+	}
+	m, err := w.newLog(header{Member: name, Number: 1, Needs: true})
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.writeAll(ctx, m, w.last), w.count())
 }
 
 // resume continues the files of a member that was loaded.
@@ -79,26 +100,23 @@ func (w *writer) resume(ctx context.Context, name string, m *loadedMember) error
 			return err
 		}
 	}
-	f, err := newLog(w.store.opts.Directory, w.store.opts.Key, name, m.number+1, m.last, false)
+	// What was dropped must not come back with what is added to it, nor end what is read next time.
+	anew := len(m.dropped) > 0 || m.doubt != nil || len(m.logs) == 0
+	l, err := w.newLog(header{Member: name, Number: m.number + 1, Follows: m.last, Needs: anew})
 	if err != nil {
 		return err
 	}
-	l := newMemberLog(w.store.opts.Directory, name, m.number+1, f)
+	if anew {
+		return w.writeAll(ctx, l, w.last)
+	}
 	l.base, l.logs = m.segment, len(m.logs)
 	for _, n := range m.logs {
 		l.logged += n
 	}
-	l.noteAll(w.last)
-	w.logs[name] = l
-	if len(m.dropped) == 0 {
-		return nil
+	for _, kind := range w.last.KindsOf(name) {
+		l.note(kind, w.last.Reached(name, kind))
 	}
-	// What was dropped must not come back with what is added to it.
-	if l.base, err = w.store.writeSegment(ctx, w.index, name, l.number, w.last, false); err != nil {
-		return err
-	}
-	l.logged, l.logs = 0, 0
-	return removeBefore(dir, l.number)
+	return nil
 }
 
 // writeManifest says what the files are of.

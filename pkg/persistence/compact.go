@@ -39,7 +39,7 @@ func (s *segments) write(member string, number uint64, snap *aggregate.Snapshot)
 	s.member, s.cancel = member, cancel
 	s.running.Go(func() {
 		defer cancel()
-		size, err := s.store.writeSegment(ctx, s.index, member, number, snap, true)
+		size, _, err := s.store.writeSegment(ctx, s.index, member, number, snap, true)
 		s.done <- segmentDone{member, number, size, err}
 	})
 }
@@ -84,7 +84,7 @@ func (w *writer) compact() error {
 // beginSegment has a member's next commits written to another log, and what there is until then
 // to a segment of the same number.
 func (w *writer) beginSegment(m *memberLog) error {
-	if err := w.nextLog(m); err != nil {
+	if err := w.nextLog(m, false); err != nil {
 		return err
 	}
 	w.ends.change(m.name, end{m.number, m.seen})
@@ -95,9 +95,9 @@ func (w *writer) beginSegment(m *memberLog) error {
 	return nil
 }
 
-// nextLog goes on with another log.
-func (w *writer) nextLog(m *memberLog) error {
-	f, err := newLog(w.store.opts.Directory, w.store.opts.Key, m.name, m.number+1, m.seen, false)
+// nextLog goes on with another log, which may need the segment of its number.
+func (w *writer) nextLog(m *memberLog, needs bool) error {
+	f, err := newLog(w.store.opts.Directory, w.store.opts.Key, header{Member: m.name, Number: m.number + 1, Follows: m.seen, Needs: needs})
 	if err != nil {
 		return err
 	}

@@ -171,5 +171,11 @@ func openFrames(in io.Reader, key []byte, number uint64, kind, member string) (*
 	if r.seal, err = newSealer(key, h.Salt, f.payload); err != nil {
 		return nil, nil, err
 	}
-	return r, &h, nil
+	if r.seal == nil {
+		return r, &h, nil
+	}
+	if f, err = r.next(); err == nil && f.kind != typeProof {
+		err = fmt.Errorf("header: %w", errDoubt)
+	}
+	return r, &h, err
 }

@@ -40,6 +40,7 @@ const (
 	typeObjects byte = 'O'
 	typeTail    byte = 'T'
 	typeEnd     byte = 'E' // of a segment: without it, there is none
+	typeProof   byte = 'P' // of the header, where the file is sealed: it is bound to it
 )
 
 // maxPayload bounds a frame: what exceeds it is not a frame.
@@ -229,7 +230,9 @@ func createFile(path string, key, header, salt []byte) (*file, error) {
 	}
 	w := &file{f: f}
 	w.add(typeHeader, 0, header)
-	w.seal = seal
+	if w.seal = seal; seal != nil {
+		w.add(typeProof, 0, nil)
+	}
 	return w, nil
 }
 

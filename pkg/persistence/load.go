@@ -121,7 +121,7 @@ func (r *memberReader) leaveUnseen(files *memberFiles) {
 // begins returns the number of the newest log before which there was nothing of the member, 0 for none.
 func (r *memberReader) begins(logs []uint64) uint64 {
 	for _, n := range slices.Backward(logs) {
-		if h, err := readHeader(filepath.Join(r.dir, fileName(n, logType))); err == nil && h.Begins {
+		if h, err := r.header(n); err == nil && h.Begins {
 			return n
 		}
 	}
@@ -183,13 +183,24 @@ func (r *memberReader) upTo(number uint64) (bytes int64, more bool) {
 	if r.end != nil && number == r.end.number {
 		return r.end.size, false
 	}
-	if h, err := readHeader(filepath.Join(r.dir, fileName(number+1, logType))); err == nil && h.Number == number+1 && !h.Begins {
+	if h, err := r.header(number + 1); err == nil && !h.Begins && !h.Needs {
 		return h.Follows, true
 	}
 	if r.end != nil {
 		return math.MaxInt64, false // the next one is lost
 	}
 	return -1, false
+}
+
+// header returns the header of a log, which is proven where it is sealed.
+func (r *memberReader) header(number uint64) (*header, error) {
+	f, err := os.Open(filepath.Join(r.dir, fileName(number, logType)))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	_, h, err := openFrames(f, r.key, number, logType, r.name)
+	return h, err
 }
 
 // log reads a log up to where it was seen, -1 for as far as it is sound, and returns how far it is.

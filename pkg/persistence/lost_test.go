@@ -86,7 +86,7 @@ func TestLoad_KnowsWhatIsMissing(t *testing.T) {
 		}
 		if c.what == "a log in the middle is gone" {
 			for i := range 2 {
-				if err := w.nextLog(w.logs["prod/a"]); err != nil {
+				if err := w.nextLog(w.logs["prod/a"], false); err != nil {
 					t.Fatal(err)
 				}
 				write(10 + i)

@@ -27,9 +27,11 @@ type header struct {
 	Sealed bool   `json:"sealed,omitempty"`
 
 	// Follows is how long the log before this one is that it continues: what that has beyond was never
-	// seen. Begins says that there was nothing of the member before this log.
+	// seen. Begins says that there was nothing of the member before this log, Needs that the segment of
+	// its number has what is in no log.
 	Follows int64 `json:"follows,omitempty"`
 	Begins  bool  `json:"begins,omitempty"`
+	Needs   bool  `json:"needs,omitempty"`
 }
 
 const (
@@ -162,18 +164,18 @@ type memberLog struct {
 	seen      int64                                 // bytes of the log that are in a batch which was written
 }
 
-// newLog begins a log of a member, which follows so many bytes of the one before, or begins.
-func newLog(root string, key []byte, member string, number uint64, follows int64, begins bool) (*file, error) {
-	dir := memberDir(root, member)
+// newLog begins a log of a member, with what its header says of its place.
+func newLog(root string, key []byte, h header) (*file, error) {
+	dir := memberDir(root, h.Member)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	h := header{Format: formatVersion, Type: logType, Member: member, Number: number, Salt: newSalt(), Sealed: len(key) > 0, Follows: follows, Begins: begins}
+	h.Format, h.Type, h.Salt, h.Sealed = formatVersion, logType, newSalt(), len(key) > 0
 	text, err := json.Marshal(h)
 	if err != nil {
 		return nil, err
 	}
-	f, err := createFile(filepath.Join(dir, fileName(number, logType)), key, text, h.Salt)
+	f, err := createFile(filepath.Join(dir, fileName(h.Number, logType)), key, text, h.Salt)
 	if err != nil {
 		return nil, err
 	}
@@ -332,10 +334,10 @@ func (m *memberLog) note(kind aggregate.Kind, parts []aggregate.Part) {
 	}
 }
 
-// noteAll notes how far scopes are recorded in what a snapshot has, which is on disk.
-func (m *memberLog) noteAll(snap *aggregate.Snapshot) {
-	for _, kind := range snap.KindsOf(m.name) {
-		m.note(kind, snap.Reached(m.name, kind))
+// noteAll notes how far scopes are recorded in what is on disk.
+func (m *memberLog) noteAll(reached map[aggregate.Kind][]aggregate.Part) {
+	for kind, parts := range reached {
+		m.note(kind, parts)
 	}
 }
 

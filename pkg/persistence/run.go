@@ -240,12 +240,16 @@ func (w *writer) log(member string) (*memberLog, error) {
 			return nil, err
 		}
 	}
-	f, err := newLog(root, w.store.opts.Key, member, number, 0, true)
+	return w.newLog(header{Member: member, Number: number, Begins: true})
+}
+
+func (w *writer) newLog(h header) (*memberLog, error) {
+	f, err := newLog(w.store.opts.Directory, w.store.opts.Key, h)
 	if err != nil {
 		return nil, err
 	}
-	m := newMemberLog(root, member, number, f)
-	w.logs[member] = m
+	m := newMemberLog(w.store.opts.Directory, h.Member, h.Number, f)
+	w.logs[h.Member] = m
 	return m, nil
 }
 
@@ -328,17 +332,26 @@ func (w *writer) flushLog(_ context.Context, m *memberLog, after *aggregate.Snap
 func (w *writer) rewrite(ctx context.Context, m *memberLog, after *aggregate.Snapshot) error {
 	w.segments.forget(m.name)
 	m.reset()
-	if err := w.nextLog(m); err != nil {
+	if err := w.nextLog(m, true); err != nil {
 		return err
 	}
-	var err error
-	if m.base, err = w.store.writeSegment(ctx, w.index, m.name, m.number, after, false); err != nil {
+	if err := w.writeAll(ctx, m, after); err != nil {
 		return err
 	}
-	m.logged, m.logs = 0, 0
-	m.noteAll(after)
 	w.room -= m.base
-	w.left[m.name] = m.number // what is before it is of no use once this is written
+	return nil
+}
+
+// writeAll writes the segment that a log needs. What is before it is of no use once ends says so.
+func (w *writer) writeAll(ctx context.Context, m *memberLog, snap *aggregate.Snapshot) error {
+	size, reached, err := w.store.writeSegment(ctx, w.index, m.name, m.number, snap, false)
+	if err != nil {
+		return err
+	}
+	m.base, m.logged, m.logs = size, 0, 0
+	clear(m.recorded)
+	m.noteAll(reached)
+	w.left[m.name] = m.number
 	return nil
 }
 

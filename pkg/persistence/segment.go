@@ -23,41 +23,42 @@ type segmentWriter struct {
 	forms        func(aggregate.Kind) string
 	dictionaries func(*aggregate.Encoder) error // writes those that it needs
 	wait         func(ctx context.Context, bytes int) error
+	reached      map[aggregate.Kind][]aggregate.Part // as it was written
 }
 
 // writeSegment writes a segment under a temporary name, and renames it once it is durable. It
-// returns its size.
-func (s *Store) writeSegment(ctx context.Context, x *aggregate.Index, member string, number uint64, snap *aggregate.Snapshot, slowly bool) (size int64, err error) {
+// returns its size, and how far it says that scopes were read.
+func (s *Store) writeSegment(ctx context.Context, x *aggregate.Index, member string, number uint64, snap *aggregate.Snapshot, slowly bool) (size int64, reached map[aggregate.Kind][]aggregate.Part, err error) {
 	dir := memberDir(s.opts.Directory, member)
 	path := filepath.Join(dir, fileName(number, segmentType))
 	temporary := path + ".tmp"
 	if err := os.Remove(temporary); err != nil && !os.IsNotExist(err) {
-		return 0, err
+		return 0, nil, err
 	}
 	h := header{Format: formatVersion, Type: segmentType, Member: member, Number: number, Salt: newSalt(), Sealed: len(s.opts.Key) > 0}
 	text, err := json.Marshal(h)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	f, err := createFile(temporary, s.opts.Key, text, h.Salt)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer f.close()
-	w := segmentWriter{ctx: ctx, file: f, index: x, snap: snap, forms: s.opts.Form, dictionaries: s.saveDictionaries, wait: func(context.Context, int) error { return nil }}
+	w := segmentWriter{ctx: ctx, file: f, index: x, snap: snap, forms: s.opts.Form, reached: map[aggregate.Kind][]aggregate.Part{}, dictionaries: s.saveDictionaries, wait: func(context.Context, int) error { return nil }}
 	if slowly {
 		w.wait = s.throttle
 	}
 	if err := w.write(member); err != nil {
-		return 0, fmt.Errorf("segment of member %q: %w", member, err)
+		return 0, nil, fmt.Errorf("segment of member %q: %w", member, err)
 	}
 	if err := f.f.Sync(); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if err := os.Rename(temporary, path); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return f.offset, syncDir(dir)
+	return f.offset, w.reached, syncDir(dir)
 }
 
 func (w *segmentWriter) write(member string) error {
@@ -84,7 +85,9 @@ func (w *segmentWriter) write(member string) error {
 }
 
 func (w *segmentWriter) scope(info *aggregate.ScopeInfo) error {
-	payload := appendState(nil, info.Kind, info.Status, w.snap.Reached(info.Member, info.Kind))
+	parts := w.snap.Reached(info.Member, info.Kind) // it may go on meanwhile
+	w.reached[info.Kind] = parts
+	payload := appendState(nil, info.Kind, info.Status, parts)
 	payload = appendText(appendText(payload, info.Version), info.Resource)
 	payload = appendText(payload, w.forms(info.Kind))
 	payload = binary.AppendUvarint(payload, uint64(info.Objects))

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,6 +21,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/kube/tcpproxy"
 	"federator.dev/federator/test/process"
 )
 
@@ -102,19 +101,15 @@ func (r *rig) do(err error) {
 }
 
 // freeAddress returns an address that nobody listens on, for a process that is to have the same one
-// again and again. Its port is below those that connections get by themselves, one of which could have
-// it otherwise while the process is down.
+// again and again.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 16_000+rand.IntN(16_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
+	l, err := tcpproxy.ListenBelow("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return ""
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // start starts federator.
