@@ -131,11 +131,11 @@ func (m *Memory) remember(key, grants Digest, from aggregate.Revision) (done cha
 		m.records[key] = r
 		return nil
 	case !had && len(m.records) >= m.limit:
-		if m.makeRoom(); len(m.records) < m.limit {
-			break
-		}
 		if m.complete == 0 {
 			return nil // without a record, nothing is known of it
+		}
+		if m.makeRoom(); len(m.records) < m.limit {
+			break
 		}
 		m.complete, m.renew = 0, true
 		return m.wait()

@@ -54,12 +54,13 @@ func (s State) Complete() bool { return s == Synced || s == NotServed }
 type Status struct {
 	State  State
 	Reason string // why, as text; what a Partial scope omits
-	// Loaded is whether a Stale scope has what an earlier process has read, and nothing was read since.
-	Loaded bool
+	// Unread is whether some of it was not read yet, or by an earlier process only: other parts of it may
+	// have another state.
+	Unread bool
 }
 
-// Read reports whether what is held was read, or cannot be, by this process.
-func (s Status) Read() bool { return s.State != Unknown && s.State != Syncing && !s.Loaded }
+// Read reports whether all of what is held was read, or cannot be, by this process.
+func (s Status) Read() bool { return s.State != Unknown && s.State != Syncing && !s.Unread }
 
 // Member is what is known of a member, apart from its objects.
 type Member struct {

@@ -44,3 +44,22 @@ func TestMember_IsGivenUpUntilItIsRead(t *testing.T) {
 	good.Cut()
 	r.until("it is given up when it has been away", func() bool { return r.givenUp(good) })
 }
+
+// TestMember_IsGivenUpForWhatItReadOnce: a kind that was read, and is Unknown later, is waited for no longer
+// than others.
+func TestMember_IsGivenUpForWhatItReadOnce(t *testing.T) {
+	fleet := fewKinds()
+	fleet.Members = 1
+	r := newRig(t, fleet, func(r *rig, o *clusterinformers.Options) {
+		populate(r)
+		o.GiveUpAfter = 500 * time.Millisecond
+	}).start()
+	m := r.fleet.Members()[0]
+	r.synced(m)
+	m.Faults().Add(sim.Fault{Kind: pods, Status: http.StatusNotFound}) // an aggregated API whose server answers 404
+	m.Cut()
+	r.until("it is away", func() bool { return r.state(m, "Pod") == aggregate.Stale })
+	ok(t, m.Restore())
+	r.untilState(m, "Pod", aggregate.Unknown)
+	r.until("it is given up", func() bool { return r.givenUp(m) && r.state(m, "Pod") == aggregate.Unknown })
+}

@@ -50,6 +50,7 @@ type informer struct {
 	fallback atomic.Uint64
 	lastRead atomic.Int64 // unix nanoseconds of the last that the member said, 0: nothing
 	synced   atomic.Bool  // the scope has synced or failed once
+	read     atomic.Bool  // all of it was, as published
 
 	// itemsMu serialises the making of items, which listWatches share.
 	itemsMu sync.Mutex
@@ -203,7 +204,8 @@ func (i *informer) commitLocked() error {
 		return err
 	}
 	i.committed = i.applied
-	if !slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return !p.statusLocked().Read() }) {
+	read := !slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return !p.statusLocked().Read() })
+	if i.read.Store(read); read {
 		i.synced.Store(true)
 	}
 	if !i.chargeLocked(i.scope.Size()) {
@@ -222,13 +224,13 @@ func (i *informer) setState(p *listWatch, state aggregate.State, reason string) 
 // showLocked is setState. i.mu must be held.
 func (i *informer) showLocked(p *listWatch, state aggregate.State, reason string) {
 	p.state, p.reason = state, message.Clip(reason)
-	p.loaded = p.loaded && state == aggregate.Stale
+	p.loaded = p.loaded && state != aggregate.Synced
 	i.publishLocked()
 }
 
 // statusLocked is the listWatch's part of the scope's status. p.informer.mu must be held.
 func (p *listWatch) statusLocked() aggregate.Status {
-	return aggregate.Status{State: p.state, Reason: p.reason, Loaded: p.loaded}
+	return aggregate.Status{State: p.state, Reason: p.reason, Unread: p.loaded || p.state == aggregate.Unknown || p.state == aggregate.Syncing}
 }
 
 // setNote changes the condition of the held version, which other members may
@@ -275,9 +277,7 @@ func (i *informer) statusLocked() aggregate.Status {
 		}
 	}
 	s := worst.statusLocked()
-	if s.State == aggregate.Stale {
-		s.Loaded = slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return p.loaded })
-	}
+	s.Unread = slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return !p.statusLocked().Read() })
 	if worst.namespace != "" && s.Reason != "" {
 		s.Reason = "namespace " + worst.namespace + ": " + s.Reason
 	}

@@ -70,7 +70,7 @@ func newListWatch(i *informer, namespace, held string) *listWatch {
 	}
 	if st := i.scope.Status(); st.State == aggregate.Synced || st.State == aggregate.Partial || st.State == aggregate.Stale {
 		// Objects of an earlier informer are there: as of the last contact.
-		p.state, p.reason, p.loaded = aggregate.Stale, "relisting", st.Loaded
+		p.state, p.reason, p.loaded = aggregate.Stale, "relisting", st.Unread
 	}
 	if held != "" {
 		p.state, p.reason, p.loaded = aggregate.Stale, "resuming after a restart", true

@@ -145,7 +145,7 @@ func TestManager_ContinuesWhatWasLoaded(t *testing.T) {
 		if got := l.held(b, "Pod"); !slices.Equal(got, before) || l.state(b, "Pod") != aggregate.Stale {
 			t.Errorf("of the member that is away there are %d Pods, %s; want %d, Stale", len(got), l.state(b, "Pod"), len(before))
 		}
-		if !l.scope(b, "Pod").Status.Loaded || l.scope(a, "Pod").Status.Loaded {
+		if !l.scope(b, "Pod").Status.Unread || l.scope(a, "Pod").Status.Unread {
 			t.Error("what an earlier process has read is Loaded until this one goes on with it")
 		}
 		if st := l.detail(b, "Pod"); st.Objects != len(before) || st.State != aggregate.Stale || l.status(b).Objects < len(before) {

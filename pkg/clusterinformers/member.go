@@ -160,7 +160,7 @@ func (mb *member) reviewGivenUp(known connectionState, now time.Time) time.Durat
 	mb.mu.Lock()
 	unread := known.state != connection.Connected || mb.findings == 0 || mb.truncated || len(mb.unavailable) > 0
 	for _, r := range mb.informers {
-		unread = unread || !r.synced.Load()
+		unread = unread || !r.read.Load()
 	}
 	for _, status := range mb.absent {
 		unread = unread || !status.Read()

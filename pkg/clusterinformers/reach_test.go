@@ -8,6 +8,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/test/sim"
 )
 
 // hasAll waits until a member's Pods are Synced, and all there that there were.
@@ -112,4 +113,16 @@ func TestManager_KindThatWasAwayAtTheEndIsListed(t *testing.T) {
 	l.untilState(a, "Pod", aggregate.NotServed)
 	l.restart(func() { hidden.Store(false) }, quick)
 	l.hasAll(0, want)
+}
+
+// TestManager_LoadedKindThatIsRefusedIsUnread: what an earlier process has read of a kind that may not be read
+// any more counts as read by nobody.
+func TestManager_LoadedKindThatIsRefusedIsUnread(t *testing.T) {
+	l := newLives(t, fewKinds(), populate)
+	m := l.fleet.Members()[0]
+	l.restart(func() { m.Faults().Add(sim.Fault{Kind: pods, Status: http.StatusForbidden}) }, nil)
+	l.untilState(m, "Pod", aggregate.Forbidden)
+	if s := l.scope(m, "Pod"); s.Status.Read() && s.Objects > 0 {
+		t.Errorf("Pods are %+v with %d objects that this process has not read", s.Status, s.Objects)
+	}
 }

@@ -82,7 +82,7 @@ func TestCorrector_WaitsForWhatWasLoaded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		show(aggregate.Status{State: aggregate.Stale, Loaded: true})
+		show(aggregate.Status{State: aggregate.Stale, Unread: true})
 		a, c, _ := startCorrector(t, index, bindingB)
 		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "1"})
 		if got := a.describe("b"); !strings.HasSuffix(got, "(not counted)") {

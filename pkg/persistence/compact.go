@@ -18,6 +18,7 @@ type segments struct {
 	ctx     context.Context
 	running sync.WaitGroup
 	member  string // of the one that is being written; "" for none
+	room    int64  // bytes that it may need
 	cancel  context.CancelFunc
 	done    chan segmentDone
 }
@@ -74,7 +75,12 @@ func (w *writer) compact() error {
 	}
 	for name := range w.long {
 		delete(w.long, name)
-		if m := w.logs[name]; m != nil && m.isLong() {
+		m := w.logs[name]
+		if m == nil || !m.isLong() {
+			continue
+		}
+		if need := m.base + m.logged + m.seen; need <= w.room { // both are there for a while
+			w.segments.room = need
 			return w.beginSegment(m)
 		}
 	}

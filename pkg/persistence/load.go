@@ -478,9 +478,9 @@ func loadedStatus(was aggregate.Status, resumable bool) aggregate.Status {
 	switch was.State {
 	case aggregate.Synced, aggregate.Partial, aggregate.Stale:
 		if resumable {
-			return aggregate.Status{State: aggregate.Stale, Loaded: true, Reason: "loaded from disk, resuming"}
+			return aggregate.Status{State: aggregate.Stale, Unread: true, Reason: "loaded from disk, resuming"}
 		}
-		return aggregate.Status{State: aggregate.Stale, Loaded: true, Reason: "loaded from disk, to be listed"}
+		return aggregate.Status{State: aggregate.Stale, Unread: true, Reason: "loaded from disk, to be listed"}
 	}
 	return aggregate.Status{State: aggregate.Unknown, Reason: "not known since the restart"}
 }

@@ -332,6 +332,12 @@ func (w *writer) flushLog(_ context.Context, m *memberLog, after *aggregate.Snap
 func (w *writer) rewrite(ctx context.Context, m *memberLog, after *aggregate.Snapshot) error {
 	w.segments.forget(m.name)
 	m.reset()
+	if err := w.count(); err != nil {
+		return err
+	}
+	if need := m.base + m.logged; need > w.room { // both are there until ends says so
+		return &FullError{w.store.opts.MaxBytes - w.room + need, w.store.opts.MaxBytes}
+	}
 	if err := w.nextLog(m, true); err != nil {
 		return err
 	}
@@ -365,6 +371,12 @@ func (e *FullError) Error() string {
 // count counts what is on disk.
 func (w *writer) count() error {
 	bytes := w.store.dictionaryBytes()
+	if w.ends.file != nil {
+		bytes += w.ends.file.offset
+	}
+	if w.segments.member != "" {
+		bytes += w.segments.room
+	}
 	for _, m := range w.logs {
 		bytes += m.base + m.logged + m.log.offset
 	}

@@ -137,7 +137,7 @@ func (g *Gaps) gapOf(kind aggregate.Kind, member string) (verdict.Gap, bool) {
 		return verdict.Gap{}, false
 	}
 	info, _ := g.snapshot.Scope(member, kind)
-	return verdict.Gap{Member: member, Kind: kind, State: info.Status.State, Loaded: info.Status.Loaded}, !info.Status.State.Complete()
+	return verdict.Gap{Member: member, Kind: kind, State: info.Status.State, Partly: info.Status.Unread}, !info.Status.State.Complete()
 }
 
 func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
@@ -156,7 +156,7 @@ func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
 		unopened(func(member string) bool { return member < scope.Member })
 		if len(rest) > 0 && rest[0] == scope.Member {
 			if !scope.Status.State.Complete() {
-				found = append(found, verdict.Gap{Member: scope.Member, Kind: kind, State: scope.Status.State, Loaded: scope.Status.Loaded})
+				found = append(found, verdict.Gap{Member: scope.Member, Kind: kind, State: scope.Status.State, Partly: scope.Status.Unread})
 			}
 			rest = rest[1:]
 		}

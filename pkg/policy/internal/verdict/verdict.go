@@ -51,12 +51,12 @@ type Gap struct {
 	Kind    aggregate.Kind  `json:"kind"`
 	State   aggregate.State `json:"state"`
 	Failure string          `json:"failure,omitempty"` // the view, the first such object, and why
-	Loaded  bool            `json:"-"`                 // what is there was read by an earlier process only
+	Partly  bool            `json:"-"`                 // some of it was not read by this process
 }
 
 // Unread reports whether this process has not read a scope that it may read.
 func (g Gap) Unread() bool {
-	return g.Failure == "" && !aggregate.Status{State: g.State, Loaded: g.Loaded}.Read()
+	return g.Failure == "" && !aggregate.Status{State: g.State, Unread: g.Partly}.Read()
 }
 
 // String returns the gap for messages.
