@@ -57,7 +57,6 @@ func TestCompact_KeepsWithinMaxBytes(t *testing.T) {
 	}
 }
 
-
 // TestLoad_SealedHeadersAreProven: whoever writes to the disk without the key can take the last batches of a member away: how far the log before
 // goes says the header of a log, and nothing proves it while that has nothing else.
 func TestLoad_SealedHeadersAreProven(t *testing.T) {
