@@ -50,6 +50,12 @@ func (o Object) UID() string { return o.e.uidString() }
 // ResourceVersion returns the member's own resourceVersion of the object.
 func (o Object) ResourceVersion() string { return o.e.rvString() }
 
+// SameVersion reports whether the object has a UID and resourceVersion, as UID and
+// ResourceVersion return them.
+func (o Object) SameVersion(uid, resourceVersion string) bool {
+	return o.e.sameVersion(uid, resourceVersion)
+}
+
 // Revision returns the revision of the object's last change.
 func (o Object) Revision() Revision { return o.e.revision }
 

@@ -33,6 +33,9 @@ var (
 	ErrFrozen = errors.New("writes to the member are frozen")
 	// ErrWritesRefused is returned for a member whose credentials for writes are refused.
 	ErrWritesRefused = errors.New("writes to the member are refused")
+	// ErrUnaudited is returned for a member of which something is held that an earlier process has
+	// held, and that was not compared with what the member has since.
+	ErrUnaudited = errors.New("it is not known what is in the member")
 	// ErrNotServed is returned for a kind that a member does not serve, or not
 	// at that version.
 	ErrNotServed = catalog.ErrNotServed
@@ -139,7 +142,8 @@ func (m *Manager) ServerOf(member string) string {
 	return m.servers.Unique(mb)
 }
 
-// CheckContact returns why it is not known what is in a member now, nil when it answers.
+// CheckContact returns why it is not known what is in a member now: it does not answer, or something
+// that an earlier process has held was not audited yet. It is nil when it is known.
 func (m *Manager) CheckContact(member string) error {
 	mb, err := m.lookup(member)
 	if err != nil {
@@ -148,7 +152,7 @@ func (m *Manager) CheckContact(member string) error {
 	if contact, _, _, _ := mb.conn.state(); contact != connection.Connected {
 		return fmt.Errorf("member %q is away: its connection is %s", member, contact)
 	}
-	return nil
+	return mb.checkAudited()
 }
 
 // WritesWith names the credentials that a member is written with, "" where nobody knows.

@@ -54,6 +54,7 @@ func (p *listWatch) appliedLocked(rv string, now time.Time) {
 	i := p.informer
 	i.applied, p.applied = rv, rv
 	p.advanceLocked(rv)
+	p.changes++
 	p.pending = append(p.pending, now)
 	if isDefinition(i.kind) {
 		i.member.triggerDiscovery()
@@ -160,7 +161,7 @@ func (p *listWatch) replace(objs []*object, rv string, now time.Time) error {
 	for n, o := range fit {
 		items[n] = o.item
 	}
-	p.state, p.reason, p.loaded, p.leftOut = aggregate.Synced, "", false, left
+	p.state, p.reason, p.loaded, p.leftOut, p.since = aggregate.Synced, "", false, left, now
 	i.countLeftOutLocked()
 	i.relistedLocked(p.cause)
 	p.cause = "other"
@@ -172,10 +173,13 @@ func (p *listWatch) replace(objs []*object, rv string, now time.Time) error {
 	} else {
 		_, err = i.scope.ReplaceNamespace(p.namespace, items, i.statusLocked())
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = i.commitLocked() // charges for the size
 	}
-	return i.commitLocked() // charges for the size
+	if err == nil {
+		p.provedLocked(now)
+	}
+	return err
 }
 
 // checkCommit gives the scope up when its commit has exceeded the budget.
@@ -191,7 +195,7 @@ func (i *informer) emptyOverBudget(p *listWatch, why string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	again := p.state == aggregate.OverBudget
-	p.state, p.reason, p.loaded, p.leftOut = aggregate.OverBudget, message.Clip(why), false, leftOut{}
+	p.state, p.reason, p.loaded, p.leftOut, p.resumed = aggregate.OverBudget, message.Clip(why), false, leftOut{}, false
 	i.countLeftOutLocked()
 	p.cause, p.applied = "budget", ""
 	p.retention.reset()

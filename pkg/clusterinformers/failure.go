@@ -218,6 +218,9 @@ func (p *listWatch) markUp() {
 	defer i.mu.Unlock()
 	if p.state != aggregate.Synced {
 		i.showLocked(p, aggregate.Synced, "")
+		if p.resumed {
+			i.member.auditor.woken.Fire()
+		}
 	}
 }
 

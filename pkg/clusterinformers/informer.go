@@ -223,6 +223,9 @@ func (i *informer) setState(p *listWatch, state aggregate.State, reason string) 
 
 // showLocked is setState. i.mu must be held.
 func (i *informer) showLocked(p *listWatch, state aggregate.State, reason string) {
+	if p.state != state {
+		p.since = time.Now()
+	}
 	p.state, p.reason = state, message.Clip(reason)
 	p.loaded = p.loaded && state != aggregate.Synced
 	i.publishLocked()
@@ -314,6 +317,7 @@ func (i *informer) scopeStatus() ScopeStatus {
 			out.Relists[relistCauses[cause]] = int(n)
 		}
 	}
+	out.Proved, out.Unaudited = i.provedLocked()
 	if ns := i.lastRead.Load(); ns != 0 {
 		t := time.Unix(0, ns)
 		out.LastContact = &t

@@ -31,6 +31,8 @@ type listWatch struct {
 	open      atomic.Pointer[watchResponse] // watch, for sweeps
 	came      atomic.Bool                   // something of the watch is to be read
 	pace      pace
+	captures  atomic.Pointer[captureRequest] // of an audit
+	repairs   atomic.Pointer[repair]         // of an audit
 
 	// Of the informer's mu:
 	state        aggregate.State
@@ -42,6 +44,10 @@ type listWatch struct {
 	retention    *retention // nil where all is kept
 	reached      string     // the newest resourceVersion since the listWatch started
 	applied      string     // what was put into the scope is of this resourceVersion; "" where a list is due
+	proved       time.Time  // when it was last known to hold what the member has; zero: never
+	resumed      bool       // it continues what an earlier process has held, and has not been proved
+	since        time.Time  // of the state
+	changes      int        // since proved
 
 	// The task's:
 	machine  listwatch.Machine
@@ -60,6 +66,8 @@ type listWatch struct {
 	slotBy   time.Time     // when it goes on without one
 	pending  []time.Time   // when events were read that are not committed yet
 	received int64         // bytes of a first list under way
+
+	audit auditState // the auditor's
 }
 
 // newListWatch returns one that lists, or continues from what is held of a resourceVersion.
@@ -74,8 +82,9 @@ func newListWatch(i *informer, namespace, held string) *listWatch {
 	}
 	if held != "" {
 		p.state, p.reason, p.loaded = aggregate.Stale, "resuming after a restart", true
-		p.applied, p.reached = held, held
+		p.applied, p.reached, p.resumed = held, held, true
 	}
+	p.since = time.Now()
 	i.member.tasks.Init(&p.task, p)
 	return p
 }
@@ -99,7 +108,9 @@ func (p *listWatch) Run() (again bool) {
 		return false
 	}
 	err := recoverPanic(func() error {
-		again = p.step(time.Now())
+		now := time.Now()
+		again = p.step(now)
+		p.answerCapture(now, false)
 		if mb := p.informer.member; !mb.synced.Load() && p.informer.synced.Load() {
 			mb.progressed()
 		}
@@ -116,6 +127,10 @@ func (p *listWatch) step(now time.Time) (again bool) {
 	if a := p.inbox.Swap(nil); a != nil {
 		p.asking = false
 		p.answered(now, a)
+	}
+	if r := p.repairs.Load(); r != nil && !r.begun {
+		r.begun = true
+		p.relist(now, "audit")
 	}
 	p.evictExpired(now)
 	switch {
@@ -308,4 +323,15 @@ func (p *listWatch) restart(now time.Time, after time.Duration) {
 	p.informer.mu.Unlock()
 	p.machine.Restart(now, after)
 	p.wakeIn(after)
+}
+
+// relist lists at once, unless that is under way.
+func (p *listWatch) relist(now time.Time, cause string) {
+	if p.machine.Listing() {
+		return
+	}
+	p.restart(now, 0)
+	p.informer.mu.Lock()
+	p.cause = cause
+	p.informer.mu.Unlock()
 }

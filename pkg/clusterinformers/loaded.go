@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -203,3 +204,70 @@ func (m *Manager) Form(kind aggregate.Kind) string {
 
 // decodingVersion changes with what is made of an object that is read.
 const decodingVersion = 1
+
+// provedLocked notes that what is held is what the member had at a time. The informer's mu must be
+// held.
+func (p *listWatch) provedLocked(at time.Time) {
+	p.proved, p.changes, p.resumed = at, 0, false
+	if r := p.repairs.Load(); r != nil && p.repairs.CompareAndSwap(r, nil) {
+		close(r.done)
+	}
+}
+
+func (p *listWatch) isResumed() bool {
+	p.informer.mu.Lock()
+	defer p.informer.mu.Unlock()
+	return p.resumed
+}
+
+// provedAt returns when what is held was last known to be what the member has, nil where it never
+// was, and whether it is what an earlier process has held and was not proved since.
+func (i *informer) provedAt() (at *time.Time, unaudited bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.provedLocked()
+}
+
+// provedLocked is provedAt. i.mu must be held.
+func (i *informer) provedLocked() (at *time.Time, unaudited bool) {
+	var oldest time.Time
+	for n, p := range i.listWatches {
+		unaudited = unaudited || p.resumed
+		if n == 0 || p.proved.Before(oldest) {
+			oldest = p.proved
+		}
+	}
+	if oldest.IsZero() {
+		return nil, unaudited
+	}
+	return &oldest, unaudited
+}
+
+// checkAudited returns why what is held of the member may not be what it has: an earlier process has
+// held it, and it has not been audited since. What has not been watched for GiveUpAfter is not waited
+// for: that it is Stale says enough.
+func (mb *member) checkAudited() error {
+	opts := &mb.manager.opts
+	if opts.Audit.Off {
+		return nil
+	}
+	var kinds []string
+	for _, r := range mb.runningInformers() {
+		if r.awaitsAudit(opts.GiveUpAfter) {
+			kinds = append(kinds, string(r.kind))
+		}
+	}
+	if len(kinds) == 0 {
+		return nil
+	}
+	return fmt.Errorf("member %q: %d scopes that were loaded have not been audited yet, as %s: %w", mb.name, len(kinds), kinds[0], ErrUnaudited)
+}
+
+// awaitsAudit reports whether something that an earlier process has held is to be audited.
+func (i *informer) awaitsAudit(patience time.Duration) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.ContainsFunc(i.listWatches, func(p *listWatch) bool {
+		return p.resumed && (p.state == aggregate.Synced || p.state == aggregate.Stale && time.Since(p.since) < patience)
+	})
+}

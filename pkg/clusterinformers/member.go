@@ -35,6 +35,7 @@ type member struct {
 	listSlots          quota.MemberSlots // its share of the first lists
 	tasks              *runqueue.Group   // of its scopes
 	openers            *openers
+	auditor            *auditor
 	discoveryTriggered trigger.Trigger // discovery is worth a look
 	specChanged        trigger.Trigger // spec is another
 	done               chan struct{}   // closed when run has returned
@@ -109,6 +110,7 @@ func newMember(m *Manager, spec Spec) *member {
 		joined: time.Now(), informers: map[aggregate.Kind]*runningInformer{}, absent: map[aggregate.Kind]aggregate.Status{}, relisting: map[aggregate.Kind]bool{},
 		changeLimiter: rate.NewLimiter(rate.Every(changeInterval), changeBurst),
 	}
+	mb.auditor = newAuditor(mb)
 	mb.conn = newConn(mb.identify, mb.wakeScopes, m.lateness.Prolong)
 	mb.conn.admit, mb.conn.refused = mb.begin, mb.endStart
 	return mb
@@ -201,6 +203,7 @@ func (mb *member) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() { mb.guard(ctx, mb.conn.run) })
+	wg.Go(func() { mb.auditor.run(ctx) })
 	mb.guard(ctx, mb.loop)
 	mb.conn.hangUp()
 	mb.stopAll()

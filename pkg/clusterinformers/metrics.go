@@ -12,6 +12,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/audit"
 )
 
 // metrics is what the scopes count, by member and kind. A scope costs 96 bytes here and
@@ -26,6 +27,18 @@ type metrics struct {
 // sharedMetrics are those of the whole fleet.
 type sharedMetrics struct {
 	latency prometheus.Histogram
+	audits  *prometheus.CounterVec
+	audited prometheus.Histogram
+}
+
+// countAudit counts an audit by its outcome.
+func (m *sharedMetrics) countAudit(r *AuditResult) {
+	m.audits.WithLabelValues(r.Outcome).Inc()
+	m.audited.Observe(r.Took.Seconds())
+}
+
+func (m *sharedMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.latency, m.audits, m.audited}
 }
 
 func newMetrics() *metrics {
@@ -35,6 +48,14 @@ func newMetrics() *metrics {
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 			Buckets: []float64{1e-3, 5e-3, 2.5e-2, .1, 1},
 		}),
+		audits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "federator", Name: "audits_total", Help: "Comparisons of a kind of a member with what the member lists, by outcome: equal, different (listed again), unconfirmed, inFlight (looked at again), expired, failed, listed (instead) or notSynced.",
+		}, []string{"outcome"}),
+		audited: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "federator", Name: "audit_seconds", Help: "Duration of an audit of a kind of a member, with the time that it waits for its budget and for the list that repairs it.",
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+			Buckets: []float64{5e-3, 2.5e-2, .1, 1, 10, 100},
+		}),
 	}}
 }
 
@@ -43,6 +64,7 @@ type memberMetrics struct {
 	panics     counter // of its own goroutines
 	violations counter // of HTTP/2
 	refused    gauge   // kinds that are rejected
+	lost       [len(audit.Causes)]counter
 
 	mu     sync.Mutex
 	scopes map[aggregate.Kind]*scopeMetrics
@@ -60,7 +82,7 @@ type scopeMetrics struct {
 }
 
 // relistCauses are the values of label cause; the last one stands for all others.
-var relistCauses = [...]string{"initial", "expired", "served otherwise", "budget", "other"}
+var relistCauses = [...]string{"initial", "expired", "served otherwise", "budget", "audit", "other"}
 
 type gauge struct{ v atomic.Int64 }
 
@@ -197,6 +219,10 @@ var (
 	descPanics     = memberDesc("federator_member_panics_total", "Panics of a member's goroutines, which were restarted.")
 	descViolations = memberDesc("federator_member_protocol_errors_total", "Violations of HTTP/2 on connections to a member; after three in ten minutes that are no floods it is reached over HTTP/1.1. Members without any have no series.")
 
+	descLost      = memberDesc("federator_lost_events_total", "Objects that audits have found to differ from the member's, which were listed again, by cause: missing here, extra here, another version, another uid, or another content at the same version. Causes without any have no series.", "cause")
+	descProvedAge = memberDesc("federator_member_unproved_seconds", "The longest time since a kind of the member was last known to be held as the member has it, by tier: first (kinds that decide on security or that policies read) and all.", "tier")
+	descUnaudited = memberDesc("federator_member_unaudited_scopes", "Kinds that an earlier process has held and that were not audited since; nothing is written to the member before they are. Members without any have no series.")
+
 	descScopeUnsynced  = scopeDesc("federator_scope_unsynced", "1 for a kind of a connected member that is not Synced, Partial or NotServed, by its state, once the member has synced or giveUpAfter is over."+ifWrong, "state")
 	descScopeLeftOut   = scopeDesc("federator_scope_left_out_objects", "Objects of a kind of a member that are not held because no API server would admit them."+ifWrong)
 	descScopePanics    = scopeDesc("federator_scope_panics_total", "Panics of a kind's goroutines, which were restarted."+ifWrong)
@@ -213,18 +239,22 @@ var (
 // Describe implements prometheus.Collector.
 func (c metricsCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descConnected, descHeld, descRefused, descScopes, descObjects, descBytes, descLeftOut, descContact, descRestarts, descRelists, descFallbacks, descPanics, descViolations,
+		descConnected, descHeld, descRefused, descScopes, descObjects, descBytes, descLeftOut, descContact, descRestarts, descRelists, descFallbacks, descPanics, descViolations, descLost, descProvedAge, descUnaudited,
 		descScopeUnsynced, descScopeLeftOut, descScopePanics, descScopeFallbacks,
 		descScopeObjects, descScopeBytes, descScopeContact, descScopeRestarts, descScopeRelists, descUnnamed,
 	} {
 		ch <- d
 	}
-	c.manager.metrics.shared.latency.Describe(ch)
+	for _, shared := range c.manager.metrics.shared.collectors() {
+		shared.Describe(ch)
+	}
 }
 
 // Collect implements prometheus.Collector.
 func (c metricsCollector) Collect(ch chan<- prometheus.Metric) {
-	c.manager.metrics.shared.latency.Collect(ch)
+	for _, shared := range c.manager.metrics.shared.collectors() {
+		shared.Collect(ch)
+	}
 	members := c.read()
 	for _, s := range members {
 		s.collect(ch)
@@ -252,6 +282,8 @@ type scrapedMember struct {
 	sums      counts
 	refused   int64
 	violated  uint64
+	audit     *AuditStatus
+	lost      [len(audit.Causes)]uint64
 }
 
 // read reads all members, by name.
@@ -292,11 +324,17 @@ func (c metricsCollector) readMember(mb *member) *scrapedMember {
 	if why := mb.hold(); why != nil {
 		s.held = why.Reason
 	}
+	var st MemberStatus
+	st.addAudit(mb.auditor, mb.runningInformers())
+	s.audit = st.Audit
 	mm := c.manager.metrics.lookup(mb.name)
 	if mm == nil {
 		return s
 	}
 	s.refused, s.violated = mm.refused.v.Load(), mm.violations.n.Load()
+	for cause := range mm.lost {
+		s.lost[cause] = mm.lost[cause].n.Load()
+	}
 	mm.mu.Lock()
 	defer mm.mu.Unlock()
 	s.scopes, s.sums = maps.Clone(mm.scopes), mm.gone
@@ -362,6 +400,18 @@ func (s *scrapedMember) collect(ch chan<- prometheus.Metric) {
 	counter(descPanics, s.sums.panics)
 	if s.violated > 0 {
 		counter(descViolations, s.violated)
+	}
+	for cause, name := range audit.Causes {
+		if s.lost[cause] > 0 {
+			counter(descLost, s.lost[cause], name)
+		}
+	}
+	if s.audit != nil {
+		gauge(descProvedAge, s.audit.OldestFirstTier.Seconds(), "first")
+		gauge(descProvedAge, s.audit.Oldest.Seconds(), "all")
+		if s.audit.Unaudited > 0 {
+			gauge(descUnaudited, float64(s.audit.Unaudited))
+		}
 	}
 }
 

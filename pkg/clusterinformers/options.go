@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/audit"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
 
@@ -50,6 +52,11 @@ type Options struct {
 	MetricsPerScope bool
 	// Clock says what time it is, for freezes of members. nil: time.Now.
 	Clock func() time.Time
+	// Audit says how often what is held is compared with what members have, and what that may cost.
+	Audit Audit
+	// OnLoss is called when an audit has found that events were lost; it must not block. nil: it is
+	// only logged, counted and shown.
+	OnLoss func(Loss)
 	// KeepSecretValues turns the redaction of Secret and ConfigMap values off.
 	KeepSecretValues bool
 }
@@ -95,6 +102,45 @@ type Budget struct {
 	FleetBytes int64 `json:"fleetBytes,omitempty"`
 }
 
+// Audit configures the comparison of what is held with what members have.
+type Audit struct {
+	// Off turns it off, but for audits that somebody asks for. What an earlier process has held is
+	// then taken for what the member has as soon as it is watched.
+	Off bool
+	// Interval is how often every kind of every member is compared, and FirstTier how often those are
+	// that decide on security or that policies read. 0: 15 minutes, 2 minutes.
+	Interval, FirstTier time.Duration
+	// RequestsPerSecond and BytesPerSecond bound what audits cost one member, and
+	// FleetRequestsPerSecond all of them together. Where they do not suffice the intervals are longer. 0: 2, 1 MiB, 100.
+	RequestsPerSecond, FleetRequestsPerSecond float64
+	BytesPerSecond                            int64
+	// Sample is of how many objects of a kind the content is compared, other ones each time. 0: 50;
+	// below 0: none.
+	Sample int
+}
+
+func (a *Audit) plan() audit.Plan { return audit.Plan{Interval: a.Interval, FirstTier: a.FirstTier} }
+
+// withDefaults fills in the defaults, and returns what is wrong.
+func (a Audit) withDefaults() (Audit, error) {
+	if a.Interval < 0 || a.FirstTier < 0 || a.RequestsPerSecond < 0 || a.FleetRequestsPerSecond < 0 || a.BytesPerSecond < 0 {
+		return a, errors.New("what Audit has must not be negative, but for Sample")
+	}
+	a.Interval, a.FirstTier = cmp.Or(a.Interval, defaultAuditInterval), cmp.Or(a.FirstTier, defaultAuditFirstTier)
+	a.RequestsPerSecond, a.FleetRequestsPerSecond = cmp.Or(a.RequestsPerSecond, defaultAuditRequests), cmp.Or(a.FleetRequestsPerSecond, defaultAuditFleetRequests)
+	a.BytesPerSecond, a.Sample = cmp.Or(a.BytesPerSecond, defaultAuditBytes), cmp.Or(a.Sample, defaultAuditSample)
+	return a, nil
+}
+
+const (
+	defaultAuditInterval      = 15 * time.Minute
+	defaultAuditFirstTier     = 2 * time.Minute
+	defaultAuditRequests      = 2
+	defaultAuditFleetRequests = 100
+	defaultAuditBytes         = 1 << 20
+	defaultAuditSample        = 50
+)
+
 const (
 	defaultDiscoveryInterval = time.Minute
 	defaultParallelSyncs     = 32
@@ -123,6 +169,10 @@ func (o Options) validate() (Options, error) {
 		bad("at least one of Sources is required")
 	}
 	if err := ValidateKinds(o.Kinds, o.Held); err != nil {
+		errs = append(errs, err)
+	}
+	var err error
+	if o.Audit, err = o.Audit.withDefaults(); err != nil {
 		errs = append(errs, err)
 	}
 	for _, d := range []struct {
@@ -274,4 +324,89 @@ var keepAll KindRule
 // narrows reports whether less is kept than all.
 func (r *KindRule) narrows() bool {
 	return len(r.Namespaces) > 0 || r.Labels != "" || r.Fields != "" || len(r.Drop) > 0 || r.TTL > 0 || r.Share > 0
+}
+
+// requiredKinds are the kinds that are read, in addition to those that the rules of the options
+// select, and since when each is.
+type requiredKinds struct {
+	mu    sync.RWMutex
+	since map[aggregate.Kind]time.Time
+}
+
+// set exchanges the kinds and reports whether there are others than before, and
+// whether some are new.
+func (w *requiredKinds) set(kinds []aggregate.Kind, now time.Time) (changed, added bool) {
+	next := make(map[aggregate.Kind]time.Time, len(kinds))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, kind := range kinds {
+		since, known := w.since[kind]
+		if !known {
+			since, added = now, true
+		}
+		next[kind] = since
+	}
+	changed = added || len(next) != len(w.since)
+	w.since = next
+	return changed, added
+}
+
+// sinceWhen returns since when a kind has been required, and whether it is.
+func (w *requiredKinds) sinceWhen(kind aggregate.Kind) (time.Time, bool) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	since, ok := w.since[kind]
+	return since, ok
+}
+
+func (w *requiredKinds) kinds() []aggregate.Kind {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	kinds := make([]aggregate.Kind, 0, len(w.since))
+	for kind := range w.since {
+		kinds = append(kinds, kind)
+	}
+	return kinds
+}
+
+// RequireKinds sets the kinds that are read, such as by the policies that are loaded;
+// kinds that are not named any more are no longer required. They are
+// held as though rules for them came after those of Options.Kinds: one that
+// excludes a kind, or narrows it, holds. In a member that does not serve a kind
+// that is required, or that a rule names without *, the kind's scope is NotServed,
+// which means known to be empty; it is so once the member was discovered after
+// the kind was required. Scopes of kinds that are not required and no rule selects are
+// taken out of the index. RequireKinds may be called before Run, and at any time.
+func (m *Manager) RequireKinds(kinds []aggregate.Kind) {
+	changed, added := m.required.set(kinds, time.Now())
+	if !changed {
+		return
+	}
+	m.catalog.Notify()
+	if !added {
+		return
+	}
+	for _, mb := range m.sortedMembers() {
+		mb.triggerDiscovery()
+	}
+}
+
+// rule returns the rule that decides on a kind, and whether the kind is kept.
+func (m *Manager) rule(kind aggregate.Kind) (KindRule, bool) {
+	if r, ok := m.opts.matchRule(kind); ok {
+		return r, !r.Exclude
+	}
+	_, wanted := m.required.sinceWhen(kind)
+	return KindRule{}, wanted || m.opts.keepsUnmatched(kind)
+}
+
+// namedKinds are the kinds that must have a scope in every member, served or not.
+func (m *Manager) namedKinds() []aggregate.Kind {
+	kinds := m.required.kinds()
+	for _, r := range m.opts.Kinds {
+		if kind := aggregate.Kind(r.Kind); r.Kind[0] != '*' && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
 }

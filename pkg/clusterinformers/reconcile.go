@@ -146,6 +146,7 @@ func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res ca
 
 // wakeScopes has all scopes look at what there is to do.
 func (mb *member) wakeScopes() {
+	mb.auditor.woken.Fire()
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	for _, r := range mb.informers {
@@ -335,6 +336,7 @@ func (mb *member) addScopes(st *MemberStatus, details bool) {
 	if mb.loaded != nil && len(rs) == 0 {
 		st.addLoaded(mb.manager.opts.Index.Newest(), absent, details)
 	}
+	st.addAudit(mb.auditor, rs)
 }
 
 // connStatus returns what is known of the member apart from its scopes.

@@ -128,15 +128,30 @@ func (r nowReader) Read(b []byte) (int, error) { return r.body.ReadNow(b) }
 // answers a request for protobuf in JSON gets requests for JSON from then on.
 func (p *listWatch) do(ctx context.Context, a *memberclient.Client, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
 	i := p.informer
+	accept, asked := runtime.ContentTypeJSON, decode.Encoding(i.encoding.Load())
+	if asked == decode.Protobuf {
+		accept = runtime.ContentTypeProtobuf
+	}
+	body, encoding, err := p.get(ctx, a, opts, accept)
+	if err != nil {
+		return nil, asked, err
+	}
+	if encoding == decode.JSON && asked == decode.Protobuf {
+		i.switchToJSON("the member answers requests for protobuf in JSON")
+		asked = decode.JSON
+	}
+	return body, asked, nil
+}
+
+// get sends a list or watch request for something in a media type, and returns what the answer
+// is encoded in: JSON where it says so, else protobuf.
+func (p *listWatch) get(ctx context.Context, a *memberclient.Client, opts *metav1.ListOptions, accept string) (io.ReadCloser, decode.Encoding, error) {
+	i := p.informer
 	client, err := a.REST(i.res().GVR.GroupVersion())
 	if err != nil {
 		return nil, decode.JSON, err
 	}
 	opts.LabelSelector, opts.FieldSelector = i.rule.Labels, i.rule.Fields
-	accept, asked := runtime.ContentTypeJSON, decode.Encoding(i.encoding.Load())
-	if asked == decode.Protobuf {
-		accept = runtime.ContentTypeProtobuf
-	}
 	req := client.Get().Resource(i.res().GVR.Resource).SpecificallyVersionedParams(opts, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).
 		SetHeader("Accept", accept).MaxRetries(0)
 	if p.namespace != "" {
@@ -145,11 +160,10 @@ func (p *listWatch) do(ctx context.Context, a *memberclient.Client, opts *metav1
 	contentType := ""
 	body, err := req.Stream(memberclient.WithStream(ctx, &contentType)) // only a 200 is no error
 	if err != nil {
-		return nil, asked, memberclient.WrapRequest(req.URL().Path, err)
+		return nil, decode.JSON, memberclient.WrapRequest(req.URL().Path, err)
 	}
-	if media, _, err := mime.ParseMediaType(contentType); err == nil && media == runtime.ContentTypeJSON && asked == decode.Protobuf {
-		i.switchToJSON("the member answers requests for protobuf in JSON")
-		asked = decode.JSON
+	if media, _, err := mime.ParseMediaType(contentType); err == nil && media == runtime.ContentTypeJSON {
+		return body, decode.JSON, nil
 	}
-	return body, asked, nil
+	return body, decode.Protobuf, nil
 }

@@ -48,7 +48,58 @@ type MemberStatus struct {
 	LastError   string     `json:"lastError,omitempty"`
 	LastErrorAt *time.Time `json:"lastErrorTime,omitempty"`
 
+	Audit   *AuditStatus  `json:"audit,omitempty"` // nil before anything is kept up to date
 	Details []ScopeStatus `json:"details,omitempty"`
+}
+
+// AuditStatus is how well it is known that what is held of a member is what the member has.
+type AuditStatus struct {
+	// Oldest is the longest time since a scope was last proved, by a list or an audit, and
+	// OldestFirstTier that of the kinds that are audited most often: where the budget does not suffice,
+	// the intervals that are reached.
+	Oldest          time.Duration `json:"oldest"`
+	OldestFirstTier time.Duration `json:"oldestFirstTier"`
+	// Behind says that one of them exceeds the interval that is configured.
+	Behind bool `json:"behind,omitempty"`
+	// Unaudited is the number of scopes that an earlier process has held and that were not proved
+	// since. Nothing is written to the member before they are.
+	Unaudited int `json:"unaudited,omitempty"`
+	// Lost is how many objects audits have found to differ since federator started, Last what the
+	// last of these audits has found.
+	Lost uint64 `json:"lostEvents,omitempty"`
+	Last *Loss  `json:"lastLoss,omitempty"`
+}
+
+// Loss is what an audit has found to differ, and has had listed again.
+type Loss struct {
+	Time        time.Time      `json:"time"`
+	Member      string         `json:"member"`
+	UID         string         `json:"-"` // of its Cluster
+	Kind        aggregate.Kind `json:"kind"`
+	Namespace   string         `json:"namespace,omitempty"` // "" where the kind was audited in all of them
+	Differences map[string]int `json:"differences"`         // objects by cause: missing, extra, version, uid, content
+	Example     string         `json:"example"`             // cause, namespace and name of one
+}
+
+// AuditResult is what an audit of a kind of a member has found.
+type AuditResult struct {
+	Member    string         `json:"member"`
+	Kind      aggregate.Kind `json:"kind"`
+	Namespace string         `json:"namespace,omitempty"` // "": all
+	// Outcome is equal, different, unconfirmed (a second list did not say the same), expired (the
+	// member has forgotten the resourceVersion), failed, listed (it could not be audited and was listed
+	// instead) or notSynced.
+	Outcome         string         `json:"outcome"`
+	Message         string         `json:"message,omitempty"`
+	ResourceVersion string         `json:"resourceVersion,omitempty"` // at which it was compared
+	Objects         int            `json:"objects"`                   // of the member
+	Bodies          int            `json:"contentCompared"`           // of how many the content was compared
+	Differences     map[string]int `json:"differences,omitempty"`     // as of a Loss
+	Examples        []string       `json:"examples,omitempty"`        // cause, namespace and name
+	Repaired        bool           `json:"repaired,omitempty"`        // it was listed again
+	Requests        int            `json:"requests"`
+	Bytes           int64          `json:"bytes"`
+	Took            time.Duration  `json:"took"`
 }
 
 // ScopeStatus is what the manager knows of one scope.
@@ -63,10 +114,16 @@ type ScopeStatus struct {
 	LeftOutExample string          `json:"leftOutExample,omitempty"` // namespace and name of one
 	Applied        string          `json:"appliedResourceVersion,omitempty"`
 	LastContact    *time.Time      `json:"heard,omitempty"` // when the member last sent anything
-	Relists        map[string]int  `json:"relists,omitempty"`
-	Restarts       int             `json:"watchRestarts,omitempty"`
-	Encoding       string          `json:"encoding,omitempty"` // json or protobuf
-	Fallbacks      uint64          `json:"decodeFallbacks,omitempty"`
+	// Proved is when what is held was last known to be what the member has: it was listed then, or an
+	// audit has found nothing that differs. nil: never.
+	Proved *time.Time `json:"proved,omitempty"`
+	// Unaudited says that an earlier process has held it, and that it was not proved since.
+	Unaudited bool `json:"unaudited,omitempty"`
+
+	Relists   map[string]int `json:"relists,omitempty"`
+	Restarts  int            `json:"watchRestarts,omitempty"`
+	Encoding  string         `json:"encoding,omitempty"` // json or protobuf
+	Fallbacks uint64         `json:"decodeFallbacks,omitempty"`
 }
 
 // freshAsOf returns the time as of which the scope is current. contact is the member's last
@@ -123,6 +180,55 @@ func (st *MemberStatus) addLoaded(s *aggregate.Snapshot, absent map[aggregate.Ki
 		}
 	}
 	slices.SortFunc(st.Details, func(a, b ScopeStatus) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
+}
+
+// addAudit adds how well it is known that what is held is what the member has.
+func (st *MemberStatus) addAudit(a *auditor, informers []*runningInformer) {
+	now, opts := time.Now(), &a.member.manager.opts.Audit
+	s := AuditStatus{}
+	for _, r := range informers {
+		proved, unaudited := r.provedAt()
+		if unaudited {
+			s.Unaudited++
+		}
+		if proved == nil {
+			continue
+		}
+		st.Audit = &s
+		age := now.Sub(*proved)
+		if s.Oldest = max(s.Oldest, age); a.isFirstTier(r.kind) {
+			s.OldestFirstTier = max(s.OldestFirstTier, age)
+		}
+	}
+	s.Behind = !opts.Off && (s.Oldest > opts.Interval || s.OldestFirstTier > opts.FirstTier)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.Lost = a.lost; s.Lost > 0 {
+		newest := a.newest
+		s.Last = &newest
+	}
+	if s.Unaudited > 0 || s.Lost > 0 {
+		st.Audit = &s
+	}
+}
+
+// Proved returns when what is held of a kind of a member was last known to be what the member has; the
+// zero time where it never was.
+func (m *Manager) Proved(member string, kind aggregate.Kind) time.Time {
+	mb, err := m.lookup(member)
+	if err != nil {
+		return time.Time{}
+	}
+	mb.mu.Lock()
+	r := mb.informers[kind]
+	mb.mu.Unlock()
+	if r == nil {
+		return time.Time{}
+	}
+	if at, _ := r.provedAt(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }
 
 // Resources returns what members serve, kept or not, by kind and version, and a

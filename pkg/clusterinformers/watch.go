@@ -239,6 +239,7 @@ func (p *listWatch) bookmark(ev *decode.Event, now time.Time) error {
 		p.replaceStaged(now, rv)
 	case listwatch.Advance:
 		p.bookmarked(rv)
+		p.answerCapture(now, true)
 	default:
 	}
 	return nil

@@ -1,0 +1,484 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"federator.dev/federator/internal/trigger"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/audit"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
+)
+
+// auditor compares what is held of one member with what the member lists, one listWatch at a time.
+// What differs is listed again.
+type auditor struct {
+	member *member
+	woken  trigger.Trigger // something may be due
+
+	budget audit.Budget // run's goroutine only
+
+	mu      sync.Mutex
+	asked   map[*listWatch][]chan<- AuditResult // to be audited at once; each has room
+	lost    uint64
+	newest  Loss      // the last
+	started time.Time // of the audit under way; zero: there is none
+}
+
+// auditState is what the auditor knows of a listWatch.
+type auditState struct {
+	spread    float64         // of the next
+	notBefore time.Time       // after a failure
+	failures  int             // audits that came to no conclusion since the last that did
+	bookmark  *captureRequest // what differed may be in flight, and is looked at again at this bookmark
+	deadline  time.Time       // of that
+	sampled   int             // objects before those whose content is compared next
+	limit     int64           // of a page
+}
+
+// Delays of audits.
+const (
+	auditSleep       = 30 * time.Second // at most between looks at what is due
+	minAuditRetry    = 5 * time.Second  // after an audit without a conclusion, doubled with each
+	maxAuditRetry    = 5 * time.Minute
+	bookmarkPatience = 3 * time.Minute // servers send one a minute
+	relistPatience   = time.Minute
+)
+
+// A scope that could not be audited so many times is listed instead; one that was resumed after a
+// restart sooner, since writes wait for it.
+const (
+	maxInconclusive        = 5
+	maxInconclusiveResumed = 2
+)
+
+func newAuditor(mb *member) *auditor {
+	o := &mb.manager.opts.Audit
+	return &auditor{
+		member: mb, woken: trigger.New(), asked: map[*listWatch][]chan<- AuditResult{},
+		budget: audit.Budget{Requests: o.RequestsPerSecond, Bytes: float64(o.BytesPerSecond)},
+	}
+}
+
+// run audits what is due until ctx is done.
+func (a *auditor) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	defer a.refuseAll()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.woken:
+		case <-timer.C:
+		}
+		for ctx.Err() == nil {
+			p, due := a.next(time.Now())
+			if wait := time.Until(due); p == nil || wait > 0 {
+				timer.Reset(min(max(wait, time.Millisecond), a.sleep()))
+				break
+			}
+			a.auditNow(ctx, p)
+		}
+	}
+}
+
+// sleep is how long the auditor sleeps at most: what is due changes with what the kinds do.
+func (a *auditor) sleep() time.Duration {
+	return min(auditSleep, max(a.member.manager.opts.Audit.FirstTier/4, 10*time.Millisecond))
+}
+
+// next returns the listWatch whose turn is next, and when.
+func (a *auditor) next(now time.Time) (*listWatch, time.Time) {
+	later := now.Add(auditSleep)
+	if a.member.conn.current() == nil {
+		a.refuseAll()
+		return nil, later
+	}
+	var all []*listWatch
+	var scopes []audit.Scope
+	for _, r := range a.member.runningInformers() {
+		for _, p := range r.listWatches {
+			s, can := a.scope(p)
+			switch asked := a.isAsked(p); {
+			case !can:
+				a.conclude(p, p.result(outcomeNotSynced, "it is not kept up to date at the moment"))
+			case p.audit.bookmark != nil && len(p.audit.bookmark.reply) == 0 && now.Before(p.audit.deadline):
+			case p.audit.bookmark != nil, asked:
+				return p, now
+			case !a.member.manager.opts.Audit.Off:
+				all, scopes = append(all, p), append(scopes, s)
+			}
+		}
+	}
+	a.concludeEnded()
+	n, due := a.member.manager.opts.Audit.plan().Next(scopes, now)
+	if n < 0 {
+		return nil, later
+	}
+	return all[n], due
+}
+
+// scope returns what decides on when a listWatch is audited, and whether it can be.
+func (a *auditor) scope(p *listWatch) (s audit.Scope, can bool) {
+	i := p.informer
+	if p.audit.spread == 0 {
+		p.audit.spread = rand.Float64()
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return audit.Scope{
+		First: a.isFirstTier(i.kind), Proved: p.proved, Resumed: p.resumed, Changes: p.changes, Objects: int(i.objects),
+		Spread: p.audit.spread, NotBefore: p.audit.notBefore,
+	}, p.state == aggregate.Synced && p.reached != ""
+}
+
+// isFirstTier reports whether a kind is audited most often: it decides on security, or policies read it.
+func (a *auditor) isFirstTier(kind aggregate.Kind) bool {
+	_, required := a.member.manager.required.sinceWhen(kind)
+	return required || audit.Security(kind)
+}
+
+// auditNow audits a listWatch. It is the panic boundary of audits.
+func (a *auditor) auditNow(ctx context.Context, p *listWatch) {
+	a.setStarted(time.Now())
+	defer a.setStarted(time.Time{})
+	var r AuditResult
+	err := recoverPanic(func() error { r = a.audit(ctx, p); return nil })
+	if err != nil {
+		a.member.manager.metrics.member(a.member.name).panics.Inc()
+		p.informer.log().Error("audit failed", "error", err)
+		r = p.result(outcomeFailed, "the audit failed")
+		a.inconclusive(ctx, p, &r, nil)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	a.member.manager.metrics.shared.countAudit(&r)
+	if r.Outcome != outcomeInFlight {
+		a.conclude(p, r)
+	}
+}
+
+func (a *auditor) setStarted(at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.started = at
+}
+
+// Outcomes of audits.
+const (
+	outcomeEqual       = "equal"       // everything is held as the member has it
+	outcomeDifferent   = "different"   // something is not, and is listed again
+	outcomeUnconfirmed = "unconfirmed" // a second list at the same resourceVersion did not say the same
+	outcomeInFlight    = "inFlight"    // what differs may be on its way: it is looked at again at the next bookmark
+	outcomeExpired     = "expired"     // the member has forgotten the resourceVersion
+	outcomeFailed      = "failed"      // the member did not answer as it should
+	outcomeListed      = "listed"      // it could not be audited, and was listed instead
+	outcomeNotSynced   = "notSynced"   // it is not kept up to date at the moment
+)
+
+// audit compares a listWatch with what the member lists, and repairs it where it differs.
+func (a *auditor) audit(ctx context.Context, p *listWatch) AuditResult {
+	began := time.Now()
+	r := p.result(outcomeNotSynced, "")
+	defer func() { r.Took = time.Since(began) }()
+	c := a.capture(ctx, p)
+	if c == nil {
+		a.inconclusive(ctx, p, &r, nil)
+		return r
+	}
+	r.ResourceVersion = c.resourceVersion
+	first, err := a.read(ctx, p, c, &r)
+	if expiredOrUnsupported(err) {
+		// What is newest is of another resourceVersion, but what is equal to it is equal.
+		r.Outcome, r.Message = outcomeExpired, message.Clip(err.Error())
+		newest := *c
+		newest.resourceVersion = ""
+		if first, err = a.read(ctx, p, &newest, &r); err == nil && first.Total() > 0 {
+			a.inconclusive(ctx, p, &r, nil)
+			return r
+		}
+	}
+	switch {
+	case err != nil:
+		a.inconclusive(ctx, p, &r, err)
+	case first.Total() == 0:
+		a.equal(p, c, &first, &r)
+	case !c.exact:
+		a.awaitBookmark(p, &r)
+	default:
+		a.confirm(ctx, p, c, &first, &r)
+	}
+	return r
+}
+
+// equal takes note of a scope that is as the member has it.
+func (a *auditor) equal(p *listWatch, c *capture, found *audit.Result, r *AuditResult) {
+	r.Outcome, r.Message = outcomeEqual, ""
+	if found.Unjudged > 0 {
+		r.Message = fmt.Sprintf("%d objects are not held, and may be among those that are left out", found.Unjudged)
+	}
+	spread, sampled := rand.Float64(), p.audit.sampled+found.Bodies
+	if sampled >= found.Held {
+		sampled = 0
+	}
+	p.audit = auditState{spread: spread, sampled: sampled, limit: p.audit.limit}
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if p.proved.Before(c.at) {
+		p.provedLocked(c.at)
+	}
+}
+
+// awaitBookmark has the scope audited again when the member has said that nothing is in flight.
+func (a *auditor) awaitBookmark(p *listWatch, r *AuditResult) {
+	r.Outcome = outcomeInFlight
+	p.audit.bookmark, p.audit.deadline = &captureRequest{bookmark: true, reply: make(chan *capture, 1), ready: a.woken.Fire}, time.Now().Add(bookmarkPatience)
+	p.captures.Store(p.audit.bookmark)
+}
+
+// confirm asks the member again, and repairs what it says again.
+func (a *auditor) confirm(ctx context.Context, p *listWatch, c *capture, first *audit.Result, r *AuditResult) {
+	second, err := a.read(ctx, p, c, r)
+	if err != nil {
+		a.inconclusive(ctx, p, r, err)
+		return
+	}
+	differs := audit.Confirm(*first, second)
+	switch {
+	case differs.Total() > 0:
+	case second.Total() == 0:
+		a.equal(p, c, &second, r)
+		r.Outcome = outcomeUnconfirmed
+		return
+	default:
+		r.Outcome = outcomeUnconfirmed
+		a.inconclusive(ctx, p, r, nil)
+		return
+	}
+	if p.informer.ended.Load() || !a.member.isCurrent(p.informer) {
+		return // another cluster may have answered
+	}
+	r.Outcome, r.Differences, r.Examples = outcomeDifferent, map[string]int{}, nil
+	for cause, n := range differs.Counts {
+		if n > 0 {
+			r.Differences[audit.Causes[cause]] = n
+		}
+	}
+	for _, d := range differs.Differences[:min(len(differs.Differences), maxExamples)] {
+		r.Examples = append(r.Examples, message.Clip(fmt.Sprintf("%s %.63s/%.253s", d.Cause, d.Namespace, d.Name)))
+	}
+	a.report(p, r)
+	p.audit = auditState{limit: p.audit.limit}
+	r.Repaired = a.relist(ctx, p)
+}
+
+// maxExamples is how many objects that differ are named.
+const maxExamples = 10
+
+// report counts and shows what was lost.
+func (a *auditor) report(p *listWatch, r *AuditResult) {
+	mm, total := a.member.manager.metrics.member(a.member.name), 0
+	for cause, name := range audit.Causes {
+		mm.lost[cause].Add(float64(r.Differences[name]))
+		total += r.Differences[name]
+	}
+	loss := Loss{Member: a.member.name, UID: a.member.currentSpec().UID, Kind: r.Kind, Namespace: r.Namespace, Time: time.Now(), Differences: r.Differences, Example: r.Examples[0]}
+	a.mu.Lock()
+	a.lost += uint64(total)
+	a.newest = loss
+	a.mu.Unlock()
+	p.informer.log().Warn("events were lost: what is held differs from the member's, listing it again",
+		"differences", r.Differences, "example", loss.Example, "resourceVersion", r.ResourceVersion)
+	if f := a.member.manager.opts.OnLoss; f != nil {
+		f(loss)
+	}
+}
+
+// inconclusive takes note of an audit that has found nothing out. The scope is audited again after
+// a while or, after some, listed.
+func (a *auditor) inconclusive(ctx context.Context, p *listWatch, r *AuditResult, err error) {
+	if err != nil {
+		r.Message = message.Clip(err.Error())
+		if r.Outcome = outcomeFailed; expiredOrUnsupported(err) {
+			r.Outcome = outcomeExpired
+		}
+	}
+	p.captures.Store(nil)
+	p.audit.bookmark = nil
+	p.audit.failures++
+	delay := minAuditRetry << min(p.audit.failures-1, 10)
+	p.audit.notBefore = time.Now().Add(min(delay, maxAuditRetry))
+	most := maxInconclusive
+	if p.isResumed() {
+		most = maxInconclusiveResumed
+	}
+	if p.audit.failures < most || r.Outcome == outcomeNotSynced {
+		return
+	}
+	p.informer.log().Info("listing a scope again because it cannot be audited", "outcome", r.Outcome, "detail", r.Message)
+	r.Outcome = outcomeListed
+	r.Repaired = a.relist(ctx, p)
+}
+
+// relist has the scope listed again, and reports whether that is done before long.
+func (a *auditor) relist(ctx context.Context, p *listWatch) (done bool) {
+	order := &repair{done: make(chan struct{})}
+	p.repairs.Store(order)
+	p.task.Wake()
+	timer := time.NewTimer(relistPatience)
+	defer timer.Stop()
+	select {
+	case <-order.done:
+		p.audit.failures, p.audit.notBefore = 0, time.Time{}
+		return true
+	case <-p.informer.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// expiredOrUnsupported reports whether the member cannot list at the resourceVersion.
+func expiredOrUnsupported(err error) bool {
+	if err == nil {
+		return false
+	}
+	class := classify(err)
+	return errors.Is(err, errNotExact) || class == expired || class == unsupported
+}
+
+// conclude answers those who have asked for an audit.
+func (a *auditor) conclude(p *listWatch, r AuditResult) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, reply := range a.asked[p] {
+		reply <- r
+	}
+	delete(a.asked, p)
+}
+
+// concludeEnded answers those who have asked for audits of what is not watched any more.
+func (a *auditor) concludeEnded() {
+	a.mu.Lock()
+	all := slices.Collect(maps.Keys(a.asked))
+	a.mu.Unlock()
+	for _, p := range all {
+		if p.informer.ended.Load() {
+			a.conclude(p, p.result(outcomeNotSynced, "it is not watched any more"))
+		}
+	}
+}
+
+func (a *auditor) isAsked(p *listWatch) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.asked[p]) > 0
+}
+
+// refuseAll answers those who have asked for audits that cannot be done.
+func (a *auditor) refuseAll() {
+	a.mu.Lock()
+	all := slices.Collect(maps.Keys(a.asked))
+	a.mu.Unlock()
+	for _, p := range all {
+		a.conclude(p, p.result(outcomeNotSynced, "the member is out of reach"))
+	}
+}
+
+// runningInformers returns the informers of the member by kind.
+func (mb *member) runningInformers() []*runningInformer {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	all := make([]*runningInformer, 0, len(mb.informers))
+	for _, kind := range slices.Sorted(maps.Keys(mb.informers)) {
+		all = append(all, mb.informers[kind])
+	}
+	return all
+}
+
+// isCurrent reports whether an informer is of the cluster that answers now.
+func (mb *member) isCurrent(i *informer) bool {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	r := mb.informers[i.kind]
+	return r != nil && r.informer == i && i.resets == mb.resets
+}
+
+// Audit audits kinds of members now, within the budget of audits. member is a name as in
+// MemberQuery, "" for all members, and kind "" for all kinds. each is called with the result for every
+// kind, or every namespace of it where only some are held, from one goroutine at a time.
+func (m *Manager) Audit(ctx context.Context, member string, kind aggregate.Kind, each func(AuditResult)) error {
+	q, known := MemberQuery{Name: member}, false
+	replies, asked := make(chan AuditResult), 0
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, mb := range m.sortedMembers() {
+		if !q.matches(&MemberStatus{Name: mb.name}) {
+			continue
+		}
+		known = true
+		own, n := mb.auditor.ask(kind)
+		asked += n
+		wg.Go(func() {
+			for range n {
+				select {
+				case r := <-own:
+					select {
+					case replies <- r:
+					case <-ctx.Done():
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	if !known && member != "" {
+		return fmt.Errorf("member %q: %w", member, ErrUnknownMember)
+	}
+	for range asked {
+		select {
+		case r := <-replies:
+			each(r)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// ask has what is watched of a kind audited, of all kinds for "". It returns where so many results
+// will come.
+func (a *auditor) ask(kind aggregate.Kind) (results <-chan AuditResult, n int) {
+	var all []*listWatch
+	for _, r := range a.member.runningInformers() {
+		if kind == "" || r.kind == kind {
+			all = append(all, r.listWatches...)
+		}
+	}
+	own := make(chan AuditResult, len(all))
+	a.mu.Lock()
+	for _, p := range all {
+		a.asked[p] = append(a.asked[p], own)
+	}
+	a.mu.Unlock()
+	a.woken.Fire()
+	return own, len(all)
+}
+
+// result returns what an audit of the listWatch begins with.
+func (p *listWatch) result(outcome, message string) AuditResult {
+	i := p.informer
+	return AuditResult{Member: i.member.name, Kind: i.kind, Namespace: p.namespace, Outcome: outcome, Message: message}
+}

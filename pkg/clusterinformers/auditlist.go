@@ -1,0 +1,295 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/audit"
+	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+)
+
+// capture is what a listWatch holds: all that the member had at a resourceVersion.
+type capture struct {
+	resourceVersion string // "": compare with the newest
+	snapshot        *aggregate.Snapshot
+	// exact says that the member has sent all up to the resourceVersion: of that of an event there
+	// may be another event.
+	exact     bool
+	at        time.Time
+	leftOut   map[leftKey]bool
+	uncounted int
+}
+
+// captureRequest asks a listWatch for what it holds, now or when the next bookmark comes.
+type captureRequest struct {
+	bookmark bool
+	reply    chan *capture // has room; nil: nothing that could be audited
+	ready    func()        // called after the reply
+}
+
+// repair asks a listWatch to list. done is closed once it has.
+type repair struct {
+	begun bool // the task's
+	done  chan struct{}
+}
+
+// answerCapture answers who wants to audit the listWatch, in the task.
+func (p *listWatch) answerCapture(now time.Time, bookmark bool) {
+	r := p.captures.Load()
+	if r == nil || r.bookmark && !bookmark || !p.captures.CompareAndSwap(r, nil) {
+		return
+	}
+	if err := p.commit(); err != nil {
+		p.checkCommit(now, err)
+	}
+	r.reply <- p.capture(now, bookmark)
+	r.ready()
+}
+
+// capture returns what is held, nil where that is not kept up to date. Nothing of the listWatch is
+// left to commit. bookmark says that a bookmark came last.
+func (p *listWatch) capture(now time.Time, bookmark bool) *capture {
+	if p.watch == nil || p.suspect || p.machine.Listing() {
+		return nil
+	}
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if p.state != aggregate.Synced || p.reached == "" {
+		return nil
+	}
+	if i.committed != i.applied && i.commitLocked() != nil {
+		return nil
+	}
+	rv := p.applied
+	if olderThan(rv, p.reached) {
+		rv = p.reached // what came last came out of order
+	}
+	c := &capture{
+		resourceVersion: rv, snapshot: i.member.manager.opts.Index.Newest(), exact: p.floor == rv || bookmark && p.applied == rv, at: now,
+		uncounted: p.leftOut.uncounted,
+	}
+	if len(p.leftOut.byKey) > 0 {
+		c.leftOut = make(map[leftKey]bool, len(p.leftOut.byKey))
+		for key := range p.leftOut.byKey {
+			c.leftOut[key] = true
+		}
+	}
+	return c
+}
+
+// capture returns what a listWatch holds: as of the bookmark that was waited for, else now.
+func (a *auditor) capture(ctx context.Context, p *listWatch) *capture {
+	if r := p.audit.bookmark; r != nil {
+		p.audit.bookmark = nil
+		select {
+		case c := <-r.reply:
+			return c
+		default: // there was none
+			p.captures.CompareAndSwap(r, nil)
+			return nil
+		}
+	}
+	r := &captureRequest{reply: make(chan *capture, 1), ready: func() {}}
+	p.captures.Store(r)
+	p.task.Wake()
+	select {
+	case c := <-r.reply:
+		return c
+	case <-p.informer.done:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// Pages of audits.
+const (
+	auditPage    = 500
+	auditTimeout = 30 * time.Second
+	// auditTime is how long the pages of one audit may be spread over: resourceVersions are
+	// compacted after five minutes.
+	auditTime = 2 * time.Minute
+)
+
+// metadataAccept asks for metadata and, from servers that do not know that, for objects.
+const metadataAccept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+var errNotExact = errors.New("the member does not list at a resourceVersion")
+
+// read compares what was captured with what the member lists.
+func (a *auditor) read(ctx context.Context, p *listWatch, c *capture, r *AuditResult) (audit.Result, error) {
+	i := p.informer
+	part := audit.Part{
+		Snapshot: c.snapshot, Member: i.member.name, Kind: i.kind, Namespace: p.namespace, Uncounted: c.uncounted, Subset: p.retention != nil,
+		LeftOut: func(namespace, name string) bool { return c.leftOut[leftKeyFor(namespace, name)] },
+	}
+	pages := &auditPages{auditor: a, listWatch: p, capture: c, comparison: audit.Compare(part), result: r, sample: a.member.manager.opts.Audit.Sample}
+	if p.audit.limit == 0 {
+		p.audit.limit = auditPage
+	}
+	for more := true; more; {
+		var err error
+		if more, err = pages.next(ctx); err != nil {
+			return audit.Result{}, err
+		}
+	}
+	found := pages.comparison.Result()
+	r.Objects, r.Bodies = found.Listed, found.Bodies
+	return found, nil
+}
+
+// auditPages are the pages of a list that is compared. One of them, another one each time, is of
+// objects and not of metadata alone.
+type auditPages struct {
+	*auditor
+	listWatch  *listWatch
+	capture    *capture
+	comparison *audit.Comparison
+	result     *AuditResult
+	sample     int
+
+	read         int // objects
+	continuation string
+}
+
+// next reads a page, and reports whether there is another.
+func (g *auditPages) next(ctx context.Context) (more bool, err error) {
+	p := g.listWatch
+	whole := g.sample > 0 && g.read == p.audit.sampled
+	opts := metav1.ListOptions{Continue: g.continuation, Limit: p.audit.limit}
+	switch {
+	case whole:
+		opts.Limit = min(int64(g.sample), p.audit.limit)
+	case g.sample > 0 && g.read < p.audit.sampled:
+		opts.Limit = min(int64(p.audit.sampled-g.read), p.audit.limit)
+	}
+	if g.continuation == "" && g.capture.resourceVersion != "" {
+		opts.ResourceVersion, opts.ResourceVersionMatch = g.capture.resourceVersion, metav1.ResourceVersionMatchExact
+	}
+	if err := g.wait(ctx); err != nil {
+		return false, err
+	}
+	meta, err := g.page(ctx, &opts, whole)
+	switch {
+	case errors.Is(err, decode.ErrTooLarge) && opts.Limit > 1:
+		p.audit.limit = max(1, opts.Limit/2)
+		return true, nil
+	case err != nil:
+		return false, err
+	case g.continuation == "" && g.capture.resourceVersion != "" && meta.ResourceVersion != g.capture.resourceVersion:
+		return false, fmt.Errorf("listed at resourceVersion %.40q instead of %q: %w", meta.ResourceVersion, g.capture.resourceVersion, errNotExact)
+	}
+	g.continuation = meta.Continue
+	return g.continuation != "", nil
+}
+
+// wait waits for the budgets: as long as they need for the first page, and not so long for others
+// that the member forgets the resourceVersion meanwhile.
+func (g *auditPages) wait(ctx context.Context) error {
+	now := time.Now()
+	delay := max(g.budget.Delay(now), g.member.manager.audits.delay(now))
+	if g.read > 0 {
+		held, _ := g.listWatch.informer.scope.Size()
+		pages := 1 + held/int(g.listWatch.audit.limit)
+		delay = min(delay, auditTime/time.Duration(pages))
+	}
+	if delay > 0 {
+		return sleep.For(ctx, delay)
+	}
+	return ctx.Err()
+}
+
+// page requests and compares one page, of objects or of metadata.
+func (g *auditPages) page(ctx context.Context, opts *metav1.ListOptions, whole bool) (decode.ListMeta, error) {
+	p, mb := g.listWatch, g.member
+	client := mb.conn.current()
+	if client == nil {
+		return decode.ListMeta{}, ErrUnreachable
+	}
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	defer client.Track(cancel)()
+	get := p.do
+	if !whole {
+		get = func(ctx context.Context, c *memberclient.Client, o *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
+			return p.get(ctx, c, o, metadataAccept)
+		}
+	}
+	body, encoding, err := get(ctx, client, opts)
+	if err != nil {
+		g.spend(0)
+		return decode.ListMeta{}, err
+	}
+	defer body.Close()
+	limit := mb.manager.opts.Budget.ResponseBytes
+	large, release := p.largeList(ctx)
+	defer release()
+	raw, charged, err := p.readPage(body, limit, large)
+	defer func() { _ = p.chargeResponse(-charged) }() //nolint:errcheck // less is never refused
+	g.spend(int64(len(raw)))
+	switch {
+	case err != nil:
+		return decode.ListMeta{}, err
+	case int64(len(raw)) > limit:
+		return decode.ListMeta{}, fmt.Errorf("page of an audit of more than %d bytes: %w", limit, decode.ErrTooLarge)
+	case whole:
+		return g.compareObjects(raw, encoding)
+	}
+	return decode.Identities(raw, encoding, func(id decode.Identity) error {
+		g.read++
+		return g.comparison.Add(audit.Item{Namespace: id.Namespace, Name: id.Name, UID: id.UID, ResourceVersion: id.ResourceVersion})
+	})
+}
+
+// compareObjects compares a page of objects, content included.
+func (g *auditPages) compareObjects(raw []byte, encoding decode.Encoding) (decode.ListMeta, error) {
+	d, err := g.listWatch.informer.decoder(encoding)
+	if err != nil {
+		return decode.ListMeta{}, err
+	}
+	return d.List(raw, func(rec *aggregate.Record, unfit error) error {
+		g.read++
+		item := audit.Item{Namespace: rec.Namespace, Name: rec.Name, UID: rec.UID, ResourceVersion: rec.ResourceVersion, Body: rec.Body}
+		if unfit != nil {
+			item.Body = nil
+		}
+		return g.comparison.Add(item)
+	})
+}
+
+// spend charges the budgets for a request.
+func (g *auditPages) spend(bytes int64) {
+	now := time.Now()
+	g.budget.Spend(now, 1, bytes)
+	g.member.manager.audits.spend(now)
+	g.result.Requests++
+	g.result.Bytes += bytes
+}
+
+// fleetBudget is what the audits of all members may cost.
+type fleetBudget struct {
+	mu     sync.Mutex
+	budget audit.Budget
+}
+
+func (f *fleetBudget) delay(now time.Time) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.budget.Delay(now)
+}
+
+func (f *fleetBudget) spend(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.budget.Spend(now, 1, 0)
+}

@@ -1,0 +1,131 @@
+package decode
+
+import (
+	"fmt"
+	"unsafe"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// Identity is what tells one version of one object from all others.
+type Identity struct{ Namespace, Name, UID, ResourceVersion string }
+
+var partialList = schema.GroupVersionKind{Group: metav1.GroupName, Version: "v1", Kind: "PartialObjectMetadataList"}
+
+// Identities reads what is in a list of metadata (PartialObjectMetadataList) or, in JSON, of any
+// objects. The strings are valid until each returns, whose error ends the list and is returned
+// unchanged.
+func Identities(body []byte, enc Encoding, each func(Identity) error) (ListMeta, error) {
+	if enc == Protobuf {
+		return protobufIdentities(body, each)
+	}
+	var list struct {
+		Metadata metav1.ListMeta `json:"metadata"`
+		Items    []struct {
+			Metadata struct {
+				Namespace       string `json:"namespace"`
+				Name            string `json:"name"`
+				UID             string `json:"uid"`
+				ResourceVersion string `json:"resourceVersion"`
+			} `json:"metadata"`
+		} `json:"items"`
+	}
+	if err := utiljson.Unmarshal(body, &list); err != nil {
+		return ListMeta{}, fmt.Errorf("%w: list of metadata: %w", ErrMalformed, err)
+	}
+	for _, item := range list.Items {
+		if err := each(Identity(item.Metadata)); err != nil {
+			return ListMeta{}, err
+		}
+	}
+	m := &list.Metadata
+	return ListMeta{m.ResourceVersion, m.Continue, m.RemainingItemCount}, nil
+}
+
+func protobufIdentities(body []byte, each func(Identity) error) (ListMeta, error) {
+	raw, err := openEnvelope(body, partialList)
+	if err != nil {
+		return ListMeta{}, err
+	}
+	var m metav1.ListMeta
+	for len(raw) > 0 {
+		num, wire, content, rest, ok := nextField(raw)
+		switch {
+		case !ok || num == 0 || (num == 1 || num == 2) && wire != wireBytes:
+			return ListMeta{}, fmt.Errorf("%w: list of metadata %d bytes before its end", ErrMalformed, len(raw))
+		case num == 1:
+			if err := unmarshalListMeta(&m, content); err != nil {
+				return ListMeta{}, err
+			}
+		case num == 2:
+			id, ok := identityOf(content)
+			if !ok {
+				return ListMeta{}, fmt.Errorf("%w: metadata of %d bytes", ErrMalformed, len(content))
+			}
+			if err := each(id); err != nil {
+				return ListMeta{}, err
+			}
+		}
+		raw = rest
+	}
+	return ListMeta{m.ResourceVersion, m.Continue, m.RemainingItemCount}, nil
+}
+
+// Fields of ObjectMeta in protobuf.
+const (
+	metaName            = 1
+	metaNamespace       = 3
+	metaUID             = 5
+	metaResourceVersion = 6
+)
+
+// identityOf reads a PartialObjectMetadata, whose field 1 is its ObjectMeta. The last of a field
+// that is repeated counts.
+func identityOf(partial []byte) (id Identity, ok bool) {
+	meta, ok := lastField(partial, 1)
+	if !ok {
+		return Identity{}, false
+	}
+	for len(meta) > 0 {
+		num, wire, content, rest, ok := nextField(meta)
+		if !ok || num == 0 {
+			return Identity{}, false
+		}
+		var field *string
+		switch num {
+		case metaName:
+			field = &id.Name
+		case metaNamespace:
+			field = &id.Namespace
+		case metaUID:
+			field = &id.UID
+		case metaResourceVersion:
+			field = &id.ResourceVersion
+		}
+		if field != nil {
+			if wire != wireBytes {
+				return Identity{}, false
+			}
+			*field = unsafe.String(unsafe.SliceData(content), len(content))
+		}
+		meta = rest
+	}
+	return id, true
+}
+
+// lastField returns the last value of a field of bytes; nil where there is none.
+func lastField(message []byte, want uint64) (value []byte, ok bool) {
+	for len(message) > 0 {
+		num, wire, content, rest, ok := nextField(message)
+		if !ok || num == 0 || num == want && wire != wireBytes {
+			return nil, false
+		}
+		if num == want {
+			value = content
+		}
+		message = rest
+	}
+	return value, true
+}
