@@ -45,17 +45,18 @@ type auditState struct {
 // Delays of audits.
 const (
 	auditSleep       = 30 * time.Second // at most between looks at what is due
-	minAuditRetry    = 5 * time.Second  // after an audit without a conclusion, doubled with each
 	maxAuditRetry    = 5 * time.Minute
 	bookmarkPatience = 3 * time.Minute // servers send one a minute
 	relistPatience   = time.Minute
 )
 
-// A scope that could not be audited so many times is listed instead; one that was resumed after a
-// restart sooner, since writes wait for it.
+// A scope that could not be audited so many times is listed instead: retries come after a delay that
+// doubles with each. One that was resumed after a restart is listed sooner, since writes wait for it.
 const (
 	maxInconclusive        = 5
+	auditRetry             = 30 * time.Second
 	maxInconclusiveResumed = 2
+	auditRetryResumed      = time.Second
 )
 
 func newAuditor(mb *member) *auditor {
@@ -314,14 +315,16 @@ func (a *auditor) inconclusive(ctx context.Context, p *listWatch, r *AuditResult
 	}
 	p.captures.Store(nil)
 	p.audit.bookmark = nil
-	p.audit.failures++
-	delay := minAuditRetry << min(p.audit.failures-1, 10)
-	p.audit.notBefore = time.Now().Add(min(delay, maxAuditRetry))
-	most := maxInconclusive
-	if p.isResumed() {
-		most = maxInconclusiveResumed
+	most, delay := maxInconclusive, auditRetry
+	resumed := p.isResumed()
+	if resumed {
+		most, delay = maxInconclusiveResumed, auditRetryResumed
 	}
-	if p.audit.failures < most || r.Outcome == outcomeNotSynced {
+	p.audit.notBefore = time.Now().Add(min(delay<<min(p.audit.failures, 10), maxAuditRetry))
+	if r.Outcome == outcomeNotSynced || r.Outcome == outcomeFailed && !resumed {
+		return // to list it would fail, too
+	}
+	if p.audit.failures++; p.audit.failures < most {
 		return
 	}
 	p.informer.log().Info("listing a scope again because it cannot be audited", "outcome", r.Outcome, "detail", r.Message)
