@@ -202,8 +202,13 @@ func (a *auditor) audit(ctx context.Context, p *listWatch) AuditResult {
 		r.Outcome, r.Message = outcomeExpired, message.Clip(err.Error())
 		newest := *c
 		newest.resourceVersion = ""
-		if first, err = a.read(ctx, p, &newest, &r); err == nil && first.Total() > 0 {
+		switch first, err = a.read(ctx, p, &newest, &r); {
+		case err != nil || first.Total() == 0:
+		case c.bookmark:
 			a.inconclusive(ctx, p, &r, nil)
+			return r
+		default:
+			a.awaitBookmark(p, &r)
 			return r
 		}
 	}
@@ -212,7 +217,7 @@ func (a *auditor) audit(ctx context.Context, p *listWatch) AuditResult {
 		a.inconclusive(ctx, p, &r, err)
 	case first.Total() == 0:
 		a.equal(p, c, &first, &r)
-	case !c.exact:
+	case first.Total() == first.InFlight:
 		a.awaitBookmark(p, &r)
 	default:
 		a.confirm(ctx, p, c, &first, &r)

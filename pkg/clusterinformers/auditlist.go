@@ -24,6 +24,7 @@ type capture struct {
 	// exact says that the member has sent all up to the resourceVersion: of that of an event there
 	// may be another event.
 	exact     bool
+	bookmark  bool // it was taken when a bookmark came
 	at        time.Time
 	leftOut   map[leftKey]bool
 	uncounted int
@@ -71,11 +72,11 @@ func (p *listWatch) capture(now time.Time, bookmark bool) *capture {
 		return nil
 	}
 	rv := p.applied
-	if olderThan(rv, p.reached) {
+	if !bookmark && olderThan(rv, p.reached) {
 		rv = p.reached // what came last came out of order
 	}
 	c := &capture{
-		resourceVersion: rv, snapshot: i.member.manager.opts.Index.Newest(), exact: p.floor == rv || bookmark && p.applied == rv, at: now,
+		resourceVersion: rv, snapshot: i.member.manager.opts.Index.Newest(), exact: bookmark || p.floor == rv, bookmark: bookmark, at: now,
 		uncounted: p.leftOut.uncounted,
 	}
 	if len(p.leftOut.byKey) > 0 {
@@ -132,6 +133,9 @@ func (a *auditor) read(ctx context.Context, p *listWatch, c *capture, r *AuditRe
 	part := audit.Part{
 		Snapshot: c.snapshot, Member: i.member.name, Kind: i.kind, Namespace: p.namespace, Uncounted: c.uncounted, Subset: p.retention != nil,
 		LeftOut: func(namespace, name string) bool { return c.leftOut[leftKeyFor(namespace, name)] },
+	}
+	if !c.exact {
+		part.At = c.resourceVersion
 	}
 	pages := &auditPages{auditor: a, listWatch: p, capture: c, comparison: audit.Compare(part), result: r, sample: a.member.manager.opts.Audit.Sample}
 	if p.audit.limit == 0 {

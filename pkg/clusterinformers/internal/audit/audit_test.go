@@ -85,23 +85,25 @@ func TestComparison_FindsEveryDifference(t *testing.T) {
 	}{
 		"equal":          {items: []audit.Item{a, b, c, d}},
 		"in other order": {items: []audit.Item{d, whole(b), a, c}},
-		"missing":        {items: []audit.Item{a, b, c, d, e}, want: []audit.Difference{{"c", "x", audit.Missing}}},
-		"extra":          {items: []audit.Item{a, c, d}, want: []audit.Difference{{"a-b", "x", audit.Extra}}},
-		"listed twice":   {items: []audit.Item{a, b, c, c}, want: []audit.Difference{{"b", "y", audit.Extra}}},
+		"missing":        {items: []audit.Item{a, b, c, d, e}, want: []audit.Difference{{"c", "x", audit.Missing, false}}},
+		"extra":          {items: []audit.Item{a, c, d}, want: []audit.Difference{{"a-b", "x", audit.Extra, false}}},
+		"listed twice":   {items: []audit.Item{a, b, c, c}, want: []audit.Difference{{"b", "y", audit.Extra, false}}},
 		"version": {items: []audit.Item{a, b, c, other(d, func(i *audit.Item) { i.ResourceVersion = "9" })},
-			want: []audit.Difference{{"b", "y", audit.Version}}},
+			want: []audit.Difference{{"b", "y", audit.Version, false}}},
 		"uid": {items: []audit.Item{a, b, c, other(d, func(i *audit.Item) { i.UID = e.UID })},
-			want: []audit.Difference{{"b", "y", audit.UID}}},
+			want: []audit.Difference{{"b", "y", audit.UID, false}}},
 		"content": {items: []audit.Item{a, b, c, other(d, func(i *audit.Item) { i.Body = []byte(`{}`) })},
-			want: []audit.Difference{{"b", "y", audit.Content}}},
-		"nothing is listed": {want: []audit.Difference{{"a", "x", audit.Extra}, {"a-b", "x", audit.Extra}, {"b", "x", audit.Extra}, {"b", "y", audit.Extra}}},
-		"a namespace":       {part: audit.Part{Namespace: "b"}, items: []audit.Item{c}, want: []audit.Difference{{"b", "y", audit.Extra}}},
+			want: []audit.Difference{{"b", "y", audit.Content, false}}},
+		"nothing is listed": {want: []audit.Difference{{"a", "x", audit.Extra, false}, {"a-b", "x", audit.Extra, false}, {"b", "x", audit.Extra, false}, {"b", "y", audit.Extra, false}}},
+		"a namespace":       {part: audit.Part{Namespace: "b"}, items: []audit.Item{c}, want: []audit.Difference{{"b", "y", audit.Extra, false}}},
 		"left out": {part: audit.Part{LeftOut: func(_, name string) bool { return name == "bad" }},
 			items: []audit.Item{a, b, c, d, item("a", "bad", 9)}},
 		"left out and not known": {part: audit.Part{Uncounted: 1}, items: []audit.Item{a, b, c, d, e}},
 		"more than is left out": {part: audit.Part{Uncounted: 1}, items: []audit.Item{a, b, c, d, e, item("c", "y", 6)},
-			want: []audit.Difference{{"c", "x", audit.Missing}, {"c", "y", audit.Missing}}},
-		"a subset": {part: audit.Part{Subset: true}, items: []audit.Item{a, b, c, e}, want: []audit.Difference{{"b", "y", audit.Extra}}},
+			want: []audit.Difference{{"c", "x", audit.Missing, false}, {"c", "y", audit.Missing, false}}},
+		"in flight":     {part: audit.Part{At: "5"}, items: []audit.Item{a, b, c, e}, want: []audit.Difference{{"b", "y", audit.Extra, true}, {"c", "x", audit.Missing, true}}},
+		"not in flight": {part: audit.Part{At: "6"}, items: []audit.Item{a, b, c, d, e}, want: []audit.Difference{{"c", "x", audit.Missing, false}}},
+		"a subset":      {part: audit.Part{Subset: true}, items: []audit.Item{a, b, c, e}, want: []audit.Difference{{"b", "y", audit.Extra, false}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.part.Snapshot = snap
@@ -166,8 +168,12 @@ func TestConfirm_KeepsWhatBothSay(t *testing.T) {
 	a, b, c := item("a", "x", 1), item("a", "y", 2), item("a", "z", 3)
 	snap := w.hold(a, b)
 	first := compare(t, audit.Part{Snapshot: snap}, []audit.Item{a, c})
-	if got := audit.Confirm(first, compare(t, audit.Part{Snapshot: snap}, []audit.Item{a, b, c})); !slices.Equal(got.Differences, []audit.Difference{{"a", "z", audit.Missing}}) || got.Total() != 1 {
+	if got := audit.Confirm(first, compare(t, audit.Part{Snapshot: snap}, []audit.Item{a, b, c})); !slices.Equal(got.Differences, []audit.Difference{{"a", "z", audit.Missing, false}}) || got.Total() != 1 {
 		t.Errorf("confirmed is %+v", got)
+	}
+	flying := compare(t, audit.Part{Snapshot: snap, At: "3"}, []audit.Item{a, c})
+	if got := audit.Confirm(flying, flying); got.Total() != 0 || flying.InFlight != 2 {
+		t.Errorf("of what is in flight %+v is confirmed", got)
 	}
 	if got := audit.Confirm(first, compare(t, audit.Part{Snapshot: snap}, []audit.Item{a, b})); got.Total() != 0 {
 		t.Errorf("confirmed is %+v", got)

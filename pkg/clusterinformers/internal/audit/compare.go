@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -32,6 +34,7 @@ func (c Cause) String() string { return Causes[c] }
 type Difference struct {
 	Namespace, Name string
 	Cause           Cause
+	InFlight        bool // it may be: see Part.At
 }
 
 func (d Difference) compare(o Difference) int {
@@ -46,6 +49,9 @@ type Part struct {
 	Kind      aggregate.Kind
 	Namespace string // "" for all
 
+	// At is the resourceVersion of the list where not all events up to it may have come: those at it may
+	// be in flight, as where one transaction of etcd deletes several objects. "" where all have come.
+	At string
 	// LeftOut reports whether an object is not held because no API server would admit it; nil: none
 	// is. Uncounted is how many more may be left out that are not known by name.
 	LeftOut   func(namespace, name string) bool
@@ -83,6 +89,7 @@ type Result struct {
 	Unjudged    int
 	Differences []Difference // at most 10,000, sorted
 	Counts      [causes]int  // of all
+	InFlight    int          // how many may be in flight
 }
 
 // Total is the number of differences.
@@ -95,6 +102,9 @@ func (r *Result) Total() (n int) {
 
 func (r *Result) add(d Difference) {
 	r.Counts[d.Cause]++
+	if d.InFlight {
+		r.InFlight++
+	}
 	if len(r.Differences) < maxDifferences {
 		r.Differences = append(r.Differences, d)
 	}
@@ -147,7 +157,13 @@ func (c *Comparison) Add(i Item) error {
 }
 
 func (c *Comparison) difference(i Item, cause Cause) Difference {
-	return Difference{strings.Clone(i.Namespace), strings.Clone(i.Name), cause}
+	return Difference{strings.Clone(i.Namespace), strings.Clone(i.Name), cause, c.part.At != "" && !older(i.ResourceVersion, c.part.At)}
+}
+
+// older reports whether one resourceVersion is known to be older than another.
+func older(rv, other string) bool {
+	c, err := resourceversion.CompareResourceVersion(rv, other)
+	return err == nil && c < 0
 }
 
 // Result ends the comparison: the list is complete.
@@ -191,27 +207,27 @@ func (c *Comparison) extras() {
 	}
 	for o := range objects {
 		if _, listed := slices.BinarySearch(c.found, c.hash(o.Namespace(), o.Name())); !listed {
-			c.out.add(Difference{o.Namespace(), o.Name(), Extra})
+			c.out.add(Difference{o.Namespace(), o.Name(), Extra, c.part.At != ""})
 		}
 	}
 }
 
-// Confirm returns of the first of two comparisons with one snapshot what the second says, too.
+// Confirm returns of the first of two comparisons with one snapshot what the second says, too, and
+// is not in flight.
 func Confirm(first, second Result) Result {
 	out := first
-	out.Differences, out.Counts = nil, [causes]int{}
+	out.Differences, out.Counts, out.InFlight = nil, [causes]int{}, 0
 	for _, d := range first.Differences {
+		if d.InFlight {
+			continue
+		}
 		if _, both := slices.BinarySearchFunc(second.Differences, d, Difference.compare); both {
 			out.add(d)
 		}
 	}
-	if out.Total() == 0 {
-		return out
-	}
-	for cause := range out.Counts { // what is not known one by one
-		more := min(first.Counts[cause], second.Counts[cause])
-		if len(first.Differences) == maxDifferences {
-			out.Counts[cause] = max(out.Counts[cause], more)
+	if out.Total() > 0 && first.InFlight == 0 && len(first.Differences) == maxDifferences {
+		for cause := range out.Counts { // of which some are not known one by one
+			out.Counts[cause] = max(out.Counts[cause], min(first.Counts[cause], second.Counts[cause]))
 		}
 	}
 	return out
