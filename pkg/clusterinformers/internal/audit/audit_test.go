@@ -175,6 +175,10 @@ func TestConfirm_KeepsWhatBothSay(t *testing.T) {
 	if got := audit.Confirm(flying, flying); got.Total() != 0 || flying.InFlight != 2 {
 		t.Errorf("of what is in flight %+v is confirmed", got)
 	}
+	some := compare(t, audit.Part{Snapshot: snap, At: "4"}, []audit.Item{a, c})
+	if got := audit.Confirm(some, some); got.Total() != 2 || some.InFlight != 1 {
+		t.Errorf("of what is not all in flight %+v is confirmed", got)
+	}
 	if got := audit.Confirm(first, compare(t, audit.Part{Snapshot: snap}, []audit.Item{a, b})); got.Total() != 0 {
 		t.Errorf("confirmed is %+v", got)
 	}

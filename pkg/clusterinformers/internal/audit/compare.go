@@ -212,20 +212,20 @@ func (c *Comparison) extras() {
 	}
 }
 
-// Confirm returns of the first of two comparisons with one snapshot what the second says, too, and
-// is not in flight.
+// Confirm returns of the first of two comparisons with one snapshot what the second says, too; nothing
+// where all of it may be in flight. Where something is not, the rest is most likely lost with it.
 func Confirm(first, second Result) Result {
 	out := first
 	out.Differences, out.Counts, out.InFlight = nil, [causes]int{}, 0
 	for _, d := range first.Differences {
-		if d.InFlight {
-			continue
-		}
 		if _, both := slices.BinarySearchFunc(second.Differences, d, Difference.compare); both {
 			out.add(d)
 		}
 	}
-	if out.Total() > 0 && first.InFlight == 0 && len(first.Differences) == maxDifferences {
+	switch {
+	case out.Total() == out.InFlight:
+		out.Differences, out.Counts, out.InFlight = nil, [causes]int{}, 0
+	case len(first.Differences) == maxDifferences:
 		for cause := range out.Counts { // of which some are not known one by one
 			out.Counts[cause] = max(out.Counts[cause], min(first.Counts[cause], second.Counts[cause]))
 		}
