@@ -89,3 +89,16 @@ func (m memberAccess) Client(member string, kind policy.Kind, apiVersion string)
 	}
 	return &remediate.Client{REST: client, Resource: resource, Namespaced: namespaced}, nil
 }
+
+// recordLoss records on the hub what an audit of a member has found. Without policies of the hub, e
+// is nil, and the log and the metrics say it.
+func recordLoss(e *enforcement.Enforcement, l clusterinformers.Loss) {
+	if e == nil || l.ReadOnly {
+		return // the hub itself is no Cluster
+	}
+	objects := 0
+	for _, n := range l.Differences {
+		objects += n
+	}
+	e.RecordLoss(l.Member, l.UID, string(l.Kind), objects)
+}

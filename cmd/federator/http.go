@@ -22,6 +22,8 @@ import (
 
 	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/fleet"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
 )
 
 // server is an HTTP server that is joined when it closes.
@@ -176,6 +178,7 @@ func adminHandler(f *fleet.Fleet, withPprof bool) http.Handler {
 		// Only a client that has gone away can make this fail.
 		_ = json.NewEncoder(w).Encode(f.Status(q))
 	})
+	mux.HandleFunc("POST /audits", func(w http.ResponseWriter, r *http.Request) { serveAudits(f, w, r) })
 	if withPprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -184,6 +187,31 @@ func adminHandler(f *fleet.Fleet, withPprof bool) http.Handler {
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	return localOnly(mux)
+}
+
+// serveAudits audits a kind, of a member, and answers with a line for each result as it comes.
+func serveAudits(f *fleet.Fleet, w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	for name := range q {
+		if name != "member" && name != "kind" {
+			http.Error(w, fmt.Sprintf("unknown parameter %q", name), http.StatusBadRequest)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	lines, flush := json.NewEncoder(w), http.NewResponseController(w)
+	_ = flush.SetWriteDeadline(time.Time{}) // it takes as long as the budget of audits has it take
+	// Only a client that has gone away can make writing fail.
+	send := func(l fleet.AuditLine) {
+		_ = lines.Encode(l)
+		_ = flush.Flush()
+	}
+	err := f.Manager.Audit(r.Context(), q.Get("member"), aggregate.Kind(q.Get("kind")), func(a clusterinformers.AuditResult) { send(fleet.AuditLine{AuditResult: &a}) })
+	end := &fleet.AuditEnd{Done: err == nil}
+	if err != nil {
+		end.Error = err.Error()
+	}
+	send(fleet.AuditLine{End: end})
 }
 
 // localOnly refuses callers that are not on this machine, and requests of web pages on it:

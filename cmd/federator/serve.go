@@ -19,6 +19,7 @@ import (
 	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/enforcement"
 	"federator.dev/federator/internal/fleet"
+	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -95,7 +96,11 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	f, err := fleet.New(cfg, fleet.Options{Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true})
+	var corrections *enforcement.Enforcement // nil without the hub's policies; set before anything runs
+	f, err := fleet.New(cfg, fleet.Options{
+		Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true,
+		OnLoss: func(l clusterinformers.Loss) { recordLoss(corrections, l) },
+	})
 	if err != nil {
 		return err
 	}
@@ -122,7 +127,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		evaluate, loop = e.Run, e.Loop
+		evaluate, loop, corrections = e.Run, e.Loop, e
 		if cfg.Policies.Webhook.Listen != "" {
 			if hook, err = newPushHook(cfg.Policies.Webhook, e, log); err != nil {
 				return err

@@ -25,6 +25,8 @@ type Config struct {
 	Ping              Ping          `yaml:"ping" doc:"Detection of dead connections."`
 	KeepSecretValues  bool          `yaml:"keepSecretValues" doc:"Keep the values of Secrets and ConfigMaps, which are redacted otherwise."`
 
+	Audit Audit `yaml:"audit" doc:"How often what is held is compared with what the members have, and what that may cost. What differs is listed again,\nand counted as federator_lost_events_total. Where the budget does not suffice the intervals are longer, which federator members shows."`
+
 	Index       Index       `yaml:"index" doc:"The index."`
 	Persistence Persistence `yaml:"persistence" doc:"What is kept of the index over a restart, which then lists nothing again."`
 
@@ -92,6 +94,28 @@ type Ping struct {
 	Timeout  time.Duration `yaml:"timeout" doc:"How long the answer to a ping may take."`
 }
 
+// Audit configures the comparison of what is held with what the members have.
+type Audit struct {
+	Interval               time.Duration `yaml:"interval" doc:"How often every kind of every member is compared."`
+	FirstTier              time.Duration `yaml:"firstTier" doc:"The same for kinds that decide on security (Secrets, RBAC, webhooks, NetworkPolicies, …) and for those that policies read."`
+	RequestsPerSecond      float64       `yaml:"requestsPerSecond" doc:"Requests of audits a second to one member, on average over ten seconds."`
+	BytesPerSecond         int64         `yaml:"bytesPerSecond" doc:"Bytes a second of a member's responses to audits. A list that has begun is read within two minutes even if it exceeds this: what comes next waits."`
+	FleetRequestsPerSecond float64       `yaml:"fleetRequestsPerSecond" doc:"Requests of audits a second to all members together."`
+	Sample                 int           `yaml:"sample" doc:"Objects of a kind and member of which the content is compared, too, other ones in each audit. 0: none."`
+	Off                    bool          `yaml:"off" doc:"Audit only when federator audit asks for it. What was kept over a restart then counts as soon as it is watched."`
+}
+
+// Options returns what the manager of members takes.
+func (a Audit) Options() clusterinformers.Audit {
+	if a.Sample == 0 {
+		a.Sample = -1
+	}
+	return clusterinformers.Audit{
+		Off: a.Off, Interval: a.Interval, FirstTier: a.FirstTier, Sample: a.Sample, BytesPerSecond: a.BytesPerSecond,
+		RequestsPerSecond: a.RequestsPerSecond, FleetRequestsPerSecond: a.FleetRequestsPerSecond,
+	}
+}
+
 // Index configures the index.
 type Index struct {
 	LogBytes int64               `yaml:"logBytes" doc:"Memory that the change log may retain, for single changes and, separately, for lists; for the last list up to four times as much.\nDefault: a 32nd of GOMEMLIMIT, at most 64 MiB."`
@@ -152,6 +176,9 @@ func Default() Config {
 		GiveUpAfter:       2 * time.Minute,
 		Members:           Members{Transport: TransportHTTP2},
 		Ping:              Ping{Interval: 3 * time.Second, Timeout: 3 * time.Second},
+		Audit: Audit{
+			Interval: 15 * time.Minute, FirstTier: 2 * time.Minute, RequestsPerSecond: 2, BytesPerSecond: 1 << 20, FleetRequestsPerSecond: 100, Sample: 50,
+		},
 		Index: Index{
 			LogBytes: logBytes,
 			Fields: map[string][]string{

@@ -109,6 +109,7 @@ func (c *Config) validateNumbers(p *problems) {
 		{"parallelSyncs", int64(c.ParallelSyncs)},
 		{"index.logBytes", c.Index.LogBytes},
 		{"persistence.maxBytes", c.Persistence.MaxBytes},
+		{"audit.bytesPerSecond", c.Audit.BytesPerSecond},
 	} {
 		if n.value <= 0 {
 			p.add(n.path, "is %d, must be above 0", n.value)
@@ -117,10 +118,23 @@ func (c *Config) validateNumbers(p *problems) {
 	if n := c.Budget.FleetBytes; n < 0 {
 		p.add("budget.fleetBytes", "is %d, must not be negative", n)
 	}
+	for path, n := range map[string]float64{"audit.requestsPerSecond": c.Audit.RequestsPerSecond, "audit.fleetRequestsPerSecond": c.Audit.FleetRequestsPerSecond} {
+		if n <= 0 {
+			p.add(path, "is %g, must be above 0", n)
+		}
+	}
+	if n := c.Audit.Sample; n < 0 {
+		p.add("audit.sample", "is %d, must not be negative", n)
+	}
+	if c.Audit.FirstTier > c.Audit.Interval {
+		p.add("audit.firstTier", "is %s, must not be longer than audit.interval, %s", c.Audit.FirstTier, c.Audit.Interval)
+	}
 	for _, d := range []struct {
 		path  string
 		value time.Duration
 	}{
+		{"audit.interval", c.Audit.Interval},
+		{"audit.firstTier", c.Audit.FirstTier},
 		{"discoveryInterval", c.DiscoveryInterval},
 		{"giveUpAfter", c.GiveUpAfter},
 		{"ping.interval", c.Ping.Interval},

@@ -150,6 +150,12 @@ func New(opts Options) (*Enforcement, error) {
 	return e, e.wirePolicies(&opts, statuses, corrector)
 }
 
+// RecordLoss records an Event on a member's Cluster: an audit has found so many objects of a kind that
+// were not held as the member has them.
+func (e *Enforcement) RecordLoss(member, uid, kind string, objects int) {
+	e.events.RecordLoss(member, uid, kind, objects)
+}
+
 func (e *Enforcement) isLeader() bool { return e.elector.Lead() == nil }
 
 func (e *Enforcement) trigger() {

@@ -31,6 +31,8 @@ type Options struct {
 	Logger    *slog.Logger
 	Metrics   prometheus.Registerer // nil: none
 	Persist   bool                  // keep the index over restarts, as the configuration says
+	// OnLoss is called when an audit has found that events were lost, as in clusterinformers.Options.
+	OnLoss func(clusterinformers.Loss)
 }
 
 // New wires a fleet. Nothing runs yet.
@@ -83,6 +85,8 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 		PingTimeout:       cfg.Ping.Timeout,
 		StockTransport:    cfg.Members.Transport == config.TransportStock,
 		KeepSecretValues:  cfg.KeepSecretValues,
+		Audit:             cfg.Audit.Options(),
+		OnLoss:            opts.OnLoss,
 		MetricsPerScope:   cfg.Metrics.PerScope,
 	})
 	if err != nil {

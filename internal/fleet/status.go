@@ -128,3 +128,15 @@ func (f *Fleet) WaitReady(ctx context.Context, failed <-chan error) error {
 		}
 	}
 }
+
+// AuditEnd ends the response of /audits, which is a stream of lines: results, and this.
+type AuditEnd struct {
+	Done  bool   `json:"done"`
+	Error string `json:"error,omitempty"`
+}
+
+// AuditLine is a line of the response of /audits: a result or, with End, the last one.
+type AuditLine struct {
+	*clusterinformers.AuditResult `json:",omitempty"`
+	End                           *AuditEnd `json:"end,omitempty"`
+}

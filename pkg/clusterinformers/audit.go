@@ -297,7 +297,8 @@ func (a *auditor) report(p *listWatch, r *AuditResult) {
 		mm.lost[cause].Add(float64(r.Differences[name]))
 		total += r.Differences[name]
 	}
-	loss := Loss{Member: a.member.name, UID: a.member.currentSpec().UID, Kind: r.Kind, Namespace: r.Namespace, Time: time.Now(), Differences: r.Differences, Example: r.Examples[0]}
+	spec := a.member.currentSpec()
+	loss := Loss{Member: a.member.name, UID: spec.UID, ReadOnly: spec.ReadOnly, Kind: r.Kind, Namespace: r.Namespace, Time: time.Now(), Differences: r.Differences, Example: r.Examples[0]}
 	a.mu.Lock()
 	a.lost += uint64(total)
 	a.newest = loss

@@ -75,6 +75,7 @@ type Loss struct {
 	Time        time.Time      `json:"time"`
 	Member      string         `json:"member"`
 	UID         string         `json:"-"` // of its Cluster
+	ReadOnly    bool           `json:"-"` // the member is
 	Kind        aggregate.Kind `json:"kind"`
 	Namespace   string         `json:"namespace,omitempty"` // "" where the kind was audited in all of them
 	Differences map[string]int `json:"differences"`         // objects by cause: missing, extra, version, uid, content

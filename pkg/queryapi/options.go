@@ -33,6 +33,9 @@ type Options struct {
 	// Grants remembers over a restart under which grants callers were sent objects, without which
 	// no watch is resumed over it. Nil: nothing.
 	Grants GrantMemory
+	// Proved returns when what is held of a kind of a member was last known to be what the member
+	// has, by a list or an audit; the zero time when it never was. Nil: never.
+	Proved func(member string, kind aggregate.Kind) time.Time
 	// WritesHeld returns why nothing is written to a member, "" when it may be. Nil: every
 	// member may be written to.
 	WritesHeld func(member string) string

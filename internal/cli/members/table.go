@@ -54,6 +54,24 @@ func memberRow(m clusterinformers.MemberStatus, now time.Time, wide bool) []cons
 	return append(row, console.Cell{Text: reason(m, now)})
 }
 
+// audits says how long ago the member was proved and what was found.
+func audits(a *clusterinformers.AuditStatus) string {
+	if a == nil {
+		return ""
+	}
+	text := fmt.Sprintf("every kind was proved within %s, the first tier within %s", duration.HumanDuration(a.Oldest), duration.HumanDuration(a.OldestFirstTier))
+	if a.Behind {
+		text += " (longer than configured)"
+	}
+	if a.Unaudited > 0 {
+		text += fmt.Sprintf("; %d scopes that were loaded have not been audited yet", a.Unaudited)
+	}
+	if a.Lost > 0 && a.Last != nil {
+		text += fmt.Sprintf("; %d objects have differed, the last of kind %s (%s) at %s", a.Lost, a.Last.Kind, a.Last.Example, a.Last.Time.UTC().Format(time.RFC3339))
+	}
+	return text
+}
+
 // transport says why a member is reached by net/http; empty where it is not.
 func transport(why string) string {
 	if why == "" {
@@ -78,6 +96,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		{"Writes held", m.Held},
 		{"Objects", fmt.Sprintf("%d in %s", m.Objects, size(m.Bytes))},
 		{"Freshness", freshness(m.Freshness)},
+		{"Audits", audits(m.Audit)},
 		{"Transport", transport(m.Transport)},
 		{"Last error", ago(m.LastError, m.LastErrorAt, now)},
 	} {
@@ -94,7 +113,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 }
 
 func scopeColumns() []string {
-	return []string{"KIND", "VERSION", "STATE", "OBJECTS", "MEMORY", "APPLIED", "LAST-CONTACT", "RELISTS", "RESTARTS", "ENCODING", "REASON"}
+	return []string{"KIND", "VERSION", "STATE", "OBJECTS", "MEMORY", "APPLIED", "LAST-CONTACT", "PROVED", "RELISTS", "RESTARTS", "ENCODING", "REASON"}
 }
 
 func scopeRow(d clusterinformers.ScopeStatus, now time.Time) []console.Cell {
@@ -106,6 +125,7 @@ func scopeRow(d clusterinformers.ScopeStatus, now time.Time) []console.Cell {
 		{Text: size(d.Bytes), Right: true},
 		{Text: d.Applied},
 		{Text: console.Age(now, d.LastContact)},
+		{Text: console.Age(now, d.Proved)},
 		{Text: relists(d.Relists)},
 		{Text: fmt.Sprint(d.Restarts), Right: true},
 		{Text: d.Encoding},

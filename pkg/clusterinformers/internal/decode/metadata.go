@@ -81,17 +81,25 @@ const (
 	metaResourceVersion = 6
 )
 
-// identityOf reads a PartialObjectMetadata, whose field 1 is its ObjectMeta. The last of a field
-// that is repeated counts.
+// identityOf reads a PartialObjectMetadata, whose field 1 is its ObjectMeta. Of a field that is
+// repeated the last counts, and messages are merged, as generated code does.
 func identityOf(partial []byte) (id Identity, ok bool) {
-	meta, ok := lastField(partial, 1)
-	if !ok {
-		return Identity{}, false
+	for len(partial) > 0 {
+		num, wire, meta, rest, ok := nextField(partial)
+		if !ok || num == 0 || num == 1 && (wire != wireBytes || !id.merge(meta)) {
+			return Identity{}, false
+		}
+		partial = rest
 	}
+	return id, true
+}
+
+// merge reads an ObjectMeta. The strings alias it.
+func (id *Identity) merge(meta []byte) (ok bool) {
 	for len(meta) > 0 {
 		num, wire, content, rest, ok := nextField(meta)
 		if !ok || num == 0 {
-			return Identity{}, false
+			return false
 		}
 		var field *string
 		switch num {
@@ -106,26 +114,11 @@ func identityOf(partial []byte) (id Identity, ok bool) {
 		}
 		if field != nil {
 			if wire != wireBytes {
-				return Identity{}, false
+				return false
 			}
 			*field = unsafe.String(unsafe.SliceData(content), len(content))
 		}
 		meta = rest
 	}
-	return id, true
-}
-
-// lastField returns the last value of a field of bytes; nil where there is none.
-func lastField(message []byte, want uint64) (value []byte, ok bool) {
-	for len(message) > 0 {
-		num, wire, content, rest, ok := nextField(message)
-		if !ok || num == 0 || num == want && wire != wireBytes {
-			return nil, false
-		}
-		if num == want {
-			value = content
-		}
-		message = rest
-	}
-	return value, true
+	return true
 }

@@ -65,6 +65,9 @@ type Options struct {
 	// LastContact returns when a member last sent anything about a kind; the zero time
 	// when it never did. Nil: never.
 	LastContact func(member string, kind aggregate.Kind) time.Time
+	// Proved returns when what is held of a kind of a member was last known to be what the member
+	// has; the zero time when it never was. Nil: never.
+	Proved func(member string, kind aggregate.Kind) time.Time
 	// Held returns why nothing is written to a member, "" when it may be. Nil: every member is.
 	Held func(member string) string
 	// WritesWith names the credentials that a member is written with, "" where nobody knows.
@@ -96,6 +99,9 @@ func New(o Options) (*Handler, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Proved == nil {
+		o.Proved = func(string, aggregate.Kind) time.Time { return time.Time{} }
 	}
 	if o.Held == nil {
 		o.Held = func(string) string { return "" }

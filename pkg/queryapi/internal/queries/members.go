@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -49,8 +50,11 @@ type ScopeDetails struct {
 	State   aggregate.State `json:"state"`
 	Reason  string          `json:"reason,omitempty"` // why it is not fresh
 	Age     string          `json:"age,omitempty"`    // since the last contact, where it is not fresh
-	Objects int             `json:"objects"`          // in namespaces that may be listed
-	Bytes   int64           `json:"bytes,omitempty"`
+	// Proved is the time since what is held was last known to be what the member has, by a list or
+	// an audit, as Age is written; "" where it never was.
+	Proved  string `json:"proved,omitempty"`
+	Objects int    `json:"objects"` // in namespaces that may be listed
+	Bytes   int64  `json:"bytes,omitempty"`
 }
 
 // maxNotSynced bounds the kinds that a member's NotSynced has.
@@ -128,6 +132,9 @@ func (q *memberQuery) describe(m aggregate.Member, grants map[aggregate.Kind]*au
 			}
 		}
 		if q.details {
+			if at := q.options.Proved(scope.Member, scope.Kind); !at.IsZero() {
+				d.Proved = max(0, q.options.Now().Sub(at)).Round(time.Second).String()
+			}
 			info.Details = append(info.Details, d)
 		}
 	}
