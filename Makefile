@@ -34,6 +34,8 @@ FAILOVERS ?= 20
 CORRECTIONS ?= 500
 RESTARTS ?= 200
 WRITES ?= 500
+LOSSES ?= 1000
+AUDITS ?= 10000
 LATENCY ?= 60ms
 # Arguments for the programs behind demo and bench, e.g. ARGS='-run index'.
 ARGS ?=
@@ -188,6 +190,10 @@ simulate: ## run SCHEDULES simulated schedules of corrections, WHOLE with hub an
 .PHONY: simulate-mutations
 simulate-mutations: kube ## with each defect of test/simulation/testdata/mutations: what finds it; ARGS=-update writes README.md
 	test/simulation/mutations.sh $(ARGS) 3000
+
+.PHONY: audit
+audit: kube ## lose LOSSES events before a real API server, and run AUDITS audits beside 500 writes a second
+	LOSSES=$(LOSSES) AUDITS=$(AUDITS) WRITES=500 go test ./test/audit -v -count 1 -timeout 0
 
 .PHONY: crash
 crash: export SEED ?= random

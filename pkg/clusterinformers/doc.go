@@ -48,11 +48,24 @@
 // ReadOnly, as the hub is, is never written to, nor is one whose Cluster is
 // paused: both are read like any other.
 //
+// # Audits
+//
+// A watch is trusted, and checked. An auditor compares each scope with what the member lists at the
+// resourceVersion up to which the scope has applied its events (package audit): metadata, and of some
+// objects the content. What differs is listed again, counted by cause, and reported to [Options].OnLoss.
+// Nothing that is in flight differs: what may be is looked at again when a bookmark has said that it is
+// not. What is left out on purpose (by rules, or as no API server would admit it) does not differ
+// either. Of kinds of which only the newest is kept, only what is held is compared.
+//
+// A scope that continues what an earlier process has held is audited at once, and the member is not
+// written to before ([Manager.CheckContact]). One that cannot be audited, as the member has forgotten
+// the resourceVersion again and again, is listed instead.
+//
 // # Concurrency
 //
 // The methods of [Manager] may be called from any goroutine; Run once. A member
-// has two goroutines of its own, one for its connection and one that decides
-// which kinds are held. Kinds have none: as many workers as there are processors run
+// has three goroutines of its own: one for its connection, one that decides
+// which kinds are held, and its auditor. Kinds have none: as many workers as there are processors run
 // those that have something to do, by turns of a member, so that one whose kinds change
 // without pause takes no more turns than any other. Requests that wait for an answer
 // have a goroutine until they have it, a few a member at a time. Run returns when all have

@@ -111,10 +111,17 @@ func TestAudit_NeverTakesWhatIsInFlightForLost(t *testing.T) {
 	idleShare := float64(r.cpu()-idle) / float64(time.Since(began))
 	r.cost(idleShare)
 
+	for n := range 50 * len(resources) { // something to compare
+		if err := r.create(resources[n%len(resources)], fmt.Sprintf("still-%d", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w := r.write(perSecond)
+	pause := time.NewTicker(time.Second / 15) // between rounds of audits: there are few processors
+	defer pause.Stop()
 	outcomes, objects := map[string]int{}, 0
 	began = time.Now()
-	for done := 0; done < audits; {
+	for done := 0; done < audits; <-pause.C {
 		err := r.manager.Audit(t.Context(), "", "", func(a clusterinformers.AuditResult) {
 			done++
 			outcomes[a.Outcome]++
@@ -180,7 +187,7 @@ func (w *writer) stop() int {
 
 // write begins to write objects of all kinds.
 func (r *rig) write(perSecond int) *writer {
-	const workers = 8
+	const workers = 16
 	w := &writer{stopping: make(chan struct{})}
 	for n := range workers {
 		w.writing.Go(func() {
