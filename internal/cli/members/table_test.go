@@ -47,3 +47,26 @@ func TestSize_UsesBinaryUnits(t *testing.T) {
 		}
 	}
 }
+
+func TestMemberText_SaysHowWellItIsProved(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	proved := now.Add(-5 * time.Minute)
+	m := clusterinformers.MemberStatus{
+		Name: "fleet/eu-1", State: connection.Connected,
+		Audit: &clusterinformers.AuditStatus{
+			Oldest: 20 * time.Minute, OldestFirstTier: 90 * time.Second, Behind: true, Unaudited: 2, Lost: 3,
+			Last: &clusterinformers.Loss{Kind: "Pod", Example: "missing shop/web", Time: proved},
+		},
+		Details: []clusterinformers.ScopeStatus{{Kind: "Pod", State: aggregate.Synced, Proved: &proved}},
+	}
+	got := string(memberText(m, now, false))
+	for _, want := range []string{
+		"every kind was proved within 20m, the first tier within 90s (longer than configured); 2 scopes that were loaded have not been audited yet; " +
+			"3 objects have differed, the last of kind Pod (missing shop/web) at 2026-01-02T02:59:05Z",
+		"PROVED", "5m",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("want %q in:\n%s", want, got)
+		}
+	}
+}

@@ -157,7 +157,15 @@ func TestMembers_PagesAreOneSnapshot(t *testing.T) {
 
 func TestMembers_SummaryAndDetails(t *testing.T) {
 	f, everybody := statesFleet(t)
-	s := f.server(queries.Options{LastContact: func(string, aggregate.Kind) time.Time { return f.now.Add(-time.Minute) }})
+	s := f.server(queries.Options{
+		LastContact: func(string, aggregate.Kind) time.Time { return f.now.Add(-time.Minute) },
+		Proved: func(member string, kind aggregate.Kind) (at time.Time) {
+			if member == "a/two" && kind == "Pod" {
+				at = f.now.Add(-time.Hour)
+			}
+			return at
+		},
+	})
 	got, err := ask[queries.MemberList](t, s, "members", "summary=true", everybody)
 	if err != nil || got.Summary == nil || len(got.Items) != 0 {
 		t.Fatalf("%+v, %v", got, err)
@@ -183,6 +191,9 @@ func TestMembers_SummaryAndDetails(t *testing.T) {
 	if len(two.Details) != 1 || two.Details[0].Kind != "Pod" || two.Details[0].State != aggregate.Stale || two.Details[0].Reason == "" || two.Details[0].Age != "1m0s" ||
 		two.Details[0].Version != "v1" || two.Details[0].Objects != 1 || two.Details[0].Bytes <= 0 || two.Bytes != two.Details[0].Bytes {
 		t.Errorf("%+v", two)
+	}
+	if two.Details[0].Proved != "1h0m0s" || one.Details[0].Proved != "" {
+		t.Errorf("proved %q and %q", two.Details[0].Proved, one.Details[0].Proved)
 	}
 	if len(one.Details) != 1 || one.Details[0].State != aggregate.Synced || one.Objects != 1 || one.Bytes != 0 {
 		t.Errorf("in one namespace: %+v", one)
