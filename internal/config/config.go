@@ -177,7 +177,7 @@ func Default() Config {
 		Members:           Members{Transport: TransportHTTP2},
 		Ping:              Ping{Interval: 3 * time.Second, Timeout: 3 * time.Second},
 		Audit: Audit{
-			Interval: 15 * time.Minute, FirstTier: 2 * time.Minute, RequestsPerSecond: 2, BytesPerSecond: 1 << 20, FleetRequestsPerSecond: 100, Sample: 50,
+			Interval: 15 * time.Minute, FirstTier: 2 * time.Minute, RequestsPerSecond: 2, BytesPerSecond: 1 << 20, FleetRequestsPerSecond: 200, Sample: 50,
 		},
 		Index: Index{
 			LogBytes: logBytes,

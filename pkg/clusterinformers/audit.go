@@ -137,7 +137,7 @@ func (a *auditor) scope(p *listWatch) (s audit.Scope, can bool) {
 	return audit.Scope{
 		First: a.isFirstTier(i.kind), Proved: p.proved, Resumed: p.resumed, Changes: p.changes, Objects: int(i.objects),
 		Spread: p.audit.spread, NotBefore: p.audit.notBefore,
-	}, p.state == aggregate.Synced && p.reached != ""
+	}, p.state == aggregate.Synced && p.reached != "" && p.repairs.Load() == nil
 }
 
 // isFirstTier reports whether a kind is audited most often: it decides on security, or policies read it.
@@ -190,8 +190,12 @@ func (a *auditor) audit(ctx context.Context, p *listWatch) AuditResult {
 	began := time.Now()
 	r := p.result(outcomeNotSynced, "")
 	defer func() { r.Took = time.Since(began) }()
+	awaited := p.audit.bookmark != nil
 	c := a.capture(ctx, p)
 	if c == nil {
+		if awaited {
+			r.Outcome, r.Message = outcomeExpired, "the member has sent no bookmark"
+		}
 		a.inconclusive(ctx, p, &r, nil)
 		return r
 	}
@@ -338,16 +342,20 @@ func (a *auditor) inconclusive(ctx context.Context, p *listWatch, r *AuditResult
 	r.Repaired = a.relist(ctx, p)
 }
 
-// relist has the scope listed again, and reports whether that is done before long.
+// relist has the scope listed again. For who has asked for the audit it waits, and reports whether
+// that is done before long.
 func (a *auditor) relist(ctx context.Context, p *listWatch) (done bool) {
 	order := &repair{done: make(chan struct{})}
 	p.repairs.Store(order)
 	p.task.Wake()
+	p.audit.failures, p.audit.notBefore = 0, time.Time{}
+	if !a.isAsked(p) {
+		return false
+	}
 	timer := time.NewTimer(relistPatience)
 	defer timer.Stop()
 	select {
 	case <-order.done:
-		p.audit.failures, p.audit.notBefore = 0, time.Time{}
 		return true
 	case <-p.informer.done:
 	case <-timer.C:
@@ -401,25 +409,6 @@ func (a *auditor) refuseAll() {
 	for _, p := range all {
 		a.conclude(p, p.result(outcomeNotSynced, "the member is out of reach"))
 	}
-}
-
-// runningInformers returns the informers of the member by kind.
-func (mb *member) runningInformers() []*runningInformer {
-	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	all := make([]*runningInformer, 0, len(mb.informers))
-	for _, kind := range slices.Sorted(maps.Keys(mb.informers)) {
-		all = append(all, mb.informers[kind])
-	}
-	return all
-}
-
-// isCurrent reports whether an informer is of the cluster that answers now.
-func (mb *member) isCurrent(i *informer) bool {
-	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	r := mb.informers[i.kind]
-	return r != nil && r.informer == i && i.resets == mb.resets
 }
 
 // Audit audits kinds of members now, within the budget of audits. member is a name as in

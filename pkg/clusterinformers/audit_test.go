@@ -340,6 +340,9 @@ func TestManager_HoldsWritesUntilResumedScopesAreAudited(t *testing.T) {
 			})
 			m := l.fleet.Members()[0]
 			l.restart(nil, auditNow)
+			if err := l.manager.CheckContact(nameOf(m)); err == nil {
+				t.Error("before anything is watched nothing holds writes")
+			}
 			l.synced(m)
 			err := l.manager.CheckContact(nameOf(m))
 			if err == nil || !strings.Contains(err.Error(), "5 scopes that were loaded have not been audited yet") {

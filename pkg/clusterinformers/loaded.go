@@ -248,8 +248,11 @@ func (i *informer) provedLocked() (at *time.Time, unaudited bool) {
 // for: that it is Stale says enough.
 func (mb *member) checkAudited() error {
 	opts := &mb.manager.opts
-	if opts.Audit.Off {
+	switch {
+	case opts.Audit.Off || mb.loaded == nil:
 		return nil
+	case !mb.synced.Load() && !mb.givenUp():
+		return fmt.Errorf("member %q: what was loaded of it is not watched yet: %w", mb.name, ErrUnaudited)
 	}
 	var kinds []string
 	for _, r := range mb.runningInformers() {

@@ -111,7 +111,7 @@ type Audit struct {
 	// that decide on security or that policies read. 0: 15 minutes, 2 minutes.
 	Interval, FirstTier time.Duration
 	// RequestsPerSecond and BytesPerSecond bound what audits cost one member, and
-	// FleetRequestsPerSecond all of them together. Where they do not suffice the intervals are longer. 0: 2, 1 MiB, 100.
+	// FleetRequestsPerSecond all of them together. Where they do not suffice the intervals are longer. 0: 2, 1 MiB, 200.
 	RequestsPerSecond, FleetRequestsPerSecond float64
 	BytesPerSecond                            int64
 	// Sample is of how many objects of a kind the content is compared, other ones each time. 0: 50;
@@ -136,7 +136,7 @@ const (
 	defaultAuditInterval      = 15 * time.Minute
 	defaultAuditFirstTier     = 2 * time.Minute
 	defaultAuditRequests      = 2
-	defaultAuditFleetRequests = 100
+	defaultAuditFleetRequests = 200
 	defaultAuditBytes         = 1 << 20
 	defaultAuditSample        = 50
 )

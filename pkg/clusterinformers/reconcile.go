@@ -387,3 +387,22 @@ func (mb *member) lastContact() time.Time {
 	}
 	return time.Unix(0, mb.conn.lastRead.Load())
 }
+
+// runningInformers returns the informers of the member by kind.
+func (mb *member) runningInformers() []*runningInformer {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	all := make([]*runningInformer, 0, len(mb.informers))
+	for _, kind := range slices.Sorted(maps.Keys(mb.informers)) {
+		all = append(all, mb.informers[kind])
+	}
+	return all
+}
+
+// isCurrent reports whether an informer is of the cluster that answers now.
+func (mb *member) isCurrent(i *informer) bool {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	r := mb.informers[i.kind]
+	return r != nil && r.informer == i && i.resets == mb.resets
+}
