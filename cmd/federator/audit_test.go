@@ -45,7 +45,7 @@ func TestAudit_PrintsWhatItCompared(t *testing.T) {
 	clitest.Eventually(t, "a member that is away is not compared", func() error {
 		out, err := command(t, "audit", "member-1", "--server", r.admin)
 		if clitest.ExitCode(err) != exit.CodeUnknown || !strings.Contains(out, "notSynced") {
-			return fmt.Errorf("%v\n%s", err, out)
+			return fmt.Errorf("%w\n%s", err, out)
 		}
 		return nil
 	})

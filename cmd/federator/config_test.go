@@ -32,6 +32,21 @@ func TestConfig_ErrorsNameTheLine(t *testing.T) {
 		{"duplicate key", "parallelSyncs: 1\nparallelSyncs: 2\n", []string{`FILE:2: mapping key "parallelSyncs" already defined at line 1`}},
 		{"syntax", "log: {\n", []string{`FILE:1: did not find expected node content`}},
 		{"two documents", "parallelSyncs: 1\n---\nparallelSyncs: 2\n", []string{`FILE: more than one YAML document`}},
+		{"audits", `sources: {contexts: {names: [a]}}
+audit:
+  interval: 1m
+  firstTier: 2m
+  requestsPerSecond: 0
+  bytesPerSecond: -1
+  fleetRequestsPerSecond: -0.5
+  sample: -1
+`, []string{
+			`FILE:4: audit.firstTier: is 2m0s, must not be longer than audit.interval, 1m0s`,
+			`FILE:5: audit.requestsPerSecond: is 0, must be above 0`,
+			`FILE:6: audit.bytesPerSecond: is -1, must be above 0`,
+			`FILE:7: audit.fleetRequestsPerSecond: is -0.5, must be above 0`,
+			`FILE:8: audit.sample: is -1, must not be negative`,
+		}},
 		{"meaning, several at once", `# comment
 kinds:
 - kind: Pod

@@ -278,7 +278,8 @@ func TestAudit_IsOfWhatIsHeld(t *testing.T) {
 		auditNow(o)
 		o.Kinds = []clusterinformers.KindRule{
 			{Kind: "Pod", Namespaces: []string{"default", "shop"}, Labels: "app!=a1", Drop: []string{"status"}},
-			{Kind: "ConfigMap", Share: 1, TTL: time.Second}, {Kind: "*"},
+			{Kind: "ConfigMap", Share: 1, TTL: time.Second},
+			{Kind: "*"},
 		}
 		o.Budget.Objects = 1000
 		fill(t, r.fleet.Members()[0], 60)
