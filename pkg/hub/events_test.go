@@ -303,6 +303,30 @@ func TestEvents_AreLimited(t *testing.T) {
 	}
 }
 
+// TestEvents_OfLosses: on the Cluster of the member, without the names of objects; of other members
+// there are none.
+func TestEvents_OfLosses(t *testing.T) {
+	realHub(t)
+	events, err := hub.NewEvents(hub.EventsOptions{Config: hubConfig(), IsLeader: func() bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- events.Run(ctx) }()
+	events.RecordLoss("default/eu-1", "", "Pod", 1)
+	events.RecordLoss("eu-1", "uid-of-no-cluster", "Pod", 1)
+	events.RecordLoss("default/eu-1", "uid-of-eu-1", "Pod", 3)
+	expectEvent(t, "uid-of-eu-1", "Warning EventsLost: events of the member were lost: an audit found that 3 objects of kind Pod were not held")
+	if all := eventsOf(t, "uid-of-no-cluster"); len(all) > 0 {
+		t.Errorf("of a member without a Cluster: %q", all)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 func TestNewEvents_ValidatesOptions(t *testing.T) {
 	lead := func() bool { return true }
 	for _, opts := range []hub.EventsOptions{

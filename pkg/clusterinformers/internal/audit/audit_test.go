@@ -226,6 +226,52 @@ func TestPlan_MeetsItsIntervals(t *testing.T) {
 	})
 }
 
+// TestPlan_MeetsItsIntervalsInALargeFleet audits 250 members of 47 kinds and 470,000 objects, of which 20
+// kinds are in the first tier, within the default budgets of members and of the fleet.
+func TestPlan_MeetsItsIntervalsInALargeFleet(t *testing.T) {
+	const members, kinds, first, page, objectBytes = 250, 47, 20, 500, 2000
+	plan := audit.Plan{Interval: 15 * time.Minute, FirstTier: 2 * time.Minute}
+	fleet := audit.Budget{Requests: 200}
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	type member struct {
+		budget audit.Budget
+		scopes []audit.Scope
+	}
+	all := make([]*member, members)
+	for n := range all {
+		all[n] = &member{budget: audit.Budget{Requests: 2, Bytes: 1 << 20}}
+		for k := range kinds {
+			s := audit.Scope{First: k < first, Proved: start, Spread: rand.Float64(), Objects: 10}
+			if k == 0 { // Pods, which policies read
+				s.Objects, s.Changes = 1420, 1000
+			}
+			all[n].scopes = append(all[n].scopes, s)
+		}
+	}
+	worst, requests, end := map[bool]time.Duration{}, 0, start.Add(40*time.Minute)
+	for now := start; now.Before(end); now = now.Add(250 * time.Millisecond) {
+		for _, m := range all {
+			for {
+				next, due := plan.Next(m.scopes, now)
+				if due.After(now) || m.budget.Delay(now) > 0 || fleet.Delay(now) > 0 {
+					break
+				}
+				s := &m.scopes[next]
+				pages := 1 + s.Objects/page
+				m.budget.Spend(now, pages, int64(s.Objects*objectBytes))
+				fleet.Spend(now, pages, 0)
+				requests += pages
+				worst[s.First] = max(worst[s.First], now.Sub(s.Proved))
+				s.Proved, s.Spread = now, rand.Float64()
+			}
+		}
+	}
+	t.Logf("%.0f requests a second; the longest intervals were %v", float64(requests)/end.Sub(start).Seconds(), worst)
+	if worst[true] > plan.FirstTier || worst[false] > plan.Interval {
+		t.Errorf("the longest intervals were %v", worst)
+	}
+}
+
 // TestPlan_SharesABudgetThatDoesNotSuffice: all are audited less often, in both tiers.
 func TestPlan_SharesABudgetThatDoesNotSuffice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
