@@ -112,7 +112,10 @@ func (m *Member) serveList(w http.ResponseWriter, r *http.Request, c *call) erro
 			p.remaining = int64(more)
 		}
 	}
-	if c.protobuf {
+	switch media := metadataAccepted(r); {
+	case media != "":
+		return c.writeMetadata(w, r, &p, media)
+	case c.protobuf:
 		return c.writeProtoList(w, r, &p)
 	}
 	return c.writeJSONList(w, r, &p)
