@@ -24,11 +24,10 @@ type auditor struct {
 
 	budget audit.Budget // run's goroutine only
 
-	mu      sync.Mutex
-	asked   map[*listWatch][]chan<- AuditResult // to be audited at once; each has room
-	lost    uint64
-	newest  Loss      // the last
-	started time.Time // of the audit under way; zero: there is none
+	mu     sync.Mutex
+	asked  map[*listWatch][]chan<- AuditResult // to be audited at once; each has room
+	lost   uint64
+	newest Loss // the last
 }
 
 // auditState is what the auditor knows of a listWatch.
@@ -148,8 +147,6 @@ func (a *auditor) isFirstTier(kind aggregate.Kind) bool {
 
 // auditNow audits a listWatch. It is the panic boundary of audits.
 func (a *auditor) auditNow(ctx context.Context, p *listWatch) {
-	a.setStarted(time.Now())
-	defer a.setStarted(time.Time{})
 	var r AuditResult
 	err := recoverPanic(func() error { r = a.audit(ctx, p); return nil })
 	if err != nil {
@@ -167,12 +164,6 @@ func (a *auditor) auditNow(ctx context.Context, p *listWatch) {
 	}
 }
 
-func (a *auditor) setStarted(at time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.started = at
-}
-
 // Outcomes of audits.
 const (
 	outcomeEqual       = "equal"       // everything is held as the member has it
@@ -186,9 +177,9 @@ const (
 )
 
 // audit compares a listWatch with what the member lists, and repairs it where it differs.
-func (a *auditor) audit(ctx context.Context, p *listWatch) AuditResult {
+func (a *auditor) audit(ctx context.Context, p *listWatch) (r AuditResult) {
 	began := time.Now()
-	r := p.result(outcomeNotSynced, "")
+	r = p.result(outcomeNotSynced, "")
 	defer func() { r.Took = time.Since(began) }()
 	awaited := p.audit.bookmark != nil
 	c := a.capture(ctx, p)

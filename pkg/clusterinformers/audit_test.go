@@ -197,7 +197,7 @@ func TestAudit_FindsAndRepairsLostEvents(t *testing.T) {
 			if n := testutil.CollectAndCount(r.metrics, "federator_lost_events_total"); n != len(got.Differences) {
 				t.Errorf("%d series of lost events, want %d", n, len(got.Differences))
 			}
-			if again := r.audited("Pod")["Pod"]; again.Outcome != "equal" || again.Objects == 0 || again.Bodies == 0 {
+			if again := r.audited("Pod")["Pod"]; again.Outcome != "equal" || again.Objects == 0 || again.Bodies == 0 || again.Took <= 0 || again.Bytes == 0 {
 				t.Errorf("the next audit says %+v", again)
 			}
 		})

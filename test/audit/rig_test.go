@@ -67,8 +67,8 @@ func (v view) Run(ctx context.Context, set func([]clusterinformers.Spec)) error 
 }
 
 // newRig follows the member, by way of a proxy that is given what to do with events or, without,
-// directly.
-func newRig(t testing.TB, options clusterinformers.Audit, tamper bool) *rig {
+// directly. Without rules the kinds of resources are held.
+func newRig(t testing.TB, options clusterinformers.Audit, tamper bool, rules ...clusterinformers.KindRule) *rig {
 	t.Helper()
 	r := &rig{t: t, metrics: prometheus.NewRegistry(), injector: newInjector()}
 	r.plane = shared.Start(t).Members[0]
@@ -91,9 +91,11 @@ func newRig(t testing.TB, options clusterinformers.Audit, tamper bool) *rig {
 	if r.index, err = aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)}); err != nil {
 		t.Fatal(err)
 	}
-	rules := []clusterinformers.KindRule{{Kind: "Namespace"}}
-	for _, res := range resources {
-		rules = append(rules, clusterinformers.KindRule{Kind: string(res.kind)})
+	if rules == nil {
+		rules = []clusterinformers.KindRule{{Kind: "Namespace"}}
+		for _, res := range resources {
+			rules = append(rules, clusterinformers.KindRule{Kind: string(res.kind)})
+		}
 	}
 	r.manager, err = clusterinformers.New(clusterinformers.Options{
 		Index: r.index, Sources: []clusterinformers.Source{view{{Name: memberName, UID: "a", Kubeconfig: kubeconfig, Trusted: true}}},
