@@ -421,12 +421,15 @@ func (m *Manager) Audit(ctx context.Context, member string, kind aggregate.Kind,
 		asked += n
 		wg.Go(func() {
 			for range n {
+				r := AuditResult{Member: mb.name, Kind: kind, Outcome: outcomeNotSynced, Message: "the member has left"}
 				select {
-				case r := <-own:
-					select {
-					case replies <- r:
-					case <-ctx.Done():
-					}
+				case r = <-own:
+				case <-mb.done:
+				case <-ctx.Done():
+					return
+				}
+				select {
+				case replies <- r:
 				case <-ctx.Done():
 					return
 				}
