@@ -118,26 +118,41 @@ func (f *Fleet) startEtcd(ctx context.Context, name, dir string) (*Process, stri
 	return p, url, err
 }
 
-func (f *Fleet) startAPIServer(ctx context.Context, c *ControlPlane, controllers bool) error {
+func (f *Fleet) startAPIServer(ctx context.Context, c *ControlPlane, controllers bool) (err error) {
+	c.APIServer, c.addr, err = f.newAPIServer(ctx, c, "kube-apiserver", controllers)
+	return err
+}
+
+// AddAPIServer starts one more API server of a control plane without controllers, and returns it
+// with its address; Proxy.SetTargets has the proxy lead to it, too.
+func (f *Fleet) AddAPIServer(ctx context.Context, c *ControlPlane, name string) (*Process, string, error) {
+	return f.newAPIServer(ctx, c, name, false)
+}
+
+// APIServerAddress returns where APIServer itself listens.
+func (c *ControlPlane) APIServerAddress() string { return c.addr }
+
+func (f *Fleet) newAPIServer(ctx context.Context, c *ControlPlane, name string, controllers bool) (*Process, string, error) {
 	extra := f.opts.APIServerArgs
 	if f.opts.Audit {
 		audit, err := c.auditArgs()
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.Name, err)
+			return nil, "", fmt.Errorf("%s: %w", c.Name, err)
 		}
 		extra = append(audit, extra...)
 	}
-	var err error
-	c.APIServer, err = f.startProcess(ctx, 1, func(ports []int) *Process {
-		c.addr = localAddr(ports[0])
+	var addr string
+	p, err := f.startProcess(ctx, 1, func(ports []int) *Process {
+		addr = localAddr(ports[0])
+		ready := "https://" + addr + "/readyz"
 		return &Process{
-			name: c.Name + "/kube-apiserver", path: f.assets.Binary(assets.APIServer),
-			log:   filepath.Join(c.Dir, "kube-apiserver.log"),
+			name: c.Name + "/" + name, path: f.assets.Binary(assets.APIServer),
+			log:   filepath.Join(c.Dir, name+".log"),
 			args:  append(c.apiServerArgs(ports[0], controllers), extra...),
-			ready: func(ctx context.Context) error { return probe(ctx, c.http, "https://"+c.addr+"/readyz") },
+			ready: func(ctx context.Context) error { return probe(ctx, c.http, ready) },
 		}
 	})
-	return err
+	return p, addr, err
 }
 
 func (c *ControlPlane) apiServerArgs(port int, controllers bool) []string {

@@ -149,4 +149,28 @@ func newPKI(dir, name string) (*pki, error) {
 	return p, nil
 }
 
+// RotateServing replaces the certificate and the key of the control plane's API servers, by ones of
+// the same authority. They take them up while they run, for new connections.
+func (c *ControlPlane) RotateServing() error {
+	pair, err := c.pki.ca.serving(c.Name)
+	if err != nil {
+		return err
+	}
+	for file, data := range map[string][]byte{"apiserver.key": pair.key, "apiserver.crt": pair.cert} {
+		temporary := c.pki.file(file + ".new")
+		if err := os.WriteFile(temporary, data, 0o600); err != nil {
+			return err
+		}
+		if err := os.Rename(temporary, c.pki.file(file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ServingFiles returns the files of the certificate and the key of the control plane's API servers.
+func (c *ControlPlane) ServingFiles() (cert, key string) {
+	return c.pki.file("apiserver.crt"), c.pki.file("apiserver.key")
+}
+
 func (p *pki) file(name string) string { return filepath.Join(p.dir, name) }

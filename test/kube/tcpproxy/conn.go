@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,6 +37,9 @@ type conn struct {
 	proxy  *Proxy
 	client *net.TCPConn
 	cancel context.CancelFunc // ends the connection's goroutines
+
+	halfOpen chan struct{} // closed by HalfOpen
+	toReset  atomic.Int64  // bytes left for the client before a reset; 0 or below: no reset
 
 	mu     sync.Mutex
 	server *net.TCPConn // nil until dialled
@@ -83,13 +87,40 @@ func (c *conn) serve(ctx context.Context) {
 	pumps.Wait()
 }
 
+// openHalf closes the server's side and leaves the client's as it is, until the client closes it.
+func (c *conn) openHalf() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended || c.server == nil {
+		return
+	}
+	close(c.halfOpen)
+	_ = c.server.SetLinger(0)
+	_ = c.server.Close()
+}
+
+func (c *conn) isHalfOpen() bool {
+	select {
+	case <-c.halfOpen:
+		return true
+	default:
+		return false
+	}
+}
+
 // dial connects to the target once the mode is not a black hole.
 func (c *conn) dial(ctx context.Context) bool {
 	if !c.outsideBlackHole(ctx, toTarget) {
 		return false
 	}
 	d := net.Dialer{Timeout: 10 * time.Second, Control: resetOnClose}
-	nc, err := d.DialContext(ctx, "tcp4", c.proxy.target)
+	var nc net.Conn
+	var err error
+	for _, target := range c.proxy.nextTargets() {
+		if nc, err = d.DialContext(ctx, "tcp4", target); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		// A black hole that began meanwhile hides the refusal.
 		c.outsideBlackHole(ctx, toClient)
@@ -145,12 +176,12 @@ func (c *conn) pump(ctx context.Context, d direction, dst, src *net.TCPConn) {
 	})
 	defer reader.Wait()
 	for ch := range queue {
-		if !c.forward(ctx, d, dst, ch) {
-			c.abort(false) // also ends the reader
-			continue
-		}
+		forwarded := c.isHalfOpen() || c.forward(ctx, d, dst, ch)
 		held.Release(int64(len(ch.data)))
 		switch {
+		case c.isHalfOpen(): // all is swallowed, and nothing said
+		case !forwarded:
+			c.abort(false) // also ends the reader
 		case errors.Is(ch.err, io.EOF):
 			_ = dst.CloseWrite()
 		case ch.err != nil:
@@ -198,8 +229,12 @@ func (c *conn) forward(ctx context.Context, d direction, dst *net.TCPConn, ch ch
 			continue
 		}
 		piece := data
+		left := c.toReset.Load()
+		if left > 0 && d == toClient {
+			piece = data[:min(int64(len(data)), left)]
+		}
 		if limit != nil {
-			piece = data[:min(len(data), limit.Burst())]
+			piece = piece[:min(len(piece), limit.Burst())]
 			r := limit.ReserveN(time.Now(), len(piece))
 			if left := r.Delay(); left > 0 {
 				if !sleep(ctx, left, changed) {
@@ -219,6 +254,10 @@ func (c *conn) forward(ctx context.Context, d direction, dst *net.TCPConn, ch ch
 		n, err := dst.Write(piece)
 		count.Add(int64(n - len(piece)))
 		if err != nil {
+			return false
+		}
+		if left > 0 && d == toClient && c.toReset.Add(-int64(n)) <= 0 {
+			c.abort(true)
 			return false
 		}
 		data, first = data[n:], false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -67,13 +68,14 @@ type Stats struct {
 
 // Proxy forwards connections to one target.
 type Proxy struct {
-	addr, target string
-	stop         func() bool // ends the watch on Listen's context
-	done         sync.WaitGroup
+	addr string
+	stop func() bool // ends the watch on Listen's context
+	done sync.WaitGroup
 
 	accepted, sent, received atomic.Int64
 
 	mu       sync.Mutex
+	targets  []string // the next connection's first
 	mode     Mode
 	distance time.Duration    // see Distance
 	limits   [2]*rate.Limiter // by direction; nil without a bound
@@ -92,7 +94,7 @@ func Listen(ctx context.Context, addr, target string) (*Proxy, error) {
 	}
 	p := &Proxy{
 		addr:     ln.Addr().String(),
-		target:   target,
+		targets:  []string{target},
 		changed:  make(chan struct{}),
 		listener: ln,
 		conns:    make(map[*conn]struct{}),
@@ -191,6 +193,46 @@ func (p *Proxy) Set(m Mode) error {
 	return nil
 }
 
+// SetTargets has later connections lead to several targets in turn, as a load balancer does; one
+// that refuses is passed over.
+func (p *Proxy) SetTargets(targets ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.targets = slices.Clone(targets)
+}
+
+// nextTargets returns the targets in the order in which a connection tries them.
+func (p *Proxy) nextTargets() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.targets) == 0 {
+		return nil
+	}
+	all := slices.Clone(p.targets)
+	p.targets = append(p.targets[1:], p.targets[0])
+	return all
+}
+
+// HalfOpen has every open connection lose its server and not its client, which is told nothing of
+// it and whose bytes are swallowed, for good. New connections are treated as the mode says.
+func (p *Proxy) HalfOpen() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.openHalf()
+	}
+}
+
+// ResetWithin resets every open connection after so many more bytes for its client, which are
+// likely to end in the middle of what the server says.
+func (p *Proxy) ResetWithin(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.toReset.Store(int64(bytes))
+	}
+}
+
 // Reset ends every open connection with a TCP reset to both sides, whatever
 // the mode; new connections are treated as the mode says.
 func (p *Proxy) Reset() {
@@ -284,7 +326,7 @@ func (p *Proxy) accept(ctx context.Context, ln net.Listener) {
 		}
 		p.accepted.Add(1)
 		connCtx, cancel := context.WithCancel(ctx)
-		c := &conn{proxy: p, client: nc.(*net.TCPConn), cancel: cancel}
+		c := &conn{proxy: p, client: nc.(*net.TCPConn), cancel: cancel, halfOpen: make(chan struct{})}
 		if !p.add(c) {
 			c.abort(false)
 			continue

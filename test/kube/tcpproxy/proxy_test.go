@@ -349,6 +349,64 @@ func TestProxy_ResetEndsOpenConnectionsOnly(t *testing.T) {
 	receive(t, s.next(t), "on")
 }
 
+func TestProxy_HalfOpenSwallowsAndIsSilent(t *testing.T) {
+	s := newServer(t)
+	p := newProxy(t, s.Addr().String())
+	c := dial(t, p)
+	send(t, c, "before")
+	sc := s.next(t)
+	receive(t, sc, "before")
+	p.HalfOpen()
+	if err := ended(t, sc); err == nil {
+		t.Error("the server has not lost its side")
+	}
+	send(t, c, "swallowed")
+	silent(t, c)
+	other := dial(t, p)
+	send(t, other, "x")
+	receive(t, s.next(t), "x")
+	_ = c.Close()
+	for deadline := time.Now().Add(5 * time.Second); p.Stats().Open > 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the half is not let go when the client closes it")
+		}
+	}
+}
+
+func TestProxy_ResetWithinCutsWhatIsSaid(t *testing.T) {
+	s := newServer(t)
+	p := newProxy(t, s.Addr().String())
+	c := dial(t, p)
+	send(t, c, "x")
+	sc := s.next(t)
+	receive(t, sc, "x")
+	p.ResetWithin(3)
+	send(t, sc, "ab")
+	receive(t, c, "ab")
+	send(t, sc, "cdef")
+	got, err := io.ReadAll(c)
+	if len(got) > 1 || err == nil {
+		t.Errorf("received %q, %v, want at most one more byte and a reset", got, err)
+	}
+}
+
+func TestProxy_TargetsTakeTurns(t *testing.T) {
+	one, two := newServer(t), newServer(t)
+	p := newProxy(t, one.Addr().String())
+	p.SetTargets(one.Addr().String(), two.Addr().String())
+	for range 2 {
+		dial(t, p)
+		one.next(t)
+		dial(t, p)
+		two.next(t)
+	}
+	_ = one.Close()
+	for range 2 {
+		dial(t, p)
+		two.next(t)
+	}
+}
+
 func TestProxy_MissingServerLooksLikeAReset(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
