@@ -28,6 +28,7 @@ const (
 // and wakes all scopes at once.
 type conn struct {
 	identify  func(ctx context.Context, client *memberclient.Client) error // checks which cluster answers, before any other request
+	verify    func(ctx context.Context, client *memberclient.Client) error // checks what need not be known before other requests; nil: there is nothing
 	connected func()                                                       // called once the member can be reached again
 	admit     func(context.Context) error                                  // waits for the turn to connect for the first time; nil: there is none
 	refused   func()                                                       // called when the turn was for nothing, as the first probe has failed; as admit
@@ -247,12 +248,15 @@ func (c *conn) run(ctx context.Context) {
 		if up {
 			if err != nil {
 				c.reportFailure(client, err)
+				continue
 			}
+			checked = c.verified(ctx, client, checked)
 			continue
 		}
 		maxDelay := c.probed(client, err)
 		if err == nil {
 			c.connected()
+			checked = c.verified(ctx, client, checked)
 			continue
 		}
 		// Decorrelated jitter: members that failed together do not return
@@ -298,6 +302,20 @@ func (c *conn) probe(ctx context.Context, client *memberclient.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, c.prolong(probeTimeout))
 	defer cancel()
 	return c.identify(ctx, client)
+}
+
+// verified checks what need not be known before other requests, which go on meanwhile. It returns the
+// dials that are checked with that: none where the member did not answer, so that it is asked again.
+func (c *conn) verified(ctx context.Context, client *memberclient.Client, checked int64) int64 {
+	if c.verify == nil {
+		return checked
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.prolong(2*probeTimeout)) // it may be several requests
+	defer cancel()
+	if err := c.verify(ctx, client); err != nil {
+		return -1
+	}
+	return checked
 }
 
 // probed takes the outcome of a probe into the state, and returns the longest

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 )
@@ -19,8 +21,10 @@ type loaded struct {
 	at     time.Time
 	scopes map[aggregate.Kind]bool // that no informer has continued yet; loop's goroutine only
 
-	namespaces string               // how far the Namespaces were read
-	served     catalog.APIResources // by the last discovery; nil where that is not known
+	namespaces   string      // how far the Namespaces were read
+	furthest     reachedKind // the kind that was read furthest
+	furthestKind aggregate.Kind
+	served       catalog.APIResources // by the last discovery; nil where that is not known
 }
 
 // Adopt takes over what the index was loaded with, by an earlier process. It is called before Run.
@@ -50,6 +54,8 @@ func takeLoaded(x *aggregate.Index) map[string]*loaded {
 		l := &loaded{member: m, at: time.Now(), scopes: map[aggregate.Kind]bool{}}
 		for _, kind := range snap.KindsOf(m.Name) {
 			l.scopes[kind] = true
+			info, _ := snap.Scope(m.Name, kind)
+			l.noteFurthest(kind, &info, snap.Reached(m.Name, kind))
 		}
 		if parts := snap.Reached(m.Name, "Namespace"); len(parts) == 1 {
 			l.namespaces = parts[0].ResourceVersion
@@ -57,6 +63,19 @@ func takeLoaded(x *aggregate.Index) map[string]*loaded {
 		out[m.Name] = l
 	}
 	return out
+}
+
+// noteFurthest takes note of a kind, if it was read further than the others.
+func (l *loaded) noteFurthest(kind aggregate.Kind, info *aggregate.ScopeInfo, parts []aggregate.Part) {
+	gv, err := schema.ParseGroupVersion(info.Version)
+	if err != nil {
+		return // it is not continued, either
+	}
+	for _, p := range parts {
+		if rv := p.ResourceVersion; rv != "" && (l.furthest.reached == "" || olderThan(l.furthest.reached, rv)) {
+			l.furthestKind, l.furthest = kind, reachedKind{resource: gv.WithResource(info.Resource), reached: rv}
+		}
+	}
 }
 
 // adoptLocked has a new member go on with what was loaded of it. What was loaded of another member of

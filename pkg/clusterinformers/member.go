@@ -112,6 +112,7 @@ func newMember(m *Manager, spec Spec) *member {
 	}
 	mb.auditor = newAuditor(mb)
 	mb.conn = newConn(mb.identify, mb.wakeScopes, m.lateness.Prolong)
+	mb.conn.verify = mb.verifyOrder
 	mb.conn.admit, mb.conn.refused = mb.begin, mb.endStart
 	return mb
 }

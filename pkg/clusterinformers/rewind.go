@@ -3,8 +3,11 @@ package clusterinformers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -122,7 +125,7 @@ func (mb *member) verifyCluster(ctx context.Context, client *memberclient.Client
 	}
 	// A replica may only lag; a list of what is newest decides. What the server refuses
 	// as none of its own is above all that it has.
-	newest, err := client.NewestResourceVersion(ctx)
+	newest, err := client.NewestResourceVersion(ctx, namespaces)
 	if err != nil {
 		return "", err
 	}
@@ -134,6 +137,89 @@ func (mb *member) verifyCluster(ctx context.Context, client *memberclient.Client
 		mb.rewound(seen, "Namespace", &rewoundError{was: was, is: newest})
 	}
 	return client.ClusterUID(ctx, "")
+}
+
+var namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
+
+// verifyOrder checks that no kind was read further than the server has come. Namespaces, which
+// verifyCluster asks for before anything else, are quiet: an earlier state of the server may have all
+// that is known of them. Kinds that are kept elsewhere have resourceVersions of their own, as those of
+// an aggregated API: only the server's answer on a kind itself says that it was taken back.
+func (mb *member) verifyOrder(ctx context.Context, client *memberclient.Client) error {
+	was, most := mb.reachedKinds(), ""
+	for _, k := range was {
+		if most == "" || olderThan(most, k.reached) {
+			most = k.reached
+		}
+	}
+	if most == "" {
+		return nil
+	}
+	// A server that has come that far says so without a list; one that has may not know it yet.
+	if _, err := client.ClusterUID(ctx, most); err == nil || !versionTooLarge(err) && classify(err) != unsupported {
+		return unlessRefused(err)
+	}
+	newest, err := client.NewestResourceVersion(ctx, namespaces)
+	if err != nil {
+		return unlessRefused(err)
+	}
+	for kind, k := range was {
+		if !olderThan(newest, k.reached) {
+			continue
+		}
+		own, err := client.NewestResourceVersion(ctx, k.resource)
+		switch {
+		case unlessRefused(err) != nil:
+			return err
+		case err == nil && olderThan(own, k.reached):
+			mb.rewound(k.resets, kind, &rewoundError{was: k.reached, is: own})
+			return nil
+		}
+	}
+	return nil
+}
+
+// unlessRefused returns an error that may not come again.
+func unlessRefused(err error) error {
+	if err == nil || classify(err) != connectionFailed && classify(err) != serverBusy {
+		return nil
+	}
+	return err
+}
+
+// reachedKind is how far a kind was read.
+type reachedKind struct {
+	resource schema.GroupVersionResource
+	reached  string
+	resets   int // of the member, when its informer was started
+}
+
+// reachedKinds returns how far the kinds were read, by this process or by the one before.
+func (mb *member) reachedKinds() map[aggregate.Kind]reachedKind {
+	mb.mu.Lock()
+	informers, out := maps.Clone(mb.informers), map[aggregate.Kind]reachedKind{}
+	if l := mb.loaded; l != nil && mb.resets == 0 && l.furthest.reached != "" {
+		out[l.furthestKind] = l.furthest
+	}
+	mb.mu.Unlock()
+	for kind, i := range informers {
+		if rv := i.furthest(); rv != "" {
+			out[kind] = reachedKind{resource: i.resource.Value().GVR, reached: rv, resets: i.resets}
+		}
+	}
+	return out
+}
+
+// furthest is how far the listWatch has come that has come furthest.
+func (i *informer) furthest() (rv string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, p := range i.listWatches {
+		if rv == "" || olderThan(rv, p.reached) {
+			rv = p.reached
+		}
+	}
+	return rv
 }
 
 // reached is how far the informer has come, "" where that is not one

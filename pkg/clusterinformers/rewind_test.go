@@ -74,6 +74,27 @@ func TestRewind_ServerThatStartsOnAnOlderCopyIsRelisted(t *testing.T) {
 	}
 }
 
+// TestRewind_ServerThatHasReachedTheNamespacesIsRelisted: Namespaces are quiet, so that an older copy
+// may have all that was read of them, and not what was read of other kinds.
+func TestRewind_ServerThatHasReachedTheNamespacesIsRelisted(t *testing.T) {
+	opts := fewKinds()
+	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
+	m := r.fleet.Members()[0]
+	for n := range 2 {
+		at := m.ResourceVersion()
+		for i := range 3 {
+			touch(t, m, i, fmt.Sprint("lost-", n))
+		}
+		r.touched(m, 2, fmt.Sprint("lost-", n))
+		m.Cut()
+		ok(t, m.Rewind(at))
+		ok(t, m.Restore())
+		r.until("the rewind is detected", func() bool { return r.log.count(wentBack) == n+1 })
+		r.exact(m, opts.Kinds)
+		r.synced(m)
+	}
+}
+
 func TestRewind_OlderListRelistsTheMember(t *testing.T) {
 	opts := fewKinds()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })

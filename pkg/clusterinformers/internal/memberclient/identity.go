@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -77,12 +78,12 @@ func getMetadata(ctx context.Context, req *rest.Request, path string) (objectMet
 	return answer.Metadata, nil
 }
 
-// NewestResourceVersion returns the resourceVersion that the server's Namespaces are at.
-func (a *Client) NewestResourceVersion(ctx context.Context) (string, error) {
-	c, err := a.REST(corev1.SchemeGroupVersion)
+// NewestResourceVersion returns the resourceVersion that the server is at, for a kind.
+func (a *Client) NewestResourceVersion(ctx context.Context, of schema.GroupVersionResource) (string, error) {
+	c, err := a.REST(of.GroupVersion())
 	if err != nil {
 		return "", err
 	}
-	meta, err := getMetadata(ctx, c.Get().Resource("namespaces").VersionedParams(&metav1.ListOptions{Limit: 1}, scheme.ParameterCodec), "/api/v1/namespaces")
+	meta, err := getMetadata(ctx, c.Get().Resource(of.Resource).VersionedParams(&metav1.ListOptions{Limit: 1}, scheme.ParameterCodec), of.String())
 	return meta.ResourceVersion, err
 }
