@@ -211,6 +211,11 @@ restart: kube ## kill federator RESTARTS times under writes: it goes on without 
 crash-mutations: kube ## with each defect of test/crash/testdata/mutations: what a short turn finds
 	test/crash/mutations.sh
 
+.PHONY: faults
+faults: export FAULTS ?= all
+faults: kube ## break links, servers, hub, process and disk under writes and readers; FAULTS=write writes test/faults/README.md
+	go test ./test/faults -run Faults -v -count 1 -timeout 0
+
 .PHONY: chart
 chart: kube chart-lint ## check the Helm chart, on a real hub too
 	go test -count 1 -timeout $(TIMEOUT) ./test/chart

@@ -105,7 +105,7 @@ func (r *rig) flips() (out []flip, err error) {
 			out = append(out, flip{path, sort + " " + class, at})
 		}
 	}
-	err = filepath.WalkDir(filepath.Join(r.dir, "kept", "index"), func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(r.kept(), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}

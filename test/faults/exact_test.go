@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -210,16 +212,24 @@ func (r *rig) known(ctx context.Context) (map[string]clusterinformers.MemberStat
 	return out, nil
 }
 
+var relistsLine = regexp.MustCompile(`(?m)^federator_member_relists_total\{cause="([^"]+)",member="[^"]+"\} (\d+)$`)
+
 // lists is what was listed of the members by this process, by cause.
 func (r *rig) lists(ctx context.Context) (map[string]int, error) {
-	known, err := r.known(ctx)
-	out := map[string]int{}
-	for _, m := range known {
-		for _, s := range m.Details {
-			for cause, n := range s.Relists {
-				out[cause] += n
-			}
-		}
+	body, err := get(ctx, r.scraper, "http://"+r.serve+"/metrics")
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	out := map[string]int{}
+	for _, m := range relistsLine.FindAllSubmatch(body, -1) {
+		n, err := strconv.Atoi(string(m[2]))
+		if err != nil {
+			return nil, err
+		}
+		out[string(m[1])] += n
+	}
+	if len(out) == 0 && !bytes.Contains(body, []byte("federator_member_connected")) {
+		return nil, errors.New("no metrics of members")
+	}
+	return out, nil
 }

@@ -38,7 +38,11 @@ var kindFaults = []fault{
 			if err := m.Apply(ctx, []byte(strings.NewReplacer("storage: true", "storage: false", "storage: false", "storage: true").Replace(widgetCRD))); err != nil {
 				return err
 			}
-			raw, err := get(ctx, m.direct, m.host+widgets)
+			var raw []byte
+			err := r.untilErr(func() (err error) { // the server has to make its cache of them anew
+				raw, err = get(ctx, m.direct, m.host+widgets)
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -47,8 +51,14 @@ var kindFaults = []fault{
 				return err
 			}
 			for _, o := range list.Items { // what writes an object without a change stores it anew
-				err := m.send(ctx, http.MethodPatch, widgets+"/"+o.Metadata.Name, `{}`)
-				if err != nil && !apierrors.IsNotFound(err) {
+				err := r.untilErr(func() error {
+					err := m.send(ctx, http.MethodPatch, widgets+"/"+o.Metadata.Name, `{}`)
+					if apierrors.IsNotFound(err) {
+						err = nil
+					}
+					return err
+				})
+				if err != nil {
 					return err
 				}
 			}

@@ -3,6 +3,7 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -75,6 +76,16 @@ func killAgain(r *rig) error {
 	}
 	return nil
 }
+
+// startAnew starts federator without anything that it has kept.
+func (r *rig) startAnew() {
+	r.kill()
+	r.do(os.RemoveAll(r.kept()))
+	r.start()
+}
+
+// kept is the directory that the index is kept in.
+func (r *rig) kept() string { return filepath.Join(r.dir, "kept", "index") }
 
 // written counts all writes.
 func (r *rig) written() (n int64) {
@@ -182,7 +193,7 @@ func (r *rig) press(limit func() error) error {
 		for i := range text {
 			text[i] = 'a' + byte(r.rng.IntN(26)) // compresses little
 		}
-		if err := m.send(ctx, "POST", widgets, object("faults.example/v1", "Widget", fmt.Sprint("big-", n), m.name, `"set":"big"`, fmt.Sprintf(`"spec":{"size":1,"text":%q}`, text))); err != nil {
+		if err := m.send(ctx, http.MethodPost, widgets, object("faults.example/v1", "Widget", fmt.Sprint("big-", n), m.name, `"set":"big"`, fmt.Sprintf(`"spec":{"size":1,"text":%q}`, text))); err != nil {
 			return err
 		}
 	}
@@ -192,7 +203,7 @@ func (r *rig) press(limit func() error) error {
 // revive starts federator again, if it has died, and deletes what it died of.
 func revive(r *rig) error {
 	m := r.members[0]
-	err := m.send(r.t.Context(), "DELETE", widgets+"?labelSelector=set%3Dbig", "")
+	err := m.writer.Delete().AbsPath(widgets).Param("labelSelector", "set=big").Do(r.t.Context()).Error()
 	if !r.process.Alive() {
 		r.start()
 		return err

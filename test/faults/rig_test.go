@@ -53,7 +53,7 @@ type rig struct {
 	members            []*member
 	query, serve, addr string // addresses of federator's servers; addr is the admin's
 	client             *http.Client
-	plain              *http.Client
+	plain, scraper     *http.Client
 	process            *process.Process
 	unmounted          string // why there is no small disk; "" if there is
 
@@ -102,6 +102,7 @@ func newRig(t *testing.T) *rig {
 		}
 		r.client.CloseIdleConnections()
 		r.plain.CloseIdleConnections()
+		r.scraper.CloseIdleConnections()
 	})
 	return r
 }
@@ -145,7 +146,19 @@ func (r *rig) configure() {
 	r.client, err = rest.HTTPClientFor(r.queryConfig())
 	r.do(err)
 	r.client.Timeout = 30 * time.Second
+	r.do(r.hub.Apply(ctx, []byte(scraperRights)))
+	token, err := r.hub.IssueToken(ctx, "federator", "scraper", 24*time.Hour)
+	r.do(err)
+	r.scraper, err = rest.HTTPClientFor(&rest.Config{BearerToken: token.Token, Timeout: 10 * time.Second})
+	r.do(err)
 }
+
+const scraperRights = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: scraper}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: scraper, namespace: federator}]
+`
 
 // queryConfig is how an administrator reaches federator's query API.
 func (r *rig) queryConfig() *rest.Config {
@@ -201,7 +214,7 @@ func (r *rig) stop() {
 		r.t.Errorf("federator: %v", err)
 	}
 	if r.t.Failed() {
-		r.t.Logf("federator's log:\n%s", r.process.Tail(80))
+		r.t.Logf("federator's log:\n%s", r.process.Tail(40))
 	}
 }
 
