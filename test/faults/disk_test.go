@@ -85,7 +85,7 @@ func notKeeping(r *rig) error {
 
 // reads returns an error unless federator answers.
 func (r *rig) reads(ctx context.Context) error {
-	_, err := r.list(ctx, "https://"+r.query+"/fleet"+configMaps, 0)
+	_, _, err := r.list(ctx, "https://"+r.query+"/fleet"+configMaps, 0)
 	return err
 }
 
@@ -153,30 +153,30 @@ func (r *rig) frameFlips(data []byte, add func(class string, at int)) {
 	}
 }
 
-// flipBytes kills federator, flips a byte of a file, and starts it, for each class of bytes.
+// flipBytes flips a byte of each class, in a copy of what federator has kept, and starts it with that.
 func flipBytes(r *rig) error {
-	n := 0
+	if err := r.untilErr(r.hasSegments); err != nil {
+		return err
+	}
+	r.kill()
+	saved := filepath.Join(r.dir, "saved")
+	if err := os.CopyFS(saved, os.DirFS(r.kept())); err != nil {
+		return err
+	}
 	all, err := r.flips()
 	if err != nil {
 		return err
 	}
-	classes := all
-	if !everyClass() {
-		r.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		classes = all[:min(3, len(all))]
+	classes := slices.Clone(all)
+	if os.Getenv("FAULTS") == "" {
+		r.rng.Shuffle(len(all), func(i, j int) { classes[i], classes[j] = classes[j], classes[i] })
+		classes = classes[:min(3, len(all))]
 	}
-	for _, f := range classes {
-		r.kill()
-		// Its last file of the sort may be another one by now: the class is what counts.
-		now, err := r.flips()
-		if err != nil {
-			return err
+	for i, f := range classes {
+		if i > 0 {
+			r.kill()
 		}
-		i := slices.IndexFunc(now, func(g flip) bool { return g.class == f.class })
-		if i < 0 {
-			return fmt.Errorf("no file has a %s any more", f.class)
-		}
-		if err := flipByte(now[i]); err != nil {
+		if err := errors.Join(os.RemoveAll(r.kept()), os.CopyFS(r.kept(), os.DirFS(saved)), flipByte(f)); err != nil {
 			return err
 		}
 		r.start()
@@ -186,13 +186,19 @@ func flipBytes(r *rig) error {
 		if err != nil {
 			return fmt.Errorf("%s flipped: %w", f.class, err)
 		}
-		n++
 	}
-	r.flipped = fmt.Sprintf("%d of %d", n, len(all))
-	return nil
+	r.flipped = fmt.Sprintf("%d of %d", len(classes), len(all))
+	return os.RemoveAll(saved)
 }
 
-func everyClass() bool { return all() }
+// hasSegments returns an error until every sort of file is there.
+func (r *rig) hasSegments() error {
+	all, err := r.flips()
+	if err == nil && !slices.ContainsFunc(all, func(f flip) bool { return f.class == "segment frame payload" }) {
+		err = errors.New("there is no segment with objects")
+	}
+	return err
+}
 
 func flipByte(f flip) error {
 	file, err := os.OpenFile(f.file, os.O_RDWR, 0)

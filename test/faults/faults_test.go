@@ -31,12 +31,12 @@ type fault struct {
 	during func(r *rig) error // once the fault has lasted; may be nil
 	heal   func(r *rig) error // may be nil: it is over by itself
 
-	lists int                 // how many lists may be made for it; unbounded: as many as it takes
+	lists int // how many lists may be made for it; unbounded: as many as it takes
 	// open is why federator is known not to recover. The row fails once it does.
 	open string
 
-	able  func(r *rig) string // why it cannot be played here, "" if it can; may be nil
-	note  func(r *rig) string // what else is to be said of it; may be nil
+	able func(r *rig) string // why it cannot be played here, "" if it can; may be nil
+	note func(r *rig) string // what else is to be said of it; may be nil
 }
 
 const unbounded = -1
@@ -68,13 +68,19 @@ func TestFaults(t *testing.T) {
 			w := r.play(&f)
 			rows = append(rows, w)
 			t.Log(w)
+			r.publish(rows, "")
 		}
 	}
-	text := table(rows)
 	links := r.recoveries(only)
-	t.Logf("\n%s\n%s", text, links)
+	t.Logf("\n%s\n%s", table(rows), links)
+	r.publish(rows, links)
+}
+
+// publish writes the table as far as it is known: a run is long.
+func (r *rig) publish(rows []*row, links string) {
+	r.t.Helper()
 	if os.Getenv("FAULTS") == "write" {
-		r.do(os.WriteFile("README.md", fmt.Appendf(nil, document, "make faults FAULTS=write", machine(), text, links), 0o644))
+		r.do(os.WriteFile("README.md", fmt.Appendf(nil, document, "make faults FAULTS=write", machine(), table(rows), links), 0o644))
 	}
 }
 

@@ -67,7 +67,7 @@ func killAgain(r *rig) error {
 			continue // some while it starts
 		}
 		err := r.untilErr(func() error {
-			_, err := r.list(ctx, "https://"+r.query+"/fleet"+configMaps, 0)
+			_, _, err := r.list(ctx, "https://"+r.query+"/fleet"+configMaps, 0)
 			return err
 		})
 		if err != nil {

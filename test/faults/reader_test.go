@@ -29,12 +29,14 @@ type listed struct {
 
 // reader lists through federator all the time, whole and in pages, and judges each answer by what
 // holds at every moment of each member: all anchors are there; of a pair there is one of two
-// states; what says that it is of a member is of that member.
+// states; what says that it is of a member is of that member. An answer that says of a member that it
+// is not synced may be without it, which is counted, but not have some of it.
 type reader struct {
 	done sync.WaitGroup
 
 	mu       sync.Mutex
 	answers  int
+	partial  int // answers that lacked a member's objects, and said that it is not synced
 	refused  int
 	silence  time.Duration // the longest time between two answers
 	last     time.Time
@@ -45,7 +47,7 @@ type reader struct {
 func (r *reader) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answers, r.refused, r.silence, r.problems = 0, 0, 0, nil
+	r.answers, r.partial, r.refused, r.silence, r.problems = 0, 0, 0, 0, nil
 	r.last = time.Now()
 }
 
@@ -54,7 +56,11 @@ func (r *reader) seen() (text string, problems []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	silence := max(r.silence, time.Since(r.last))
-	return fmt.Sprintf("%d whole, %d refused, silent for %s", r.answers, r.refused, round(silence)), r.problems
+	text = fmt.Sprintf("%d whole, %d refused, silent for %s", r.answers, r.refused, round(silence))
+	if r.partial > 0 {
+		text += fmt.Sprintf(", %d that lacked a member and said so", r.partial)
+	}
+	return text, r.problems
 }
 
 // observe starts the readers; they end with ctx.
@@ -88,7 +94,7 @@ func (r *rig) read(ctx context.Context) {
 		}
 		paths := []string{"/fleet", "/fleet", "/members/" + r.members[0].name, "/members/" + r.members[1].name}
 		limit := []int{0, 30, 0, 50}[n%4]
-		items, err := r.list(ctx, "https://"+r.query+paths[n%4]+configMaps, limit)
+		items, notSynced, err := r.list(ctx, "https://"+r.query+paths[n%4]+configMaps, limit)
 		if ctx.Err() != nil {
 			return
 		}
@@ -96,12 +102,13 @@ func (r *rig) read(ctx context.Context) {
 		if n%4 >= 2 {
 			expected = r.members[n%4-2 : n%4-1]
 		}
-		r.reader.judge(expected, items, err)
+		r.reader.judge(expected, items, notSynced, err)
 	}
 }
 
-// list returns all of a list, which is of one moment, in pages where there is a limit.
-func (r *rig) list(ctx context.Context, at string, limit int) (all []listed, err error) {
+// list returns all of a list, which is of one moment, in pages where there is a limit, and what it
+// says of members that are not synced.
+func (r *rig) list(ctx context.Context, at string, limit int) (all []listed, notSynced string, err error) {
 	q := url.Values{}
 	if limit > 0 {
 		q.Set("limit", fmt.Sprint(limit))
@@ -109,30 +116,33 @@ func (r *rig) list(ctx context.Context, at string, limit int) (all []listed, err
 	for {
 		body, err := get(ctx, r.client, at+"?"+q.Encode())
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		var page struct {
 			Metadata struct {
-				Continue string `json:"continue"`
+				Continue    string            `json:"continue"`
+				Annotations map[string]string `json:"annotations"`
 			} `json:"metadata"`
 			Items []listed `json:"items"`
 		}
 		if err := json.Unmarshal(body, &page); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		all = append(all, page.Items...)
+		notSynced += page.Metadata.Annotations["federator.dev/freshness"]
 		if page.Metadata.Continue == "" {
-			return all, nil
+			return all, notSynced, nil
 		}
 		q.Set("continue", page.Metadata.Continue)
 	}
 }
 
 // judge looks at an answer.
-func (r *reader) judge(expected []*member, items []listed, err error) {
+func (r *reader) judge(expected []*member, items []listed, notSynced string, err error) {
 	var problems []string
+	partial := false
 	if err == nil {
-		problems = judge(expected, items)
+		partial, problems = judge(expected, items, notSynced)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,14 +153,18 @@ func (r *reader) judge(expected []*member, items []listed, err error) {
 	now := time.Now()
 	r.silence = max(r.silence, now.Sub(r.last))
 	r.last = now
-	r.answers++
+	if partial {
+		r.partial++
+	} else {
+		r.answers++
+	}
 	if len(r.problems) < 20 {
 		r.problems = append(r.problems, problems...)
 	}
 }
 
-// judge returns what is wrong with an answer of some members.
-func judge(expected []*member, items []listed) (problems []string) {
+// judge returns what is wrong with an answer of some members, and whether it is without one.
+func judge(expected []*member, items []listed, notSynced string) (partial bool, problems []string) {
 	found := map[string]int{}
 	pairs := map[string]listed{}
 	uids := map[string]string{}
@@ -171,6 +185,10 @@ func judge(expected []*member, items []listed) (problems []string) {
 		}
 	}
 	for _, m := range expected {
+		if found[m.name] == 0 && strings.Contains(notSynced, m.name) {
+			partial = true
+			continue
+		}
 		if found[m.name] != anchors {
 			problems = append(problems, fmt.Sprintf("empty: %d of %d objects of %s that nobody deletes, among %d", found[m.name], anchors, m.name, len(items)))
 		}
@@ -179,7 +197,7 @@ func judge(expected []*member, items []listed) (problems []string) {
 			problems = append(problems, fmt.Sprintf("mixed: %s has a pair of %v and %v", m.name, a, b))
 		}
 	}
-	return problems
+	return partial, problems
 }
 
 // watcher is a stock informer of one member that lives as long as the rig.

@@ -24,6 +24,9 @@ const scopes = 20
 // recoveryLimit is what the recovery of all scopes of a member may take, in the 99th percentile.
 const recoveryLimit = 317 * time.Millisecond
 
+// lasting is for how long a link holds between two breaks.
+const lasting = 1500 * time.Millisecond
+
 // broken is a way to break a link for a moment.
 type broken struct {
 	name    string
@@ -53,7 +56,7 @@ func gadgets(n int) string {
 
 // recoveries breaks the link of the first member again and again, and measures how long it takes
 // from its return until every scope has what was written meanwhile.
-func (r *rig) recoveries(only *regexp.Regexp) string {
+func (r *rig) recoveries(only *regexp.Regexp) (text string) {
 	rounds := 3
 	if all() {
 		rounds = number(r.t, "RECOVERIES", 100)
@@ -76,11 +79,21 @@ func (r *rig) recoveries(only *regexp.Regexp) string {
 		r.do(err)
 		var took []time.Duration
 		for n := range rounds {
+			if link.limited && n > 0 {
+				// A scope whose watch does not last is retried less and less.
+				select {
+				case <-time.After(lasting):
+				case <-ctx.Done():
+				}
+			}
 			d, err := r.recover(ctx, m, link, n)
 			if err != nil {
 				r.t.Fatalf("recovery from %s: %v", link.name, err)
 			}
 			took = append(took, d)
+			if d > recoveryLimit && link.limited {
+				r.t.Logf("recovery from %s took %s", link.name, round(d))
+			}
 		}
 		after, err := r.lists(ctx)
 		r.do(err)
