@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -22,6 +24,10 @@ type Fleet struct {
 	trainer *trainer
 	keeper  *keeper
 	Network connection.Network // where members may be
+
+	known       atomic.Bool // what is not in the index is not: all that was kept was loaded, or all members are known
+	made        time.Time
+	giveUpAfter time.Duration
 }
 
 // Options are what a fleet needs besides its configuration.
@@ -99,7 +105,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 			opts.Metrics.MustRegister(kept)
 		}
 	}
-	return &Fleet{Index: index, Manager: manager, trainer: trainer, keeper: kept, Network: network}, nil
+	return &Fleet{Index: index, Manager: manager, trainer: trainer, keeper: kept, Network: network, made: time.Now(), giveUpAfter: cfg.GiveUpAfter}, nil
 }
 
 // Maintain trains dictionaries, recompresses bodies and gives memory back after bursts, until

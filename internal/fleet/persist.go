@@ -121,12 +121,23 @@ func (f *Fleet) Load(ctx context.Context) {
 		return
 	}
 	f.Manager.Adopt()
+	f.known.Store(got.Members > 0 && len(got.Dropped) == 0)
 	k.log.Info("loaded what was kept", "members", got.Members, "scopes", got.Scopes, "objects", got.Objects, "within", time.Since(from).Round(time.Millisecond),
 		"revision", got.Revision, "readersListAgain", got.Why)
 }
 
-// Loading reports whether the index is not yet what it was before a restart.
-func (f *Fleet) Loading() bool { return f.keeper != nil && !f.keeper.loaded.Load() }
+// Loading reports whether the index is not yet what it was before a restart. Where it was not kept, or
+// not all of it, that is until all members are known: a list without one would say that all that it
+// had is deleted. Somebody who cannot be asked which members there are does not hold it up for good.
+func (f *Fleet) Loading() bool {
+	if f.keeper != nil && !f.keeper.loaded.Load() {
+		return true
+	}
+	if !f.known.Load() && (f.Manager.Known() || time.Since(f.made) > f.giveUpAfter) {
+		f.known.Store(true)
+	}
+	return !f.known.Load()
+}
 
 // Keep keeps the index on disk until ctx is done. Load must have returned.
 func (f *Fleet) Keep(ctx context.Context) error {

@@ -211,6 +211,25 @@ func (m *Manager) Members() []MemberStatus {
 	return out
 }
 
+// Known reports whether all members are in the index: every source has said which there are. Until
+// then, what the index does not have may well be.
+func (m *Manager) Known() bool {
+	m.mu.Lock()
+	specs, complete := m.specsLocked()
+	pending := m.viewsPending
+	m.mu.Unlock()
+	if !complete || pending {
+		return false
+	}
+	snap := m.opts.Index.Newest()
+	for name := range specs {
+		if _, known := snap.Member(name); !known {
+			return false
+		}
+	}
+	return true
+}
+
 // Ready reports whether every member has synced, is refused for a reason that
 // does not pass by itself, or has been given up on; otherwise which members are waited for.
 func (m *Manager) Ready() (bool, []string) {

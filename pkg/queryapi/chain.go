@@ -91,7 +91,7 @@ func (s *Server) withLoading(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		probe := r.URL.Path == "/healthz" || r.URL.Path == "/livez" || r.URL.Path == "/readyz"
 		if !probe && loading() {
-			writeStatus(w, apierrors.NewTooManyRequests("federator was restarted and is loading its index", loadedAfter).ErrStatus)
+			writeStatus(w, apierrors.NewTooManyRequests("federator has started and is loading its index", loadedAfter).ErrStatus)
 			return
 		}
 		next.ServeHTTP(w, r)

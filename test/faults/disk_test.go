@@ -155,22 +155,24 @@ func (r *rig) frameFlips(data []byte, add func(class string, at int)) {
 
 // flipBytes flips a byte of each class, in a copy of what federator has kept, and starts it with that.
 func flipBytes(r *rig) error {
-	if err := r.untilErr(r.hasSegments); err != nil {
-		return err
+	if all() { // it takes a minute until there are segments
+		if err := r.untilErr(r.hasSegments); err != nil {
+			return err
+		}
 	}
 	r.kill()
 	saved := filepath.Join(r.dir, "saved")
 	if err := os.CopyFS(saved, os.DirFS(r.kept())); err != nil {
 		return err
 	}
-	all, err := r.flips()
+	known, err := r.flips()
 	if err != nil {
 		return err
 	}
-	classes := slices.Clone(all)
-	if os.Getenv("FAULTS") == "" {
-		r.rng.Shuffle(len(all), func(i, j int) { classes[i], classes[j] = classes[j], classes[i] })
-		classes = classes[:min(3, len(all))]
+	classes := slices.Clone(known)
+	if !all() {
+		r.rng.Shuffle(len(known), func(i, j int) { classes[i], classes[j] = classes[j], classes[i] })
+		classes = classes[:min(3, len(known))]
 	}
 	for i, f := range classes {
 		if i > 0 {
@@ -187,7 +189,7 @@ func flipBytes(r *rig) error {
 			return fmt.Errorf("%s flipped: %w", f.class, err)
 		}
 	}
-	r.flipped = fmt.Sprintf("%d of %d", len(classes), len(all))
+	r.flipped = fmt.Sprintf("%d of %d", len(classes), len(known))
 	return os.RemoveAll(saved)
 }
 
