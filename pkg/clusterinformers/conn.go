@@ -19,6 +19,8 @@ import (
 const (
 	minProbeDelay  = 50 * time.Millisecond
 	maxProbeDelay  = 5 * time.Second
+	fewProbeDelay  = 200 * time.Millisecond // the longest while few members are out of reach
+	probeInterval  = 10 * time.Millisecond  // on average, of all members that are out of reach together
 	probeTimeout   = 5 * time.Second
 	maxDeniedDelay = time.Minute // while the credentials are not accepted
 )
@@ -33,6 +35,8 @@ type conn struct {
 	admit     func(context.Context) error                                  // waits for the turn to connect for the first time; nil: there is none
 	refused   func()                                                       // called when the turn was for nothing, as the first probe has failed; as admit
 	prolong   func(time.Duration) time.Duration                            // a timeout, where this process is late itself
+
+	away *atomic.Int64 // how many members are out of reach, of all
 
 	lastRead atomic.Int64 // unix nanoseconds of the last that came over a connection
 	dials    atomic.Int64
@@ -62,7 +66,7 @@ type timedError struct {
 
 func newConn(identify func(context.Context, *memberclient.Client) error, connected func(), prolong func(time.Duration) time.Duration) *conn {
 	return &conn{
-		identify: identify, connected: connected, prolong: prolong, redialed: trigger.New(), errors: map[string]timedError{},
+		identify: identify, connected: connected, prolong: prolong, away: new(atomic.Int64), redialed: trigger.New(), errors: map[string]timedError{},
 		status: connection.Disconnected, reason: connection.Connecting, since: time.Now(), changed: make(chan struct{}),
 	}
 }
@@ -211,7 +215,8 @@ const recheckInterval = 2 * time.Second
 func (c *conn) run(ctx context.Context) {
 	delay := minProbeDelay
 	checked, last := int64(0), time.Time{} // dials known at the last probe
-	first := false
+	first, away := false, false
+	defer func() { c.noteAway(&away, false) }()
 	for {
 		c.mu.Lock()
 		client, up, changed := c.client, c.up, c.changed
@@ -254,6 +259,7 @@ func (c *conn) run(ctx context.Context) {
 			continue
 		}
 		maxDelay := c.probed(client, err)
+		c.noteAway(&away, err != nil)
 		if err == nil {
 			c.connected()
 			checked = c.verified(ctx, client, checked)
@@ -261,7 +267,7 @@ func (c *conn) run(ctx context.Context) {
 		}
 		// Decorrelated jitter: members that failed together do not return
 		// together.
-		delay = min(maxDelay, minProbeDelay+rand.N(3*delay))
+		delay = min(c.longestDelay(maxDelay), minProbeDelay+rand.N(3*delay))
 		c.mu.Lock()
 		replaced := c.client != client
 		changed = c.changed
@@ -277,6 +283,26 @@ func (c *conn) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// noteAway counts the member among those that are out of reach, or does not any more.
+func (c *conn) noteAway(was *bool, is bool) {
+	switch {
+	case is && !*was:
+		c.away.Add(1)
+	case !is && *was:
+		c.away.Add(-1)
+	}
+	*was = is
+}
+
+// longestDelay bounds the delay before the next probe, so that a member recovers as soon as the way to
+// it does. Where many are out of reach they share a rate of probes.
+func (c *conn) longestDelay(most time.Duration) time.Duration {
+	if most > maxProbeDelay {
+		return most // its credentials are refused: nothing comes back by itself
+	}
+	return min(most, max(fewProbeDelay, time.Duration(c.away.Load())*probeInterval))
 }
 
 // awaitRecheck waits for a change or until the cluster's identity must be verified again;

@@ -155,6 +155,38 @@ func TestConn_SaysOnceTheMemberIsBack(t *testing.T) {
 	})
 }
 
+// TestConn_ProbesOftenWhileFewMembersAreAway: a member recovers as soon as the way to it does, however
+// long it was away. Many share a rate of probes.
+func TestConn_ProbesOftenWhileFewMembersAreAway(t *testing.T) {
+	for others, most := range map[int64]int{0: 1500, 2000: 25} {
+		synctest.Test(t, func(t *testing.T) {
+			probes := 0
+			c := newConn(func(context.Context, *memberclient.Client) error {
+				probes++
+				return errors.New("connection refused")
+			}, func() {}, new(lateness.Monitor).Prolong)
+			c.away.Store(others)
+			c.setClient(memberclient.New(nil, http.DefaultClient), nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { defer close(ended); c.run(ctx) }()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if least := most / 5; probes < least || probes > most {
+				t.Errorf("%d others are away: %d probes in a minute, want %d to %d", others, probes, least, most)
+			}
+			if n := c.away.Load(); n != others+1 {
+				t.Errorf("%d members are away, want %d", n, others+1)
+			}
+			cancel()
+			<-ended
+			if n := c.away.Load(); n != others {
+				t.Errorf("%d members are away after the end, want %d", n, others)
+			}
+		})
+	}
+}
+
 // TestConn_ConnectsOnceItIsItsTurn: with what is to be connected to then, and with nothing where
 // it was refused meanwhile.
 func TestConn_ConnectsOnceItIsItsTurn(t *testing.T) {

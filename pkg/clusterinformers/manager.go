@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"federator.dev/federator/internal/trigger"
@@ -36,6 +37,7 @@ type Manager struct {
 	changed    trigger.Trigger // a source's view is another
 	audits     fleetBudget
 	started    time.Time
+	away       atomic.Int64 // members that are out of reach
 
 	mu           sync.Mutex
 	views        [][]Spec // by source, nil until its first

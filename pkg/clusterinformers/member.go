@@ -112,7 +112,7 @@ func newMember(m *Manager, spec Spec) *member {
 	}
 	mb.auditor = newAuditor(mb)
 	mb.conn = newConn(mb.identify, mb.wakeScopes, m.lateness.Prolong)
-	mb.conn.verify = mb.verifyOrder
+	mb.conn.verify, mb.conn.away = mb.verifyOrder, &m.away
 	mb.conn.admit, mb.conn.refused = mb.begin, mb.endStart
 	return mb
 }

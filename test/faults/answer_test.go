@@ -25,7 +25,7 @@ func (r *rig) throughGate(answer func(http.ResponseWriter, *http.Request) bool) 
 // stormOf is a server that refuses.
 func stormOf(name string, short bool, answer func(http.ResponseWriter, *http.Request) bool) fault {
 	return fault{
-		name: name, short: short, hold: 15 * time.Second, brief: time.Second,
+		name: name, short: short, hold: 10 * time.Second, brief: time.Second,
 		inject: func(r *rig) error {
 			r.throughGate(answer)
 			return nil

@@ -59,6 +59,9 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t)
+	if only.MatchString("dropped event") {
+		r.do(r.seesADroppedEvent())
+	}
 	var rows []*row
 	for _, group := range [][]fault{linkFaults, answerFaults, serverFaults, kindFaults, hubFaults, processFaults, diskFaults} {
 		for _, f := range group {

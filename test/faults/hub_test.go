@@ -14,7 +14,7 @@ import (
 // hubFaults befall the hub, which members do not depend on.
 var hubFaults = []fault{
 	{
-		name: "hub away", hold: 45 * time.Second, brief: 3 * time.Second,
+		name: "hub away", hold: 30 * time.Second, brief: 3 * time.Second,
 		inject: func(r *rig) error { return r.hub.Proxy.Set(tcpproxy.Mode{State: tcpproxy.Cut}) },
 		heal:   func(r *rig) error { return r.hub.Proxy.Set(tcpproxy.Mode{}) },
 	},

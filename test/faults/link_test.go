@@ -14,18 +14,18 @@ func mode(m tcpproxy.Mode) func(*rig) error {
 // linkFaults befall the way to a member. None of them is a reason to list anything again.
 var linkFaults = []fault{
 	{
-		name: "cut", short: true, hold: 15 * time.Second, brief: time.Second,
+		name: "cut", short: true, hold: 10 * time.Second, brief: time.Second,
 		inject: mode(tcpproxy.Mode{State: tcpproxy.Cut}), heal: mode(tcpproxy.Mode{}),
 	},
 	{
-		name: "half-open", hold: 15 * time.Second, brief: time.Second,
+		name: "half-open", hold: 10 * time.Second, brief: time.Second,
 		inject: func(r *rig) error {
 			r.members[0].Proxy.HalfOpen()
 			return nil
 		},
 	},
 	{
-		name: "black hole", hold: 15 * time.Second, brief: time.Second,
+		name: "black hole", hold: 10 * time.Second, brief: time.Second,
 		inject: mode(tcpproxy.Mode{State: tcpproxy.BlackHole}), heal: mode(tcpproxy.Mode{}),
 	},
 	{
@@ -42,7 +42,7 @@ var linkFaults = []fault{
 		},
 	},
 	{
-		name: "1 byte/s", hold: 30 * time.Second, brief: 2 * time.Second,
+		name: "1 byte/s", hold: 20 * time.Second, brief: 2 * time.Second,
 		inject: mode(tcpproxy.Mode{BytesPerSecond: 1}), heal: mode(tcpproxy.Mode{}),
 	},
 }
