@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -224,7 +225,7 @@ func (r *rig) judge(f *fault, w *row, healed time.Time) {
 		w.readers += "; a watch differs"
 	}
 	if w.right, w.wrong, err = r.writes(); err != nil || len(w.wrong) > 0 {
-		_ = wrong("writes", fmt.Errorf("%v: %s", err, strings.Join(w.wrong, "; ")))
+		_ = wrong("writes", errors.Join(err, errors.New(strings.Join(w.wrong, "; "))))
 	}
 	if w.right < len(r.members) {
 		_ = wrong("writes", fmt.Errorf("%d right, want one for each member at least", w.right))

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -161,7 +162,7 @@ func (r *rig) recover(ctx context.Context, m *member, link broken, round int) (t
 				continue
 			}
 			if c, err := resourceversion.CompareResourceVersion(s.Applied, want); err != nil || c < 0 {
-				return fmt.Errorf("%s is at %s, want %s (%v)", s.Kind, s.Applied, want, err)
+				return errors.Join(err, fmt.Errorf("%s is at %q, want %s", s.Kind, s.Applied, want))
 			}
 			got++
 		}

@@ -46,7 +46,7 @@ func (r *rig) seesADroppedEvent() error {
 		return err
 	}
 	if err := r.exact(ctx); err == nil || !strings.Contains(err.Error(), "default/unseen of") {
-		return fmt.Errorf("the index lacks an event (%d dropped), and is said to be equal: %v", dropped.Load(), err)
+		return errors.Join(err, fmt.Errorf("the index lacks an event (%d dropped), and is said to be equal", dropped.Load()))
 	}
 	err = r.restore()
 	r.startAnew()
