@@ -71,6 +71,9 @@ type rig struct {
 // newRig starts all of it, and waits until federator is exact.
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("no control planes with -short")
+	}
 	s := seed.Of(t)
 	r := &rig{t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(s, 11)), base: map[string]int{}, sum: map[string]int{}, plain: &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}}
 	built := make(chan error, 1)
