@@ -64,7 +64,7 @@ func TestFaults(t *testing.T) {
 		r.do(r.seesADroppedEvent())
 	}
 	var rows []*row
-	for _, group := range [][]fault{linkFaults, answerFaults, serverFaults, kindFaults, hubFaults, processFaults, diskFaults} {
+	for _, group := range [][]fault{linkFaults, answerFaults, serverFaults, kindFaults, hubFaults, clockFaults, processFaults, diskFaults} {
 		for _, f := range group {
 			if !f.short && !all() && os.Getenv("FAULTS_ROWS") == "" || !only.MatchString(f.name) {
 				continue

@@ -66,6 +66,7 @@ type rig struct {
 	died    int            // objects that federator died of
 	group   string         // a cgroup's directory
 	flipped string
+	jumpy   bool // federator has a clock that can be set
 }
 
 // newRig starts all of it, and waits until federator is exact.
@@ -188,7 +189,11 @@ func freeAddress(t *testing.T) string {
 // start starts federator.
 func (r *rig) start() {
 	r.t.Helper()
-	p, err := process.Serve(r.binary, r.dir, "GOTRACEBACK=all")
+	binary := r.binary
+	if r.jumpy {
+		binary += "-clock"
+	}
+	p, err := process.Serve(binary, r.dir, "GOTRACEBACK=all", "FAULTS_CLOCK="+r.clockFile())
 	r.do(err)
 	r.process = p
 }
@@ -269,6 +274,11 @@ func (r *rig) restore() error {
 			m.Proxy.Reset()
 		}
 		errs = append(errs, m.Proxy.Set(tcpproxy.Mode{}))
+	}
+	if r.jumpy {
+		r.jumpy = false
+		r.kill()
+		r.start()
 	}
 	return errors.Join(append(errs, r.hub.Proxy.Set(tcpproxy.Mode{}))...)
 }
