@@ -84,7 +84,7 @@ func TestFaults(t *testing.T) {
 func (r *rig) publish(rows []*row, links string) {
 	r.t.Helper()
 	if os.Getenv("FAULTS") == "write" {
-		r.do(os.WriteFile("README.md", fmt.Appendf(nil, document, "make faults FAULTS=write", machine(), table(rows), links), 0o644))
+		r.do(os.WriteFile("README.md", fmt.Appendf(nil, document, "make faults FAULTS=write", r.on, table(rows), links), 0o644))
 	}
 }
 

@@ -55,6 +55,7 @@ type rig struct {
 	client             *http.Client
 	plain, scraper     *http.Client
 	process            *process.Process
+	on                 string // which machine, and which commit of federator
 	unmounted          string // why there is no small disk; "" if there is
 
 	reader   *reader
@@ -82,6 +83,7 @@ func newRig(t *testing.T) *rig {
 	r.fleet = kube.StartTest(t, kube.Options{Members: 2, Audit: true})
 	r.hub = r.fleet.Hub
 	r.do(<-built)
+	r.on = machine()
 	r.mountDisk()
 	r.configure()
 	for i := range r.fleet.Members {
