@@ -28,6 +28,9 @@ const recoveryLimit = 317 * time.Millisecond
 // lasting is for how long a link holds between two breaks.
 const lasting = 1500 * time.Millisecond
 
+// busyLimit is the same in a short turn, which shares the machine with other tests.
+const busyLimit = 2 * time.Second
+
 // broken is a way to break a link for a moment.
 type broken struct {
 	name    string
@@ -58,8 +61,9 @@ func gadgets(n int) string {
 // recoveries breaks the link of the first member again and again, and measures how long it takes
 // from its return until every scope has what was written meanwhile.
 func (r *rig) recoveries(only *regexp.Regexp) (text string) {
-	rounds := 3
+	rounds, limit := 2, busyLimit
 	if all() {
+		limit = recoveryLimit
 		rounds = number(r.t, "RECOVERIES", 100)
 	}
 	ctx, m := r.t.Context(), r.members[0]
@@ -92,7 +96,7 @@ func (r *rig) recoveries(only *regexp.Regexp) (text string) {
 				r.t.Fatalf("recovery from %s: %v", link.name, err)
 			}
 			took = append(took, d)
-			if d > recoveryLimit && link.limited {
+			if d > limit && link.limited {
 				r.t.Logf("recovery from %s took %s", link.name, round(d))
 			}
 		}
@@ -105,8 +109,8 @@ func (r *rig) recoveries(only *regexp.Regexp) (text string) {
 		slices.Sort(took)
 		p99 := took[max(0, (len(took)*99+99)/100-1)]
 		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s | %d |\n", link.name, rounds, scopes, round(took[len(took)/2]), round(p99), round(took[len(took)-1]), lists)
-		if link.limited && (p99 > recoveryLimit || lists > 0) {
-			r.t.Errorf("recovery from %s: p99 %s, want %s at most; %d lists, want none", link.name, p99, recoveryLimit, lists)
+		if link.limited && (p99 > limit || lists > 0) {
+			r.t.Errorf("recovery from %s: p99 %s, want %s at most; %d lists, want none", link.name, p99, limit, lists)
 		}
 	}
 	return b.String()

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 
@@ -206,6 +208,12 @@ func (r *rig) kill() {
 	r.process.Kill()
 	if err != nil {
 		lists = r.base
+	}
+	if !all() { // a short turn does not wait until the Lease of a dead leader expires
+		err := r.hub.Client().CoordinationV1().Leases("federator").Delete(r.t.Context(), "federator", metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			r.t.Error(err)
+		}
 	}
 	r.ended(lists)
 }
