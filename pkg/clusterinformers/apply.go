@@ -27,6 +27,7 @@ func (p *listWatch) put(o *object, now time.Time) {
 		p.restoreLocked(o.namespace, o.name)
 	}
 	p.appliedLocked(o.rv, now)
+	p.noteLocked(witness{namespace: o.namespace, name: o.name, at: o.rv})
 }
 
 // remove takes an object out of the scope. It is committed with the others that have come.
@@ -38,6 +39,9 @@ func (p *listWatch) remove(namespace, name, rv string, now time.Time) {
 	p.retention.remove(objectKey{namespace, name})
 	p.restoreLocked(namespace, name)
 	p.appliedLocked(rv, now)
+	if i.rule.Labels == "" && i.rule.Fields == "" { // otherwise it may only be selected no more
+		p.noteLocked(witness{namespace: namespace, name: name, at: rv, gone: true})
+	}
 }
 
 // restoreLocked takes an object that was left out back in, or lets it go. The informer's

@@ -48,6 +48,8 @@ type listWatch struct {
 	resumed      bool       // it continues what an earlier process has held, and has not been proved
 	since        time.Time  // of the state
 	changes      int        // since proved
+	newest       witness    // of the events of this watch and earlier ones
+	before       witness    // of those of earlier watches
 
 	// The task's:
 	machine  listwatch.Machine
@@ -227,6 +229,7 @@ func (p *listWatch) answered(now time.Time, a *answer) {
 		p.took(now, a.page)
 	default:
 		p.machine.Opened(p.request.ID, now)
+		p.keepWitness()
 		p.watch, p.floor = a.watch, p.request.ResourceVersion
 		p.open.Store(a.watch)
 		p.informer.member.conn.clearError(string(p.informer.kind))

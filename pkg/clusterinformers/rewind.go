@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,10 +20,20 @@ import (
 // its etcd: what is held may never have been, and what a watch sends from there on
 // leaves out what was lost. All scopes of the member then relist.
 
+// A server that was taken back and has written since may have come further than it was read: its
+// resourceVersions are of another history. What it had at that of an event that it sent before
+// decides then; a resourceVersion is of one write only.
+
 // rewoundError ends a watch whose server has gone back.
-type rewoundError struct{ was, is string }
+type rewoundError struct {
+	was, is string
+	object  string // of what the server has another history, "" where its resourceVersion says so
+}
 
 func (e *rewoundError) Error() string {
+	if e.object != "" {
+		return fmt.Sprintf("at resourceVersion %s the server sent another %s than it had then: it has %q", e.was, e.object, e.is)
+	}
 	return fmt.Sprintf("the server's resourceVersion went backwards from %s to %s", e.was, e.is)
 }
 
@@ -70,8 +81,11 @@ func (p *listWatch) checkList(rv string) {
 // rewound restarts all scopes of the member, as restartScopes does.
 func (mb *member) rewound(seen int, kind aggregate.Kind, err *rewoundError) {
 	if mb.restartScopes(seen) {
-		mb.log.Warn("the server's resourceVersion went backwards (was etcd restored?), relisting all scopes of the member",
-			"kind", kind, "previous", err.was, "current", err.is)
+		msg := "the server's resourceVersion went backwards (was etcd restored?), relisting all scopes of the member"
+		if err.object != "" {
+			msg = "the server's history is another one (was etcd restored?), relisting all scopes of the member"
+		}
+		mb.log.Warn(msg, "kind", kind, "object", err.object, "previous", err.was, "current", err.is)
 		mb.conn.recordKindError(kind, err)
 	}
 }
@@ -156,7 +170,10 @@ func (mb *member) verifyOrder(ctx context.Context, client *memberclient.Client) 
 		return nil
 	}
 	// A server that has come that far says so without a list; one that has may not know it yet.
-	if _, err := client.ClusterUID(ctx, most); err == nil || !versionTooLarge(err) && classify(err) != unsupported {
+	switch _, err := client.ClusterUID(ctx, most); {
+	case err == nil:
+		return mb.verifyHistory(ctx, client)
+	case !versionTooLarge(err) && classify(err) != unsupported:
 		return unlessRefused(err)
 	}
 	newest, err := client.NewestResourceVersion(ctx, namespaces)
@@ -177,6 +194,82 @@ func (mb *member) verifyOrder(ctx context.Context, client *memberclient.Client) 
 		}
 	}
 	return nil
+}
+
+// A witness is what a server has said that it wrote at a resourceVersion.
+type witness struct {
+	namespace, name string
+	at              string // its own resourceVersion
+	gone            bool   // it was deleted then
+}
+
+// noteLocked takes note of an event. The informer's mu must be held.
+func (p *listWatch) noteLocked(w witness) {
+	if w.at != "" && !olderThan(w.at, p.newest.at) {
+		p.newest = w
+	}
+}
+
+// keepWitness keeps what earlier watches have sent apart from what the one sends that was opened: that
+// may be of another history, and comes while the member's is verified.
+func (p *listWatch) keepWitness() {
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	p.before = p.newest
+}
+
+// verifyHistory checks that the server has written what it is said to have sent: the newest that it sent on all
+// watches, and the newest of all earlier ones, where a watch was opened again meanwhile. A server that has
+// forgotten the resourceVersion, or lists at none, proves nothing; the audit compares all of it later.
+func (mb *member) verifyHistory(ctx context.Context, client *memberclient.Client) error {
+	newest, before := mb.witnesses()
+	for _, w := range []kindWitness{newest, before} {
+		if w.at == "" || w == before && before == newest {
+			continue
+		}
+		version, answered, err := client.VersionAt(ctx, w.resource, w.namespace, w.name, w.at)
+		if err != nil || answered != w.at {
+			if err := unlessRefused(err); err != nil {
+				return err
+			}
+			continue
+		}
+		if w.gone != (version == "") || !w.gone && version != w.at {
+			mb.rewound(w.resets, w.kind, &rewoundError{was: w.at, is: version, object: strings.TrimPrefix(w.namespace+"/"+w.name, "/")})
+			return nil
+		}
+	}
+	return nil
+}
+
+// kindWitness is a witness with what it is of.
+type kindWitness struct {
+	witness
+	kind     aggregate.Kind
+	resource schema.GroupVersionResource
+	resets   int
+}
+
+// witnesses returns the newest of all kinds, and of what was sent before the watches were opened.
+func (mb *member) witnesses() (newest, before kindWitness) {
+	mb.mu.Lock()
+	informers := maps.Clone(mb.informers)
+	mb.mu.Unlock()
+	take := func(to *kindWitness, i *informer, w witness) {
+		if w.at != "" && (to.at == "" || olderThan(to.at, w.at)) {
+			*to = kindWitness{w, i.kind, i.resource.Value().GVR, i.resets}
+		}
+	}
+	for _, i := range informers {
+		i.mu.Lock()
+		for _, p := range i.listWatches {
+			take(&newest, i.informer, p.newest)
+			take(&before, i.informer, p.before)
+		}
+		i.mu.Unlock()
+	}
+	return newest, before
 }
 
 // unlessRefused returns an error that may not come again.

@@ -20,6 +20,8 @@ import (
 
 const wentBack = "the server's resourceVersion went backwards (was etcd restored?), relisting all scopes of the member"
 
+const otherHistory = "the server's history is another one (was etcd restored?), relisting all scopes of the member"
+
 func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
@@ -92,6 +94,40 @@ func TestRewind_ServerThatHasReachedTheNamespacesIsRelisted(t *testing.T) {
 		r.until("the rewind is detected", func() bool { return r.log.count(wentBack) == n+1 })
 		r.exact(m, opts.Kinds)
 		r.synced(m)
+	}
+}
+
+// TestRewind_ServerThatHasOvertakenIsRelisted: a server that was taken back, and has written more since
+// than was lost, continues all watches, with another history than theirs.
+func TestRewind_ServerThatHasOvertakenIsRelisted(t *testing.T) {
+	for _, lost := range []string{"changes", "deletions"} {
+		t.Run(lost, func(t *testing.T) {
+			opts := fewKinds()
+			r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
+			m := r.fleet.Members()[0]
+			at := m.ResourceVersion()
+			if lost == "changes" {
+				touch(t, m, 3, "lost")
+				r.touched(m, 3, "lost")
+			} else {
+				ok(t, m.Delete(pods, pod(3).Namespace, pod(3).Name))
+				r.until("the deletion is held", func() bool { return len(r.held(m, "Pod")) == 9 })
+			}
+			m.Cut()
+			ok(t, m.Rewind(at))
+			for i := range 5 {
+				touch(t, m, 5+i, "overtaken")
+			}
+			ok(t, m.Restore())
+			r.until("the other history is detected", func() bool { return r.log.count(otherHistory) == 1 })
+			r.exact(m, opts.Kinds)
+			r.synced(m)
+			m.Cut()
+			touch(t, m, 4, "after")
+			ok(t, m.Restore())
+			r.touched(m, 4, "after")
+			r.during(200*time.Millisecond, "the history of this server is its own", func() bool { return r.log.count(otherHistory) == 1 })
+		})
 	}
 }
 

@@ -54,28 +54,61 @@ func (a *Client) ClusterUID(ctx context.Context, notOlder string) (string, error
 
 // objectMeta is what is asked of an answer. What else it says may be anything.
 type objectMeta struct {
+	Name            string `json:"name"`
 	UID             string `json:"uid"`
 	ResourceVersion string `json:"resourceVersion"`
+}
+
+// VersionAt returns the resourceVersion that an object had at one, "" where there was none, and the
+// resourceVersion of the answer: of a server that does not list at a resourceVersion that is another one.
+func (a *Client) VersionAt(ctx context.Context, of schema.GroupVersionResource, namespace, name, at string) (version, answered string, err error) {
+	c, err := a.REST(of.GroupVersion())
+	if err != nil {
+		return "", "", err
+	}
+	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," + runtime.ContentTypeJSON
+	opts := metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: at, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+	req := c.Get().NamespaceIfScoped(namespace, namespace != "").Resource(of.Resource).VersionedParams(&opts, scheme.ParameterCodec)
+	var list struct {
+		Metadata objectMeta `json:"metadata"`
+		Items    []struct {
+			Metadata objectMeta `json:"metadata"`
+		} `json:"items"`
+	}
+	if err := getJSON(ctx, req, accept, of.String(), &list); err != nil {
+		return "", "", err
+	}
+	for _, item := range list.Items {
+		if item.Metadata.Name == name { // not every server selects
+			version = item.Metadata.ResourceVersion
+		}
+	}
+	return version, list.Metadata.ResourceVersion, nil
 }
 
 // getMetadata reads the metadata of an object or list. The error of an answer that has
 // none is a *MalformedError, which says what is malformed.
 func getMetadata(ctx context.Context, req *rest.Request, path string) (objectMeta, error) {
-	result := req.SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx)
-	if err := result.Error(); err != nil { // with the causes that a Status names, which Raw's has not
-		return objectMeta{}, WrapRequest(path, err)
-	}
-	body, err := result.Raw()
-	if err != nil {
-		return objectMeta{}, WrapRequest(path, err)
-	}
 	var answer struct {
 		Metadata objectMeta `json:"metadata"`
 	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return objectMeta{}, &MalformedError{fmt.Errorf("GET %s: the response is malformed: %w", path, err)}
+	err := getJSON(ctx, req, runtime.ContentTypeJSON, path, &answer)
+	return answer.Metadata, err
+}
+
+func getJSON(ctx context.Context, req *rest.Request, accept, path string, answer any) error {
+	result := req.SetHeader("Accept", accept).MaxRetries(0).Do(ctx)
+	if err := result.Error(); err != nil { // with the causes that a Status names, which Raw's has not
+		return WrapRequest(path, err)
 	}
-	return answer.Metadata, nil
+	body, err := result.Raw()
+	if err != nil {
+		return WrapRequest(path, err)
+	}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return &MalformedError{fmt.Errorf("GET %s: the response is malformed: %w", path, err)}
+	}
+	return nil
 }
 
 // NewestResourceVersion returns the resourceVersion that the server is at, for a kind.
