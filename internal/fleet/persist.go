@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -117,6 +118,10 @@ func (f *Fleet) Load(ctx context.Context) {
 	if err != nil {
 		k.log.Error("what was kept cannot be read, and is listed again", "error", err)
 	}
+	f.lost = func(member string) bool { _, is := got.Dropped[member]; return is }
+	if err != nil || failed != nil || got.Members == 0 && got.Why != "" {
+		f.lost = func(string) bool { return true }
+	}
 	if err != nil || failed != nil {
 		return
 	}
@@ -126,17 +131,29 @@ func (f *Fleet) Load(ctx context.Context) {
 		"revision", got.Revision, "readersListAgain", got.Why)
 }
 
-// Loading reports whether the index is not yet what it was before a restart. Where it was not kept, or
-// not all of it, that is until all members are known: a list without one would say that all that it
-// had is deleted. Somebody who cannot be asked which members there are does not hold it up for good.
+// Loading reports whether the index is not yet what it was before a restart. Where not all of it could be
+// kept, that is until all members are known, and those were read again of which something was lost: a list
+// without that would say that it is deleted. Whoever does not answer does not hold it up for good.
 func (f *Fleet) Loading() bool {
 	if f.keeper != nil && !f.keeper.loaded.Load() {
 		return true
 	}
-	if !f.known.Load() && (f.Manager.Known() || time.Since(f.made) > f.giveUpAfter) {
+	if !f.known.Load() && (f.found() || time.Since(f.made) > f.giveUpAfter) {
 		f.known.Store(true)
 	}
 	return !f.known.Load()
+}
+
+// found reports whether the index has what was lost of it.
+func (f *Fleet) found() bool {
+	if !f.Manager.Known() {
+		return false
+	}
+	if f.lost == nil {
+		return true
+	}
+	_, waiting := f.Manager.Ready()
+	return !slices.ContainsFunc(waiting, f.lost)
 }
 
 // Keep keeps the index on disk until ctx is done. Load must have returned.
