@@ -25,7 +25,7 @@ type Fleet struct {
 	keeper  *keeper
 	Network connection.Network // where members may be
 
-	known       atomic.Bool // what is not in the index is not: all that was kept was loaded, or all members are known
+	known       atomic.Bool              // what is not in the index is not: all that was kept was loaded, or all members are known
 	lost        func(member string) bool // whether not all was loaded that was kept of it; nil: nothing was kept. Set once loaded.
 	made        time.Time
 	giveUpAfter time.Duration
