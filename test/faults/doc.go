@@ -15,8 +15,7 @@
 //     answer may be refused; one that is given is never empty, and never mixed (see reader);
 //   - writes: what was written to the members by federator, from their audit logs.
 //
-// A row that is open is one that federator is known not to recover from; the table says why, and the
-// row fails once federator does. What a machine does not permit, such as a cgroup of its own or the
+// What a machine does not permit, such as a cgroup of its own or the
 // mount of a small disk, is found out by the run, and said.
 //
 // go test plays a few quick rows. `make faults` plays all, for as long as they say, and FAULTS=write

@@ -33,8 +33,6 @@ type fault struct {
 	heal   func(r *rig) error // may be nil: it is over by itself
 
 	lists int // how many lists may be made for it; unbounded: as many as it takes
-	// open is why federator is known not to recover. The row fails once it does.
-	open string
 
 	able func(r *rig) string // why it cannot be played here, "" if it can; may be nil
 	note func(r *rig) string // what else is to be said of it; may be nil
@@ -120,11 +118,7 @@ func (r *rig) play(f *fault) *row {
 	for _, m := range r.members { // each row has something to correct
 		r.do(r.untilErr(func() error { return m.violate(ctx) }))
 	}
-	if f.open != "" {
-		r.judgeOpen(f, w)
-	} else {
-		r.judge(f, w, healed)
-	}
+	r.judge(f, w, healed)
 	if f.note != nil {
 		w.note = f.note(r)
 	}
@@ -133,31 +127,8 @@ func (r *rig) play(f *fault) *row {
 	if err := r.restore(); err != nil {
 		r.t.Fatalf("%s: %v", f.name, err)
 	}
-	if f.open != "" {
-		r.startAnew()
-	}
 	return w
 }
-
-// judgeOpen fills the columns of a row whose outcome is known to be wrong.
-func (r *rig) judgeOpen(f *fault, w *row) {
-	ctx := r.t.Context()
-	err := kube.Until(ctx, openPatience, func() error { return r.exact(ctx) })
-	if err == nil {
-		r.t.Errorf("%s: the index is equal: the row is not open any more", f.name)
-	}
-	w.index, w.verdicts, w.open = fmt.Sprintf("differs for more than %s: %s", openPatience, f.open), "differ", true
-	var problems []string
-	if w.readers, problems = r.reader.seen(); len(problems) > 0 {
-		w.readers = fmt.Sprintf("%d wrong, %s", len(problems), w.readers)
-	}
-	if w.right, w.wrong, err = r.writes(); err != nil || len(w.wrong) > 0 {
-		r.t.Errorf("%s: writes: %v: %s", f.name, err, strings.Join(w.wrong, "; "))
-	}
-}
-
-// openPatience is how long is waited for what is known not to come.
-const openPatience = 15 * time.Second
 
 // endure lets a fault last.
 func (r *rig) endure(f *fault) {

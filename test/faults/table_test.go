@@ -15,7 +15,6 @@ import (
 type row struct {
 	name     string
 	cannot   string // why it was not played here
-	open     bool   // it never came to be exact
 	index    string
 	verdicts string
 	lists    map[string]int
@@ -50,15 +49,11 @@ func (w *row) String() string {
 	if w.cannot != "" {
 		return fmt.Sprintf("| %s | not played on this machine: %s | | | | | |", w.name, w.cannot)
 	}
-	exact := round(w.exact).String()
-	if w.open {
-		exact = "never"
-	}
 	name := w.name
 	if w.note != "" {
 		name += ": " + w.note
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %d right, %d wrong |", name, w.index, w.verdicts, causes(w.lists), exact, w.readers, w.right, len(w.wrong))
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %d right, %d wrong |", name, w.index, w.verdicts, causes(w.lists), round(w.exact), w.readers, w.right, len(w.wrong))
 }
 
 const head = `| fault | index | verdicts | lists | exact after | readers | writes |
