@@ -100,6 +100,11 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	f, err := fleet.New(cfg, fleet.Options{
 		Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true,
 		OnLoss: func(l clusterinformers.Loss) { recordLoss(corrections, l) },
+		OnKept: func(why string) {
+			if corrections != nil { // otherwise the log, /readyz and the metrics say it
+				corrections.RecordKept(why)
+			}
+		},
 	})
 	if err != nil {
 		return err

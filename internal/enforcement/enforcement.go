@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -154,6 +155,12 @@ func New(opts Options) (*Enforcement, error) {
 // were not held as the member has them.
 func (e *Enforcement) RecordLoss(member, uid, kind string, objects int) {
 	e.events.RecordLoss(member, uid, kind, objects)
+}
+
+// RecordKept records an Event on this process's Pod, if it has one: nothing of the index is kept on disk, and
+// why, or "" where it is again.
+func (e *Enforcement) RecordKept(why string) {
+	e.events.RecordKept(os.Getenv("POD_NAMESPACE"), os.Getenv("POD_NAME"), os.Getenv("POD_UID"), why)
 }
 
 func (e *Enforcement) isLeader() bool { return e.elector.Lead() == nil }

@@ -40,6 +40,9 @@ type Options struct {
 	Persist   bool                  // keep the index over restarts, as the configuration says
 	// OnLoss is called when an audit has found that events were lost, as in clusterinformers.Options.
 	OnLoss func(clusterinformers.Loss)
+	// OnKept is called, if it is not nil, when nothing is kept over a restart any more although it should, with
+	// why, and with "" once it is again. It must not block.
+	OnKept func(why string)
 }
 
 // New wires a fleet. Nothing runs yet.
@@ -50,7 +53,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 		var err error
 		kept, err = openKeeper(&cfg, func(kind aggregate.Kind) string {
 			return manager.Form(kind) + strings.Join(cfg.Index.Fields[string(kind)], ",")
-		}, opts.Logger)
+		}, opts)
 		if err != nil {
 			return nil, err
 		}

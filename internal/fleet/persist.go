@@ -31,12 +31,13 @@ type keeper struct {
 	grants *grantmemory.Memory
 	why    error
 	log    *slog.Logger
+	onKept func(why string)
 	loaded atomic.Bool
 }
 
 // openKeeper opens the directory that the index is kept in, nil where none is configured. A directory
 // that cannot be used is no reason not to serve: what is there is listed.
-func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, log *slog.Logger) (*keeper, error) {
+func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, opts Options) (*keeper, error) {
 	dir, err := PersistenceDirectory(cfg)
 	if dir == "" || err != nil {
 		return nil, err
@@ -45,8 +46,11 @@ func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, log *slog.
 	if err != nil {
 		return nil, fmt.Errorf("persistence.keyFile: %w", err)
 	}
-	k := &keeper{log: log, grants: grantmemory.New(dir, log)}
-	k.store, k.why = persistence.Open(persistence.Options{Directory: dir, MaxBytes: cfg.Persistence.MaxBytes, Key: key, Form: form, Log: log})
+	log := opts.Logger
+	k := &keeper{log: log, onKept: opts.OnKept, grants: grantmemory.New(dir, log)}
+	k.store, k.why = persistence.Open(persistence.Options{
+		Directory: dir, MaxBytes: cfg.Persistence.MaxBytes, Key: key, Form: form, Log: log, OnChange: opts.OnKept,
+	})
 	if k.why != nil {
 		k.loaded.Store(true) // as empty as it is
 		log.Error("nothing is kept over a restart", "error", k.why)
@@ -160,6 +164,9 @@ func (f *Fleet) found() bool {
 func (f *Fleet) Keep(ctx context.Context) error {
 	k := f.keeper
 	if k == nil || k.store == nil {
+		if k != nil && k.onKept != nil {
+			k.onKept(k.why.Error())
+		}
 		<-ctx.Done()
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +42,7 @@ const eventController = "federator.dev/federator"
 // EventsOptions configure Events. Config and IsLeader are required.
 type EventsOptions struct {
 	Config   *rest.Config // of the hub
-	IsLeader func() bool  // whether this process writes Events
+	IsLeader func() bool  // whether this process writes Events that are not of itself
 	// Instance is the reportingInstance of Events, such as a Pod's name. Defaults to
 	// federator.
 	Instance string
@@ -82,6 +83,7 @@ type eventKey struct {
 	uid     types.UID
 	reason  string
 	subject string // a member, or what distinguishes an immediate Event
+	own     bool   // of this process, which writes it whoever leads
 }
 
 // pendingEvent is an Event to be written. Events with the same key are merged.
@@ -183,12 +185,7 @@ func (e *Events) Run(ctx context.Context) error {
 // flush writes the Events that are due, and returns the time until the next one is.
 func (e *Events) flush(ctx context.Context) time.Duration {
 	if !e.opts.IsLeader() {
-		e.mu.Lock()
-		clear(e.pending)
-		clear(e.lastWritten)
-		clear(e.dropped)
-		e.mu.Unlock()
-		return time.Hour // only the leader writes Events
+		e.dropOthers()
 	}
 	for ctx.Err() == nil {
 		n, wait := e.next(time.Now())
@@ -216,6 +213,15 @@ func (e *Events) flush(ctx context.Context) time.Duration {
 		e.rejectionLogged = false
 	}
 	return time.Hour
+}
+
+// dropOthers drops what only the leader writes.
+func (e *Events) dropOthers() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.pending, func(k eventKey, _ *pendingEvent) bool { return !k.own })
+	maps.DeleteFunc(e.lastWritten, func(k eventKey, _ time.Time) bool { return !k.own })
+	clear(e.dropped)
 }
 
 // isPermanent reports whether a request that failed with err is not worth retrying.

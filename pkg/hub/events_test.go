@@ -327,6 +327,31 @@ func TestEvents_OfLosses(t *testing.T) {
 	}
 }
 
+// TestEvents_OfWhatIsKept: every replica says of itself that nothing is kept, and nothing else unless it leads.
+func TestEvents_OfWhatIsKept(t *testing.T) {
+	realHub(t)
+	events, err := hub.NewEvents(hub.EventsOptions{Config: hubConfig(), IsLeader: func() bool { return false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- events.Run(ctx) }()
+	events.RecordLoss("default/eu-2", "uid-of-eu-2", "Pod", 3)
+	events.RecordKept("", "", "", "there is no Pod")
+	events.RecordKept("default", "federator-1", "uid-of-federator-1", "no space left on device")
+	expectEvent(t, "uid-of-federator-1", "Warning IndexNotKept: nothing of the index is kept over a restart, which would list all members: no space left on device")
+	events.RecordKept("default", "federator-1", "uid-of-federator-1", "")
+	expectEvent(t, "uid-of-federator-1", "Normal IndexKept: the index is kept on disk again")
+	if all := eventsOf(t, "uid-of-eu-2"); len(all) > 0 {
+		t.Errorf("of a process that does not lead: %q", all)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 func TestNewEvents_ValidatesOptions(t *testing.T) {
 	lead := func() bool { return true }
 	for _, opts := range []hub.EventsOptions{

@@ -325,3 +325,20 @@ func (e *Events) RecordLoss(member, uid, kind string, objects int) {
 		text: fmt.Sprintf("events of the member were lost: an audit found that %d objects of kind %s were not held as the member has them, and they were listed again", objects, kind),
 	})
 }
+
+// RecordKept records on the Pod of this process that nothing of the index is kept on disk, and why; or,
+// where why is "", that it is kept again.
+func (e *Events) RecordKept(namespace, pod, uid, why string) {
+	if e == nil || namespace == "" || pod == "" {
+		return
+	}
+	n := &pendingEvent{
+		eventKey:  eventKey{reason: "IndexKept", own: true},
+		regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod, UID: types.UID(uid)},
+		action:    "Persist", text: "the index is kept on disk again",
+	}
+	if why != "" {
+		n.reason, n.warning, n.text = "IndexNotKept", true, "nothing of the index is kept over a restart, which would list all members: "+why
+	}
+	e.add(n)
+}

@@ -112,7 +112,9 @@ func TestRun_ReadersDoNotWaitForTheDisk(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		hang := make(chan struct{})
 		var hung atomic.Bool
+		var told []string
 		p := start(t, t.TempDir()+"/d", 1, func(o *persistence.Options) {
+			o.OnChange = func(why string) { told = append(told, why) }
 			o.Form = func(aggregate.Kind) string {
 				if hung.Load() {
 					<-hang
@@ -144,6 +146,9 @@ func TestRun_ReadersDoNotWaitForTheDisk(t *testing.T) {
 		p.sound("the disk answers again")
 		if err := p.stop(); err != nil {
 			t.Error(err)
+		}
+		if len(told) != 2 || told[0] == "" || told[1] != "" {
+			t.Errorf("told %q, want why nothing is kept, and that it is again", told)
 		}
 	})
 }

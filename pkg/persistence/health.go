@@ -14,10 +14,14 @@ type Status struct {
 }
 
 type health struct {
+	onChange func(why string)
+	telling  sync.Mutex // held while onChange is called, before mu
+
 	mu        sync.Mutex
 	status    Status
 	slowSince time.Time // when readers began not to wait; zero: they wait
 	stalled   bool      // Error is of that
+	told      string    // to onChange
 }
 
 // Status returns how persistence is.
@@ -27,19 +31,32 @@ func (s *Store) Status() Status {
 	return s.health.status
 }
 
-func (h *health) failed(err error) {
+// change changes the status, and tells it where it is another one.
+func (h *health) change(f func()) {
+	h.telling.Lock()
+	defer h.telling.Unlock()
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.status.Error == "" {
-		h.status.Since = time.Now()
+	f()
+	why := h.status.Error
+	tell := h.onChange != nil && (why == "") != (h.told == "")
+	h.told = why
+	h.mu.Unlock()
+	if tell {
+		h.onChange(why)
 	}
-	h.status.Error, h.stalled = err.Error(), false
+}
+
+func (h *health) failed(err error) {
+	h.change(func() {
+		if h.status.Error == "" {
+			h.status.Since = time.Now()
+		}
+		h.status.Error, h.stalled = err.Error(), false
+	})
 }
 
 func (h *health) sound() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.status.Error, h.status.Since = "", time.Now()
+	h.change(func() { h.status.Error, h.status.Since = "", time.Now() })
 }
 
 func (h *health) counted(bytes int64) {
@@ -50,24 +67,24 @@ func (h *health) counted(bytes int64) {
 
 // slow takes note that readers did not wait for the disk, once until it has caught up.
 func (h *health) slow() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case h.status.Error != "":
-	case h.slowSince.IsZero():
-		h.slowSince = time.Now()
-		h.status.Slow++
-	case time.Since(h.slowSince) >= stalledAfter:
-		h.status.Error, h.status.Since, h.stalled = errStalled.Error(), h.slowSince, true
-	}
+	h.change(func() {
+		switch {
+		case h.status.Error != "":
+		case h.slowSince.IsZero():
+			h.slowSince = time.Now()
+			h.status.Slow++
+		case time.Since(h.slowSince) >= stalledAfter:
+			h.status.Error, h.status.Since, h.stalled = errStalled.Error(), h.slowSince, true
+		}
+	})
 }
 
 // caughtUp takes note that all was written that there was.
 func (h *health) caughtUp() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.stalled {
-		h.status.Error, h.status.Since = "", time.Now()
-	}
-	h.slowSince, h.stalled = time.Time{}, false
+	h.change(func() {
+		if h.stalled {
+			h.status.Error, h.status.Since = "", time.Now()
+		}
+		h.slowSince, h.stalled = time.Time{}, false
+	})
 }

@@ -29,6 +29,9 @@ type Options struct {
 	// with it. "" reads it from the kernel.
 	Boot string
 	Log  *slog.Logger
+	// OnChange is called, if it is not nil, when nothing is kept any more, with why, and with "" once it is
+	// again. It must not block.
+	OnChange func(why string)
 }
 
 const defaultMaxBytes = 16 << 30
@@ -87,7 +90,9 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{opts: opts, lock: lock, saved: map[aggregate.DictionaryID]int64{}, compaction: rate.NewLimiter(compactRate, compactBurst)}, nil
+	s := &Store{opts: opts, lock: lock, saved: map[aggregate.DictionaryID]int64{}, compaction: rate.NewLimiter(compactRate, compactBurst)}
+	s.health.onChange = opts.OnChange
+	return s, nil
 }
 
 // Close releases the directory.
