@@ -142,6 +142,9 @@ func (s *Store) readEnds() (tip aggregate.Revision, all map[string]end, err erro
 			if all[name] = to; to.number == 0 {
 				delete(all, name)
 			}
+			if to.size < 0 {
+				p.err = errDoubt
+			}
 		}
 		if p.err != nil {
 			return 0, nil, fmt.Errorf("it is not known what readers have seen: %w", p.err)

@@ -1,6 +1,8 @@
 package persistence
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -133,6 +135,68 @@ func FuzzFile(f *testing.F) {
 		}
 		if err := r.load(t.Context()); err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// framed writes a file of one frame, whose payload is what is to be decoded: it is sound as a file.
+func framed(t *testing.T, path, typ string, kind byte, key, payload []byte) {
+	t.Helper()
+	h := header{Format: formatVersion, Type: typ, Salt: newSalt(), Sealed: len(key) > 0}
+	text, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := createFile(path, key, text, h.Salt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	f.add(kind, 7, payload)
+	if err := f.flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keyOf is a key or, where files are not sealed, none.
+func keyOf(sealed bool) []byte {
+	if sealed {
+		return make([]byte, 32)
+	}
+	return nil
+}
+
+// FuzzEnds: whatever the file says of how far others go, it is understood or refused.
+func FuzzEnds(f *testing.F) {
+	f.Add(false, appendEnd(appendEnd(nil, "prod/eu-1", end{3, 4096}), "prod/eu-2", end{}))
+	f.Add(true, appendEnd(nil, "prod/eu-1", end{1, 1 << 40}))
+	f.Add(false, appendEnd(nil, "prod/eu-1", end{1, -1}))
+	f.Fuzz(func(t *testing.T, sealed bool, payload []byte) {
+		s := &Store{opts: Options{Directory: t.TempDir(), Key: keyOf(sealed)}}
+		framed(t, filepath.Join(s.opts.Directory, endsName), endsType, typeAllEnds, s.opts.Key, payload)
+		tip, all, err := s.readEnds()
+		if err == nil && (tip != 7 || all == nil) || err != nil && (tip != 0 || all != nil) {
+			t.Fatalf("revision %d, %v: %v", tip, all, err)
+		}
+		for name, e := range all {
+			if e.number == 0 || e.size < 0 {
+				t.Fatalf("%q ends at %+v", name, e)
+			}
+		}
+	})
+}
+
+// FuzzDictionary: whatever a dictionary has, bodies are decoded by it or it is refused.
+func FuzzDictionary(f *testing.F) {
+	f.Add(false, []byte("dictionary"))
+	f.Add(true, bytes.Repeat([]byte(`{"apiVersion":"v1"}`), 100))
+	f.Fuzz(func(t *testing.T, sealed bool, payload []byte) {
+		s := &Store{opts: Options{Directory: t.TempDir(), Key: keyOf(sealed)}}
+		path := filepath.Join(s.opts.Directory, "d")
+		framed(t, path, dictionaryType, typeDictionary, s.opts.Key, payload)
+		d, err := s.loadDictionary(reader(t).loader, path)
+		if err == nil && !bytes.Equal(d.Bytes(), payload) {
+			t.Fatalf("%q was written, and %q is read", payload, d.Bytes())
 		}
 	})
 }
