@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -22,6 +23,8 @@ const (
 	Lease = 30 * time.Second
 	beat  = 5 * time.Second
 	held  = Lease + beat // how long what is to be sent is held back, since the process was last alive
+
+	openPatience = time.Minute // with a disk that does not answer
 )
 
 const (
@@ -44,6 +47,8 @@ type Memory struct {
 	limit int
 	now   func() time.Duration
 
+	patience time.Duration // of Open
+
 	mu      sync.Mutex
 	records map[Digest]record
 	// complete is a revision from which on nothing was sent to keys without a record; 0: unknown.
@@ -52,6 +57,8 @@ type Memory struct {
 	renew    bool            // the file is to be written anew
 	waiting  []chan struct{} // for what is pending
 	open     bool            // what is on disk may be trusted, so that it must be right
+
+	abandoned bool // Open has given up
 
 	lease   *time.Timer
 	expires time.Duration
@@ -62,13 +69,58 @@ type Memory struct {
 
 // New returns the memory of a directory.
 func New(directory string, log *slog.Logger) *Memory {
-	return &Memory{path: filepath.Join(directory, fileName), log: log, limit: maxRecords, now: sinceBoot}
+	return &Memory{path: filepath.Join(directory, fileName), log: log, limit: maxRecords, now: sinceBoot, patience: openPatience}
 }
+
+// errNoAnswer is of a disk that does not answer.
+var errNoAnswer = errors.New("the disk does not answer")
 
 // Open reads what the process before has written, and goes on with it; first is the first revision of
 // this process. After an error, what is on disk may be trusted later although it is outdated: nothing
-// may then be sent to readers that come from before.
+// may then be sent to readers that come from before. A disk that does not answer is one.
 func (m *Memory) Open(first aggregate.Revision) error {
+	done := make(chan opening, 1)
+	go func() {
+		o := m.prepare(first)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !m.abandoned {
+			done <- o
+		} else if o.file != nil { // nothing is written to it
+			o.file.Close()
+			if err := remove(m.path); err != nil {
+				m.log.Error("removing what was left of grants failed", "error", err)
+			}
+		}
+	}()
+	patience := time.NewTimer(m.patience)
+	defer patience.Stop()
+	select {
+	case o := <-done:
+		return m.begin(&o)
+	case <-patience.C:
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case o := <-done:
+		return m.beginLocked(&o)
+	default:
+	}
+	m.abandoned = true
+	return fmt.Errorf("grants: %w", errNoAnswer)
+}
+
+// opening is a file that was read and written anew.
+type opening struct {
+	header  header
+	records map[Digest]record
+	file    *os.File // nil: nothing is kept
+	size    int64
+	err     error
+}
+
+func (m *Memory) prepare(first aggregate.Revision) opening {
 	h, records, err := read(m.path)
 	if now := m.now(); err == nil && h.alive != sealed && (now < h.alive || now-h.alive >= Lease) {
 		err = errors.New("its process has ended otherwise than in order, or long ago")
@@ -86,17 +138,29 @@ func (m *Memory) Open(first aggregate.Revision) error {
 	f, size, err := create(m.path, h, records)
 	if err != nil {
 		if failed := remove(m.path); failed != nil {
-			return fmt.Errorf("grants: %w", errors.Join(err, failed))
+			return opening{err: fmt.Errorf("grants: %w", errors.Join(err, failed))}
 		}
 		m.log.Error("grants are not kept over a restart", "error", err)
-		return nil
+		return opening{}
 	}
+	return opening{header: h, records: records, file: f, size: size}
+}
+
+func (m *Memory) begin(o *opening) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.records, m.complete, m.open = records, h.complete, true
-	m.expires, m.lease = h.alive+held, time.AfterFunc(held, m.expire)
+	return m.beginLocked(o)
+}
+
+// beginLocked goes on with a file. m.mu must be held.
+func (m *Memory) beginLocked(o *opening) error {
+	if o.err != nil || o.file == nil {
+		return o.err
+	}
+	m.records, m.complete, m.open = o.records, o.header.complete, true
+	m.expires, m.lease = o.header.alive+held, time.AfterFunc(held, m.expire)
 	m.changed, m.stop, m.ended = make(chan struct{}, 1), make(chan bool, 1), make(chan struct{})
-	go m.run(f, size)
+	go m.run(o.file, o.size)
 	return nil
 }
 

@@ -2,12 +2,15 @@ package grantmemory
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -245,4 +248,38 @@ func TestMemory_RefusesWhatItCannotReplace(t *testing.T) {
 	g.Remember(alice, less, first)
 	want(t, g, alice, Digest{}, 0, false)
 	g.Close(true)
+}
+
+// TestMemory_WaitsForNoDisk: one that does not answer while the process starts; and what it answers later is
+// not trusted by the next process. The file is a pipe, which answers once something writes to it.
+func TestMemory_WaitsForNoDisk(t *testing.T) {
+	m := newMachine(t)
+	pipe := filepath.Join(m.dir, fileName)
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := m.memory()
+	g.patience = 10 * time.Millisecond
+	if err := g.Open(first); !errors.Is(err, errNoAnswer) {
+		t.Errorf("the error is %v", err)
+	}
+	g.Remember(alice, less, first)
+	g.Close(true)
+	w, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		entries, err := os.ReadDir(m.dir)
+		if err == nil && len(entries) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v is left: %v", entries, err)
+		}
+	}
+	want(t, m.after(time.Second), alice, Digest{}, later, false)
 }
