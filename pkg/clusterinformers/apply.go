@@ -171,6 +171,7 @@ func (p *listWatch) replace(objs []*object, rv string, now time.Time) error {
 	p.cause = "other"
 	i.applied, p.applied = rv, rv
 	i.reachedLocked()
+	p.noteListedLocked(objs)
 	var err error
 	if p.namespace == "" {
 		_, err = i.scope.Replace(items, i.statusLocked())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -210,6 +211,19 @@ func (p *listWatch) noteLocked(w witness) {
 	}
 }
 
+// noteListedLocked takes note of the newest object of a list. The informer's mu must be held.
+func (p *listWatch) noteListedLocked(objs []*object) {
+	var newest *object
+	for _, o := range objs {
+		if o.rv != "" && (newest == nil || olderThan(newest.rv, o.rv)) {
+			newest = o
+		}
+	}
+	if newest != nil {
+		p.noteLocked(witness{namespace: newest.namespace, name: newest.name, at: newest.rv})
+	}
+}
+
 // keepWitness keeps what earlier watches have sent apart from what the one sends that was opened: that
 // may be of another history, and comes while the member's is verified.
 func (p *listWatch) keepWitness() {
@@ -224,8 +238,8 @@ func (p *listWatch) keepWitness() {
 // forgotten the resourceVersion, or lists at none, proves nothing; the audit compares all of it later.
 func (mb *member) verifyHistory(ctx context.Context, client *memberclient.Client) error {
 	newest, before := mb.witnesses()
-	for _, w := range []kindWitness{newest, before} {
-		if w.at == "" || w == before && before == newest {
+	for _, w := range slices.Compact([]kindWitness{newest, before}) {
+		if w.at == "" {
 			continue
 		}
 		version, answered, err := client.VersionAt(ctx, w.resource, w.namespace, w.name, w.at)

@@ -100,7 +100,7 @@ func (m *Member) answer(w http.ResponseWriter, r *http.Request, c *call, cut <-c
 	switch c.verb {
 	case "get":
 		return m.serveGet(w, r, c)
-	case "list":
+	case "list", "listone":
 		return m.serveList(w, r, c)
 	case "watch", "watchlist":
 		return m.serveWatch(w, r, c, cut)
@@ -156,6 +156,8 @@ func verbOf(r *http.Request, t target, isKind bool) string {
 			return "watch"
 		case t.name != "":
 			return "get"
+		case strings.HasPrefix(query.Get("fieldSelector"), "metadata.name="):
+			return "listone"
 		}
 		return "list"
 	case http.MethodPost:

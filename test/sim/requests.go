@@ -10,7 +10,7 @@ import (
 // A Request is what requests are counted by.
 type Request struct {
 	// Verb is get, list, watch, create, update, patch or delete; watchlist for a watch
-	// with sendInitialEvents; discovery, version or healthz outside of kinds; other.
+	// with sendInitialEvents; listone for a list of the objects of one name; discovery, version or healthz outside of kinds; other.
 	Verb string
 	Kind schema.GroupResource
 }
