@@ -317,7 +317,7 @@ func (i *informer) scopeStatus() ScopeStatus {
 			out.Relists[relistCauses[cause]] = int(n)
 		}
 	}
-	out.Proved, out.Unaudited = i.provedLocked()
+	out.Proved = i.provedLocked()
 	if ns := i.lastRead.Load(); ns != 0 {
 		t := time.Unix(0, ns)
 		out.LastContact = &t

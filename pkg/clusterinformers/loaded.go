@@ -5,12 +5,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 )
 
@@ -20,6 +22,9 @@ type loaded struct {
 	member aggregate.Member
 	at     time.Time
 	scopes map[aggregate.Kind]bool // that no informer has continued yet; loop's goroutine only
+	// unproved are the kinds of which nobody has found out since whether what is held is what the member
+	// has. The member's mu guards it.
+	unproved map[aggregate.Kind]bool
 
 	namespaces   string      // how far the Namespaces were read
 	furthest     reachedKind // the kind that was read furthest
@@ -51,9 +56,9 @@ func (m *Manager) Adopt() {
 func takeLoaded(x *aggregate.Index) map[string]*loaded {
 	snap, out := x.Newest(), map[string]*loaded{}
 	for m := range snap.Members() {
-		l := &loaded{member: m, at: time.Now(), scopes: map[aggregate.Kind]bool{}}
+		l := &loaded{member: m, at: time.Now(), scopes: map[aggregate.Kind]bool{}, unproved: map[aggregate.Kind]bool{}}
 		for _, kind := range snap.KindsOf(m.Name) {
-			l.scopes[kind] = true
+			l.scopes[kind], l.unproved[kind] = true, true
 			info, _ := snap.Scope(m.Name, kind)
 			l.noteFurthest(kind, &info, snap.Reached(m.Name, kind))
 		}
@@ -240,56 +245,76 @@ func (p *listWatch) isResumed() bool {
 }
 
 // provedAt returns when what is held was last known to be what the member has, nil where it never
-// was, and whether it is what an earlier process has held and was not proved since.
-func (i *informer) provedAt() (at *time.Time, unaudited bool) {
+// was.
+func (i *informer) provedAt() *time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.provedLocked()
 }
 
 // provedLocked is provedAt. i.mu must be held.
-func (i *informer) provedLocked() (at *time.Time, unaudited bool) {
+func (i *informer) provedLocked() *time.Time {
 	var oldest time.Time
 	for n, p := range i.listWatches {
-		unaudited = unaudited || p.resumed
 		if n == 0 || p.proved.Before(oldest) {
 			oldest = p.proved
 		}
 	}
 	if oldest.IsZero() {
-		return nil, unaudited
+		return nil
 	}
-	return &oldest, unaudited
+	return &oldest
 }
 
 // checkAudited returns why what is held of the member may not be what it has: an earlier process has
-// held it, and it has not been audited since. What has not been watched for GiveUpAfter is not waited
-// for: that it is Stale says enough.
+// held it, and it has not been audited since.
 func (mb *member) checkAudited() error {
-	opts := &mb.manager.opts
-	switch {
-	case opts.Audit.Off || mb.loaded == nil:
-		return nil
-	case !mb.synced.Load() && !mb.givenUp():
-		return fmt.Errorf("member %q: what was loaded of it is not watched yet: %w", mb.name, ErrUnaudited)
-	}
-	var kinds []string
-	for _, r := range mb.runningInformers() {
-		if r.awaitsAudit(opts.GiveUpAfter) {
-			kinds = append(kinds, string(r.kind))
-		}
-	}
+	kinds := mb.unaudited()
 	if len(kinds) == 0 {
 		return nil
 	}
 	return fmt.Errorf("member %q: %d scopes that were loaded have not been audited yet, as %s: %w", mb.name, len(kinds), kinds[0], ErrUnaudited)
 }
 
-// awaitsAudit reports whether something that an earlier process has held is to be audited.
+// unaudited returns the kinds that nothing is written to the member for: of what an earlier process has
+// held of them it is not known whether the member has it, whichever informer goes on with it. What has not
+// been watched for GiveUpAfter is not waited for: that it is Stale says enough.
+func (mb *member) unaudited() (kinds []aggregate.Kind) {
+	opts, l := &mb.manager.opts, mb.loaded
+	if opts.Audit.Off || l == nil {
+		return nil
+	}
+	mb.mu.Lock()
+	unproved, informers := slices.Sorted(maps.Keys(l.unproved)), maps.Clone(mb.informers)
+	mb.mu.Unlock()
+	if len(unproved) == 0 {
+		return nil
+	}
+	contact, _, _, since := mb.conn.state()
+	waits := contact != connection.Connected || time.Since(since) < opts.GiveUpAfter
+	snap, settled := opts.Index.Newest(), []aggregate.Kind(nil)
+	for _, kind := range unproved {
+		_, holds := snap.Scope(mb.name, kind)
+		switch r := informers[kind]; {
+		case !holds, r != nil && r.provedAt() != nil:
+			settled = append(settled, kind)
+		case r == nil && waits, r != nil && r.awaitsAudit(opts.GiveUpAfter):
+			kinds = append(kinds, kind)
+		}
+	}
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	for _, kind := range settled {
+		delete(l.unproved, kind)
+	}
+	return kinds
+}
+
+// awaitsAudit reports whether something of the scope is to be audited that will be.
 func (i *informer) awaitsAudit(patience time.Duration) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.ContainsFunc(i.listWatches, func(p *listWatch) bool {
-		return p.resumed && (p.state == aggregate.Synced || p.state == aggregate.Stale && time.Since(p.since) < patience)
+		return p.proved.IsZero() && (p.state == aggregate.Synced || (p.state == aggregate.Stale || p.state == aggregate.Unknown) && time.Since(p.since) < patience)
 	})
 }

@@ -185,13 +185,13 @@ func (st *MemberStatus) addLoaded(s *aggregate.Snapshot, absent map[aggregate.Ki
 
 // addAudit adds how well it is known that what is held is what the member has.
 func (st *MemberStatus) addAudit(a *auditor, informers []*runningInformer) {
-	now, opts := time.Now(), &a.member.manager.opts.Audit
-	s := AuditStatus{}
+	now, opts, unaudited := time.Now(), &a.member.manager.opts.Audit, a.member.unaudited()
+	s := AuditStatus{Unaudited: len(unaudited)}
+	for n := range st.Details {
+		st.Details[n].Unaudited = slices.Contains(unaudited, st.Details[n].Kind)
+	}
 	for _, r := range informers {
-		proved, unaudited := r.provedAt()
-		if unaudited {
-			s.Unaudited++
-		}
+		proved := r.provedAt()
 		if proved == nil {
 			continue
 		}
@@ -226,7 +226,7 @@ func (m *Manager) Proved(member string, kind aggregate.Kind) time.Time {
 	if r == nil {
 		return time.Time{}
 	}
-	if at, _ := r.provedAt(); at != nil {
+	if at := r.provedAt(); at != nil {
 		return *at
 	}
 	return time.Time{}
