@@ -226,6 +226,7 @@ func (c *conn) run(ctx context.Context) {
 			first = false
 		}
 		if up || client == nil {
+			c.noteAway(&away, false)
 			delay = minProbeDelay
 			if !c.awaitRecheck(ctx, changed, up && c.dials.Load() != checked, last) {
 				if ctx.Err() != nil {
@@ -259,7 +260,7 @@ func (c *conn) run(ctx context.Context) {
 			continue
 		}
 		maxDelay := c.probed(client, err)
-		c.noteAway(&away, err != nil)
+		c.noteAway(&away, err != nil && maxDelay <= maxProbeDelay)
 		if err == nil {
 			c.connected()
 			checked = c.verified(ctx, client, checked)
@@ -285,7 +286,7 @@ func (c *conn) run(ctx context.Context) {
 	}
 }
 
-// noteAway counts the member among those that are out of reach, or does not any more.
+// noteAway counts the member among those that are probed again and again, or does not any more.
 func (c *conn) noteAway(was *bool, is bool) {
 	switch {
 	case is && !*was:
@@ -337,8 +338,18 @@ func (c *conn) verified(ctx context.Context, client *memberclient.Client, checke
 		return checked
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.prolong(2*probeTimeout)) // it may be several requests
+	changed := c.changes()
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-changed: // the member is to be probed
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	defer watching.Wait()
 	defer cancel()
-	if err := c.verify(ctx, client); err != nil {
+	if err := c.verify(ctx, client); err != nil || ctx.Err() != nil {
 		return -1
 	}
 	return checked

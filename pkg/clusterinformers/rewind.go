@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
@@ -187,7 +188,7 @@ func (mb *member) verifyOrder(ctx context.Context, client *memberclient.Client) 
 		}
 		own, err := client.NewestResourceVersion(ctx, k.resource)
 		switch {
-		case unlessRefused(err) != nil:
+		case unlessRefusedOf(k.resource, err) != nil:
 			return err
 		case err == nil && olderThan(own, k.reached):
 			mb.rewound(k.resets, kind, &rewoundError{was: k.reached, is: own})
@@ -243,10 +244,10 @@ func (mb *member) verifyHistory(ctx context.Context, client *memberclient.Client
 			continue
 		}
 		version, answered, err := client.VersionAt(ctx, w.resource, w.namespace, w.name, w.at)
-		if err != nil || answered != w.at {
-			if err := unlessRefused(err); err != nil {
-				return err
-			}
+		switch {
+		case unlessRefusedOf(w.resource, err) != nil:
+			return err
+		case err != nil || answered != w.at:
 			continue
 		}
 		if w.gone != (version == "") || !w.gone && version != w.at {
@@ -292,6 +293,15 @@ func unlessRefused(err error) error {
 		return nil
 	}
 	return err
+}
+
+// unlessRefusedOf is unlessRefused of a request for a kind. An API that another server is asked for may be
+// unavailable for good, and says nothing of the member then.
+func unlessRefusedOf(kind schema.GroupVersionResource, err error) error {
+	if err != nil && classify(err) == serverBusy && !scheme.Scheme.IsGroupRegistered(kind.Group) {
+		return nil
+	}
+	return unlessRefused(err)
 }
 
 // reachedKind is how far a kind was read.
