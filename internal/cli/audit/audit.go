@@ -147,15 +147,17 @@ func request(ctx context.Context, opts *options, each func(line []byte, r *clust
 func verdict(results []clusterinformers.AuditResult) error {
 	different, unknown := 0, 0
 	for _, r := range results {
-		switch r.Outcome {
-		case "equal", "listed", "unconfirmed":
-		case "different":
+		switch {
+		case r.Outcome == "equal", r.Outcome == "listed" && r.Repaired: // what was listed is what the member has
+		case r.Outcome == "different":
 			different++
 		default:
 			unknown++
 		}
 	}
 	switch {
+	case len(results) == 0:
+		return exit.WithCode(errors.New("nothing is held that could be compared"), exit.CodeUnknown)
 	case different > 0:
 		return exit.Findings(fmt.Sprintf("%d kinds of members were not held as the members have them", different))
 	case unknown > 0:
