@@ -190,7 +190,7 @@ func (a *auditor) audit(ctx context.Context, p *listWatch) (r AuditResult) {
 		a.inconclusive(ctx, p, &r, nil)
 		return r
 	}
-	r.ResourceVersion = c.resourceVersion
+	r.ResourceVersion, c.until = c.resourceVersion, began.Add(auditDeadline)
 	first, err := a.read(ctx, p, c, &r)
 	if expiredOrUnsupported(err) {
 		// What is newest is of another resourceVersion, but what is equal to it is equal.
@@ -322,8 +322,9 @@ func (a *auditor) inconclusive(ctx context.Context, p *listWatch, r *AuditResult
 		most, delay = maxInconclusiveResumed, auditRetryResumed
 	}
 	p.audit.notBefore = time.Now().Add(min(delay<<min(p.audit.failures, 10), maxAuditRetry))
-	if r.Outcome == outcomeNotSynced || r.Outcome == outcomeFailed && !resumed {
-		return // to list it would fail, too
+	// To list it would fail, too; but so much more than is held may be what was lost.
+	if r.Outcome == outcomeNotSynced || r.Outcome == outcomeFailed && !resumed && !errors.Is(err, audit.ErrManyObjects) {
+		return
 	}
 	if p.audit.failures++; p.audit.failures < most {
 		return

@@ -28,6 +28,7 @@ type capture struct {
 	at        time.Time
 	leftOut   map[leftKey]bool
 	uncounted int
+	until     time.Time // when whoever compares it gives up
 }
 
 // captureRequest asks a listWatch for what it holds, now or when the next bookmark comes.
@@ -103,11 +104,14 @@ func (a *auditor) capture(ctx context.Context, p *listWatch) *capture {
 	r := &captureRequest{reply: make(chan *capture, 1), ready: func() {}}
 	p.captures.Store(r)
 	p.task.Wake()
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
 	select {
 	case c := <-r.reply:
 		return c
 	case <-p.informer.done:
 	case <-ctx.Done():
+		p.captures.CompareAndSwap(r, nil)
 	}
 	return nil
 }
@@ -116,19 +120,26 @@ func (a *auditor) capture(ctx context.Context, p *listWatch) *capture {
 const (
 	auditPage    = 500
 	auditTimeout = 30 * time.Second
-	// auditTime is how long the pages of one audit may be spread over: resourceVersions are
-	// compacted after five minutes.
-	auditTime = 2 * time.Minute
+	// auditTime is how long the pages of one list may be spread over, auditDeadline how long an
+	// audit may last with all its lists: resourceVersions are compacted after five minutes, and as long
+	// as it lasts it keeps a snapshot, and all other kinds of the member waiting.
+	auditTime     = 90 * time.Second
+	auditDeadline = 4*time.Minute + 30*time.Second
 )
 
 // metadataAccept asks for metadata and, from servers that do not know that, for objects.
 const metadataAccept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-var errNotExact = errors.New("the member does not list at a resourceVersion")
+var (
+	errNotExact = errors.New("the member does not list at a resourceVersion")
+	errOverlong = fmt.Errorf("the audit has not come to an end within %s", auditDeadline)
+)
 
 // read compares what was captured with what the member lists.
 func (a *auditor) read(ctx context.Context, p *listWatch, c *capture, r *AuditResult) (audit.Result, error) {
+	ctx, cancel := context.WithDeadlineCause(ctx, c.until, errOverlong)
+	defer cancel()
 	i := p.informer
 	part := audit.Part{
 		Snapshot: c.snapshot, Member: i.member.name, Kind: i.kind, Namespace: p.namespace, Uncounted: c.uncounted, Subset: p.retention != nil,
@@ -138,12 +149,17 @@ func (a *auditor) read(ctx context.Context, p *listWatch, c *capture, r *AuditRe
 		part.At = c.resourceVersion
 	}
 	pages := &auditPages{auditor: a, listWatch: p, capture: c, comparison: audit.Compare(part), result: r, sample: a.member.manager.opts.Audit.Sample}
+	held, _ := i.scope.Size()
+	pages.bound = audit.BoundOf(held, p.retention != nil)
 	if p.audit.limit == 0 {
 		p.audit.limit = auditPage
 	}
 	for more := true; more; {
 		var err error
 		if more, err = pages.next(ctx); err != nil {
+			if cause := context.Cause(ctx); errors.Is(cause, errOverlong) {
+				err = cause
+			}
 			return audit.Result{}, err
 		}
 	}
@@ -161,6 +177,7 @@ type auditPages struct {
 	comparison *audit.Comparison
 	result     *AuditResult
 	sample     int
+	bound      audit.Bound
 
 	read         int // objects
 	continuation string
@@ -183,6 +200,7 @@ func (g *auditPages) next(ctx context.Context) (more bool, err error) {
 	if err := g.wait(ctx); err != nil {
 		return false, err
 	}
+	before := g.read
 	meta, err := g.page(ctx, &opts, whole)
 	switch {
 	case errors.Is(err, decode.ErrTooLarge) && opts.Limit > 1:
@@ -193,8 +211,10 @@ func (g *auditPages) next(ctx context.Context) (more bool, err error) {
 	case g.continuation == "" && g.capture.resourceVersion != "" && meta.ResourceVersion != g.capture.resourceVersion:
 		return false, fmt.Errorf("listed at resourceVersion %.40q instead of %q: %w", meta.ResourceVersion, g.capture.resourceVersion, errNotExact)
 	}
-	g.continuation = meta.Continue
-	return g.continuation != "", nil
+	if g.continuation = meta.Continue; g.continuation == "" {
+		return false, nil
+	}
+	return true, g.bound.Page(g.read-before, opts.Limit)
 }
 
 // wait waits for the budgets: as long as they need for the first page, and not so long for others

@@ -1,0 +1,57 @@
+package clusterinformers_test
+
+import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"federator.dev/federator/pkg/clusterinformers"
+)
+
+// TestAudit_EndsWhereAMemberNeverStopsPaging: a list that never ends, with objects or without, fails the audit
+// and keeps no other kind's waiting.
+func TestAudit_EndsWhereAMemberNeverStopsPaging(t *testing.T) {
+	for name, perPage := range map[string]int{"empty pages": 0, "pages of what is not held": 1000} {
+		t.Run(name, func(t *testing.T) {
+			var pages, names atomic.Int64
+			r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+				auditNow(o)
+				o.Audit.RequestsPerSecond, o.Audit.FleetRequestsPerSecond, o.Audit.Sample = 1e6, 1e6, -1
+				m := r.fleet.Members()[0]
+				fill(t, m, 9)
+				r.source.view[0] = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+					if !isAudit(req) {
+						return false
+					}
+					w.Header().Set("Content-Type", "application/json")
+					fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":%q,"continue":"c%d"},"items":[`, m.ResourceVersion(), pages.Add(1))
+					for n := range perPage {
+						if n > 0 {
+							fmt.Fprint(w, ",")
+						}
+						fmt.Fprintf(w, `{"metadata":{"namespace":"default","name":"x%d","uid":"u","resourceVersion":"1"}}`, names.Add(1))
+					}
+					fmt.Fprint(w, "]}")
+					return true
+				}).spec
+			})
+			m := r.fleet.Members()[0]
+			if got := r.audited("Pod")["Pod"]; got.Outcome != "failed" || got.Message == "" || got.Requests > 300 {
+				t.Errorf("after %d pages for 9 Pods the audit says %+v", pages.Load(), got)
+			}
+			if got := r.audited("Secret")["Secret"]; got.Outcome != "equal" {
+				t.Errorf("of Secrets the audit says %+v", got)
+			}
+			if perPage == 0 {
+				return
+			}
+			// What is so much more may be what was lost: that is for a list to say.
+			r.until("it is listed", func() bool { return r.audited("Pod")["Pod"].Outcome == "listed" })
+			r.until("it was", func() bool { return r.detail(m, "Pod").Relists["audit"] > 0 })
+			if lost := r.status(m).Audit.Lost; lost != 0 || len(r.held(m, "Pod")) != 9 {
+				t.Errorf("%d are said to be lost", lost)
+			}
+		})
+	}
+}
