@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/audit"
@@ -66,11 +67,29 @@ func newAuditor(mb *member) *auditor {
 	}
 }
 
-// run audits what is due until ctx is done.
+// run audits what is due until ctx is done. It is the panic boundary of the auditor: after a while it
+// goes on.
 func (a *auditor) run(ctx context.Context) {
+	defer a.refuseAll()
+	for delay := minPanicDelay; ctx.Err() == nil; delay = min(2*delay, maxPanicDelay) {
+		if err := recoverPanic(func() error { a.loop(ctx); return nil }); err != nil {
+			a.panicked(err, "auditor failed, restarting it")
+		}
+		if sleep.For(ctx, delay) != nil {
+			return
+		}
+	}
+}
+
+// panicked counts and logs a panic, whatever becomes of its report: handlers of logs may panic, too.
+func (a *auditor) panicked(err error, message string, args ...any) {
+	a.member.manager.metrics.member(a.member.name).panics.Inc()
+	_ = recoverPanic(func() error { a.member.log.Error(message, append(args, "error", err)...); return nil }) //nolint:errcheck // see above
+}
+
+func (a *auditor) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	defer a.refuseAll()
 	for {
 		select {
 		case <-ctx.Done():
@@ -145,15 +164,17 @@ func (a *auditor) isFirstTier(kind aggregate.Kind) bool {
 	return required || audit.Security(kind)
 }
 
-// auditNow audits a listWatch. It is the panic boundary of audits.
+// auditNow audits a listWatch. It is the panic boundary of an audit: whatever becomes of it, who has
+// asked for it is answered.
 func (a *auditor) auditNow(ctx context.Context, p *listWatch) {
 	var r AuditResult
 	err := recoverPanic(func() error { r = a.audit(ctx, p); return nil })
 	if err != nil {
-		a.member.manager.metrics.member(a.member.name).panics.Inc()
-		p.informer.log().Error("audit failed", "error", err)
 		r = p.result(outcomeFailed, "the audit failed")
-		a.inconclusive(ctx, p, &r, nil)
+		a.panicked(err, "audit failed", "kind", p.informer.kind)
+		if err := recoverPanic(func() error { a.inconclusive(ctx, p, &r, nil); return nil }); err != nil {
+			a.panicked(err, "audit failed", "kind", p.informer.kind)
+		}
 	}
 	if ctx.Err() != nil {
 		return
@@ -277,33 +298,16 @@ func (a *auditor) confirm(ctx context.Context, p *listWatch, c *capture, first *
 	for _, d := range differs.Differences[:min(len(differs.Differences), maxExamples)] {
 		r.Examples = append(r.Examples, message.Clip(fmt.Sprintf("%s %.63s/%.253s", d.Cause, d.Namespace, d.Name)))
 	}
-	a.report(p, r)
 	p.audit = auditState{limit: p.audit.limit}
-	r.Repaired = a.relist(ctx, p)
+	order := a.order(p) // whatever becomes of the report
+	if err := recoverPanic(func() error { a.report(p, r); return nil }); err != nil {
+		a.panicked(err, "reporting lost events failed", "kind", p.informer.kind)
+	}
+	r.Repaired = a.relisted(ctx, p, order)
 }
 
 // maxExamples is how many objects that differ are named.
 const maxExamples = 10
-
-// report counts and shows what was lost.
-func (a *auditor) report(p *listWatch, r *AuditResult) {
-	mm, total := a.member.manager.metrics.member(a.member.name), 0
-	for cause, name := range audit.Causes {
-		mm.lost[cause].Add(float64(r.Differences[name]))
-		total += r.Differences[name]
-	}
-	spec := a.member.currentSpec()
-	loss := Loss{Member: a.member.name, UID: spec.UID, ReadOnly: spec.ReadOnly, Kind: r.Kind, Namespace: r.Namespace, Time: time.Now(), Differences: r.Differences, Example: r.Examples[0]}
-	a.mu.Lock()
-	a.lost += uint64(total)
-	a.newest = loss
-	a.mu.Unlock()
-	p.informer.log().Warn("events were lost: what is held differs from the member's, listing it again",
-		"differences", r.Differences, "example", loss.Example, "resourceVersion", r.ResourceVersion)
-	if f := a.member.manager.opts.OnLoss; f != nil {
-		f(loss)
-	}
-}
 
 // inconclusive takes note of an audit that has found nothing out. The scope is audited again after
 // a while or, after some, listed.
@@ -329,31 +333,10 @@ func (a *auditor) inconclusive(ctx context.Context, p *listWatch, r *AuditResult
 	if p.audit.failures++; p.audit.failures < most {
 		return
 	}
+	order := a.order(p)
 	p.informer.log().Info("listing a scope again because it cannot be audited", "outcome", r.Outcome, "detail", r.Message)
 	r.Outcome = outcomeListed
-	r.Repaired = a.relist(ctx, p)
-}
-
-// relist has the scope listed again. For who has asked for the audit it waits, and reports whether
-// that is done before long.
-func (a *auditor) relist(ctx context.Context, p *listWatch) (done bool) {
-	order := &repair{done: make(chan struct{})}
-	p.repairs.Store(order)
-	p.task.Wake()
-	p.audit.failures, p.audit.notBefore = 0, time.Time{}
-	if !a.isAsked(p) {
-		return false
-	}
-	timer := time.NewTimer(relistPatience)
-	defer timer.Stop()
-	select {
-	case <-order.done:
-		return true
-	case <-p.informer.done:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return false
+	r.Repaired = a.relisted(ctx, p, order)
 }
 
 // expiredOrUnsupported reports whether the member cannot list at the resourceVersion.

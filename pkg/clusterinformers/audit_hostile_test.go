@@ -55,3 +55,35 @@ func TestAudit_EndsWhereAMemberNeverStopsPaging(t *testing.T) {
 		})
 	}
 }
+
+// TestAudit_OutlivesPanics: neither the one who is told of a loss nor a handler of logs ends the process, or the
+// auditor: a loss is repaired, counted once and answered all the same.
+func TestAudit_OutlivesPanics(t *testing.T) {
+	for _, message := range []string{"", "events were lost: what is held differs from the member's, listing it again", "audit failed", "reporting lost events failed"} {
+		t.Run(message, func(t *testing.T) {
+			r, l := followLossy(t, func(o *clusterinformers.Options) {
+				o.OnLoss = func(clusterinformers.Loss) { panic("whoever is told") }
+			})
+			m := r.fleet.Members()[0]
+			l.set(func(map[string]any) []map[string]any { return nil })
+			ok(t, m.Create(pod(100)))
+			r.until("it is dropped", func() bool { return r.detail(m, "Pod").Applied == m.ResourceVersion() })
+			l.set(nil)
+			r.log.panicOn(message, 1)
+			if got := r.audited("Pod")["Pod"]; got.Outcome != "different" || !got.Repaired {
+				t.Errorf("the audit says %+v", got)
+			}
+			for range 3 {
+				if got := r.audited("Pod")["Pod"]; got.Outcome != "equal" {
+					t.Errorf("the next audit says %+v", got)
+				}
+			}
+			if n := r.status(m).Audit.Lost; n != 1 || len(r.held(m, "Pod")) != 31 {
+				t.Errorf("one object was lost: %d are counted, and %d of 31 are held", n, len(r.held(m, "Pod")))
+			}
+			if n := r.metric("federator_member_panics_total", nameOf(m), ""); n != 1 {
+				t.Errorf("%v panics were counted, want 1", n)
+			}
+		})
+	}
+}

@@ -116,6 +116,53 @@ func (a *auditor) capture(ctx context.Context, p *listWatch) *capture {
 	return nil
 }
 
+// report counts and shows what was lost.
+func (a *auditor) report(p *listWatch, r *AuditResult) {
+	mm, total := a.member.manager.metrics.member(a.member.name), 0
+	for cause, name := range audit.Causes {
+		mm.lost[cause].Add(float64(r.Differences[name]))
+		total += r.Differences[name]
+	}
+	spec := a.member.currentSpec()
+	loss := Loss{Member: a.member.name, UID: spec.UID, ReadOnly: spec.ReadOnly, Kind: r.Kind, Namespace: r.Namespace, Time: time.Now(), Differences: r.Differences, Example: r.Examples[0]}
+	a.mu.Lock()
+	a.lost += uint64(total)
+	a.newest = loss
+	a.mu.Unlock()
+	p.informer.log().Warn("events were lost: what is held differs from the member's, listing it again",
+		"differences", r.Differences, "example", loss.Example, "resourceVersion", r.ResourceVersion)
+	if f := a.member.manager.opts.OnLoss; f != nil {
+		f(loss)
+	}
+}
+
+// order has a scope listed again.
+func (a *auditor) order(p *listWatch) *repair {
+	order := &repair{done: make(chan struct{})}
+	p.repairs.Store(order)
+	p.task.Wake()
+	p.audit.failures, p.audit.notBefore = 0, time.Time{}
+	return order
+}
+
+// relisted waits, for who has asked for the audit, for the list that was ordered, and reports whether
+// that is done before long.
+func (a *auditor) relisted(ctx context.Context, p *listWatch, order *repair) (done bool) {
+	if !a.isAsked(p) {
+		return false
+	}
+	timer := time.NewTimer(relistPatience)
+	defer timer.Stop()
+	select {
+	case <-order.done:
+		return true
+	case <-p.informer.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
 // Pages of audits.
 const (
 	auditPage    = 500

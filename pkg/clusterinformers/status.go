@@ -70,7 +70,7 @@ type AuditStatus struct {
 	Last *Loss  `json:"lastLoss,omitempty"`
 }
 
-// Loss is what an audit has found to differ, and has had listed again.
+// Loss is what an audit has found to differ, and is having listed again.
 type Loss struct {
 	Time        time.Time      `json:"time"`
 	Member      string         `json:"member"`

@@ -322,7 +322,7 @@ func (e *Events) RecordLoss(member, uid, kind string, objects int) {
 		eventKey:  eventKey{reason: "EventsLost", subject: kind},
 		regarding: corev1.ObjectReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Namespace: namespace, Name: name, UID: types.UID(uid)},
 		warning:   true, action: "Audit",
-		text: fmt.Sprintf("events of the member were lost: an audit found that %d objects of kind %s were not held as the member has them, and they were listed again", objects, kind),
+		text: fmt.Sprintf("events of the member were lost: an audit found that %d objects of kind %s were not held as the member has them, and they are listed again", objects, kind),
 	})
 }
 

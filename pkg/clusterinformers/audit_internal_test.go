@@ -1,0 +1,74 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+)
+
+// TestAuditor_GoesOnAfterAPanic: what panics outside of audits ends neither the process nor the auditor.
+func TestAuditor_GoesOnAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mb := unstartedInformer(t).member
+		ctx, cancel := context.WithCancel(t.Context())
+		mb.auditor.asked[nil] = nil // whatever looks at it panics
+		done := make(chan struct{})
+		go func() { defer close(done); mb.auditor.run(ctx) }()
+		time.Sleep(minPanicDelay / 2)
+		synctest.Wait()
+		panics := &mb.manager.metrics.member(mb.name).panics
+		if n := panics.n.Load(); n != 1 {
+			t.Errorf("%d panics were counted, want 1", n)
+		}
+		mb.auditor.mu.Lock()
+		delete(mb.auditor.asked, nil)
+		mb.auditor.mu.Unlock()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := panics.n.Load(); n != 1 {
+			t.Errorf("%d panics were counted an hour later", n)
+		}
+		cancel()
+		<-done
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestAudit_HasADeadline: each page of a list comes in time, and yet the resourceVersion would be
+// compacted before the last.
+func TestAudit_HasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := unstartedInformer(t)
+		mb, p := i.member, i.listWatches[0]
+		mb.conn.client = memberclient.New(&rest.Config{Host: "http://member"}, &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(auditTimeout - time.Second)
+			body := `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5","continue":"c"},"items":[]}`
+			return &http.Response{
+				StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), Request: r,
+			}, nil
+		})})
+		mb.conn.up = true
+		began := time.Now()
+		c := &capture{resourceVersion: "5", snapshot: mb.manager.opts.Index.Newest(), exact: true, until: began.Add(auditDeadline)}
+		var r AuditResult
+		_, err := mb.auditor.read(t.Context(), p, c, &r)
+		if took := time.Since(began); !errors.Is(err, errOverlong) || took >= 5*time.Minute || took < auditDeadline {
+			t.Errorf("after %s and %d requests: %v", took, r.Requests, err)
+		}
+		if expiredOrUnsupported(err) {
+			t.Error("it is taken for another failure")
+		}
+	})
+}
