@@ -1,10 +1,14 @@
 package clusterinformers_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"federator.dev/federator/pkg/clusterinformers"
 )
@@ -85,5 +89,61 @@ func TestAudit_OutlivesPanics(t *testing.T) {
 				t.Errorf("%v panics were counted, want 1", n)
 			}
 		})
+	}
+}
+
+// TestAudit_IsOfOneResourceVersion: of a server whose later pages are of what is newest nothing is taken for
+// lost that is in flight.
+func TestAudit_IsOfOneResourceVersion(t *testing.T) {
+	l, release := &lossy{}, make(chan struct{})
+	var later atomic.Int64
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+		auditNow(o)
+		o.Audit.Sample = 5
+		m := r.fleet.Members()[0]
+		fill(t, m, 30)
+		var server *fakeServer
+		server = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+			q := req.URL.Query()
+			switch {
+			case strings.HasSuffix(req.URL.Path, "/pods") && q.Get("watch") != "":
+				req.Header.Set("Accept", "application/json")
+				server.forward(&lossyWriter{ResponseWriter: w, lossy: l}, req)
+				return true
+			case isAudit(req) && q.Get("continue") != "":
+				all, newest := httptest.NewRecorder(), req.Clone(req.Context())
+				newest.URL.RawQuery = ""
+				newest.Header.Set("Accept", "application/json")
+				server.forward(all, newest)
+				var list map[string]any
+				if err := json.Unmarshal(all.Body.Bytes(), &list); err != nil {
+					t.Error(err)
+				}
+				list["items"] = list["items"].([]any)[5:]
+				later.Add(1)
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(list)
+				return true
+			}
+			return false
+		})
+		r.source.view[0] = server.spec
+	})
+	m := r.fleet.Members()[0]
+	l.set(func(e map[string]any) []map[string]any { <-release; return []map[string]any{e} })
+	for n := range 30 {
+		touch(t, m, n, "in flight")
+	}
+	results := make(chan clusterinformers.AuditResult, 1)
+	asked := make(chan error, 1)
+	go func() {
+		asked <- r.manager.Audit(t.Context(), "", "Pod", func(a clusterinformers.AuditResult) { results <- a })
+	}()
+	r.until("later pages were read twice", func() bool { return later.Load() >= 2 })
+	r.during(200*time.Millisecond, "nothing is lost", func() bool { return r.status(m).Audit.Lost == 0 })
+	close(release)
+	ok(t, <-asked)
+	if got := <-results; got.Outcome == "different" || r.status(m).Audit.Lost > 0 {
+		t.Errorf("nothing was lost, events are in flight, and the audit says %+v", got)
 	}
 }

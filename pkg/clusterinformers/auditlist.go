@@ -195,7 +195,7 @@ func (a *auditor) read(ctx context.Context, p *listWatch, c *capture, r *AuditRe
 	if !c.exact {
 		part.At = c.resourceVersion
 	}
-	pages := &auditPages{auditor: a, listWatch: p, capture: c, comparison: audit.Compare(part), result: r, sample: a.member.manager.opts.Audit.Sample}
+	pages := &auditPages{auditor: a, listWatch: p, capture: c, comparison: audit.Compare(part), result: r, resourceVersion: c.resourceVersion, sample: a.member.manager.opts.Audit.Sample}
 	held, _ := i.scope.Size()
 	pages.bound = audit.BoundOf(held, p.retention != nil)
 	if p.audit.limit == 0 {
@@ -226,8 +226,9 @@ type auditPages struct {
 	sample     int
 	bound      audit.Bound
 
-	read         int // objects
-	continuation string
+	read            int // objects
+	continuation    string
+	resourceVersion string // of all pages, once there was one
 }
 
 // next reads a page, and reports whether there is another.
@@ -255,8 +256,11 @@ func (g *auditPages) next(ctx context.Context) (more bool, err error) {
 		return true, nil
 	case err != nil:
 		return false, err
-	case g.continuation == "" && g.capture.resourceVersion != "" && meta.ResourceVersion != g.capture.resourceVersion:
-		return false, fmt.Errorf("listed at resourceVersion %.40q instead of %q: %w", meta.ResourceVersion, g.capture.resourceVersion, errNotExact)
+	case g.resourceVersion == "" && g.continuation == "": // of what is newest
+		g.resourceVersion = meta.ResourceVersion
+	case meta.ResourceVersion != g.resourceVersion:
+		// Of any page: where others are newer, what is in flight would be taken for lost.
+		return false, fmt.Errorf("listed at resourceVersion %.40q instead of %.40q: %w", meta.ResourceVersion, g.resourceVersion, errNotExact)
 	}
 	if g.continuation = meta.Continue; g.continuation == "" {
 		return false, nil
