@@ -23,7 +23,8 @@ type auditor struct {
 	member *member
 	woken  trigger.Trigger // something may be due
 
-	budget audit.Budget // run's goroutine only
+	budget   audit.Budget // run's goroutine only
+	reserved time.Time    // run's: when the next request may be sent, which the budgets were charged for; zero: they were not
 
 	mu     sync.Mutex
 	asked  map[*listWatch][]chan<- AuditResult // to be audited at once; each has room
@@ -98,8 +99,13 @@ func (a *auditor) loop(ctx context.Context) {
 		case <-timer.C:
 		}
 		for ctx.Err() == nil {
-			p, due := a.next(time.Now())
-			if wait := time.Until(due); p == nil || wait > 0 {
+			now := time.Now()
+			p, due := a.next(now)
+			if p != nil && p.audit.bookmark == nil && !due.After(now) {
+				// Before anything is captured: the member would have forgotten it after the wait.
+				due = a.reserve(now)
+			}
+			if wait := due.Sub(now); p == nil || wait > 0 {
 				timer.Reset(min(max(wait, time.Millisecond), a.sleep()))
 				break
 			}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -145,5 +147,50 @@ func TestAudit_IsOfOneResourceVersion(t *testing.T) {
 	ok(t, <-asked)
 	if got := <-results; got.Outcome == "different" || r.status(m).Audit.Lost > 0 {
 		t.Errorf("nothing was lost, events are in flight, and the audit says %+v", got)
+	}
+}
+
+// TestAudit_CapturesWhenItsTurnHasCome: what is compared is of after the wait for the budget. The member would
+// have forgotten the resourceVersion of before it, and its snapshot would be kept meanwhile.
+func TestAudit_CapturesWhenItsTurnHasCome(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+		auditNow(o)
+		o.Audit.RequestsPerSecond = 0.5 // and five of ten seconds at once
+		m := r.fleet.Members()[0]
+		fill(t, m, 9)
+		r.source.view[0] = newFakeServer(t, m, func(_ http.ResponseWriter, req *http.Request) bool {
+			if isAudit(req) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked = append(asked, req.URL.Query().Get("resourceVersion"))
+			}
+			return false
+		}).spec
+	})
+	requests := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(asked)
+	}
+	m := r.fleet.Members()[0]
+	for range 5 {
+		r.audited("Pod")
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- r.manager.Audit(t.Context(), "", "Pod", func(clusterinformers.AuditResult) {})
+	}()
+	r.during(300*time.Millisecond, "the next waits", func() bool { return len(requests()) == 5 })
+	for n := range 10 {
+		touch(t, m, n%9, fmt.Sprint(n))
+	}
+	r.touched(m, 0, "9")
+	at := r.detail(m, "Pod").Applied
+	ok(t, <-done)
+	all := requests()
+	if got := all[len(all)-1]; got != at {
+		t.Errorf("after %s was held, the audit that waited asks for %v", at, all)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/pkg/clusterinformers/internal/audit"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
 
@@ -71,4 +72,19 @@ func TestAudit_HasADeadline(t *testing.T) {
 			t.Error("it is taken for another failure")
 		}
 	})
+}
+
+// TestFleetBudget_CountsWhatIsUnderWay: what is not answered yet is charged, so that not all members
+// pass the budget of all at a time, and each next waits for longer.
+func TestFleetBudget_CountsWhatIsUnderWay(t *testing.T) {
+	f := &fleetBudget{budget: audit.Budget{Requests: 1}}
+	now, sent, last := time.Now(), 0, time.Duration(0)
+	for range 1000 {
+		if last = f.reserve(now); last == 0 {
+			sent++
+		}
+	}
+	if sent != 10 || last != 990*time.Second {
+		t.Errorf("%d requests are under way at a time with a budget of one a second, on average over 10 s; the last of 1000 waits for %s", sent, last)
+	}
 }

@@ -268,17 +268,15 @@ func (g *auditPages) next(ctx context.Context) (more bool, err error) {
 	return true, g.bound.Page(g.read-before, opts.Limit)
 }
 
-// wait waits for the budgets: as long as they need for the first page, and not so long for others
-// that the member forgets the resourceVersion meanwhile.
+// wait waits for the budgets, if not so long that the member forgets the resourceVersion
+// meanwhile: that of the first page was waited for before anything was captured.
 func (g *auditPages) wait(ctx context.Context) error {
 	now := time.Now()
-	delay := max(g.budget.Delay(now), g.member.manager.audits.delay(now))
-	if g.read > 0 {
-		held, _ := g.listWatch.informer.scope.Size()
-		pages := 1 + held/int(g.listWatch.audit.limit)
-		delay = min(delay, auditTime/time.Duration(pages))
-	}
-	if delay > 0 {
+	delay := g.reserve(now).Sub(now)
+	g.reserved = time.Time{}
+	held, _ := g.listWatch.informer.scope.Size()
+	pages := 1 + held/int(g.listWatch.audit.limit)
+	if delay = min(delay, auditTime/time.Duration(pages)); delay > 0 {
 		return sleep.For(ctx, delay)
 	}
 	return ctx.Err()
@@ -301,8 +299,8 @@ func (g *auditPages) page(ctx context.Context, opts *metav1.ListOptions, whole b
 		}
 	}
 	body, encoding, err := get(ctx, client, opts)
+	g.result.Requests++
 	if err != nil {
-		g.spend(0)
 		return decode.ListMeta{}, err
 	}
 	defer body.Close()
@@ -311,7 +309,8 @@ func (g *auditPages) page(ctx context.Context, opts *metav1.ListOptions, whole b
 	defer release()
 	raw, charged, err := p.readPage(body, limit, large)
 	defer func() { _ = p.chargeResponse(-charged) }() //nolint:errcheck // less is never refused
-	g.spend(int64(len(raw)))
+	g.budget.Spend(time.Now(), 0, int64(len(raw)))
+	g.result.Bytes += int64(len(raw))
 	switch {
 	case err != nil:
 		return decode.ListMeta{}, err
@@ -342,13 +341,12 @@ func (g *auditPages) compareObjects(raw []byte, encoding decode.Encoding) (decod
 	})
 }
 
-// spend charges the budgets for a request.
-func (g *auditPages) spend(bytes int64) {
-	now := time.Now()
-	g.budget.Spend(now, 1, bytes)
-	g.member.manager.audits.spend(now)
-	g.result.Requests++
-	g.result.Bytes += bytes
+// reserve charges the budgets for the next request, once, and returns when it may be sent.
+func (a *auditor) reserve(now time.Time) time.Time {
+	if a.reserved.IsZero() {
+		a.reserved = now.Add(max(a.budget.Reserve(now), a.member.manager.audits.reserve(now)))
+	}
+	return a.reserved
 }
 
 // fleetBudget is what the audits of all members may cost.
@@ -357,14 +355,8 @@ type fleetBudget struct {
 	budget audit.Budget
 }
 
-func (f *fleetBudget) delay(now time.Time) time.Duration {
+func (f *fleetBudget) reserve(now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.budget.Delay(now)
-}
-
-func (f *fleetBudget) spend(now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.budget.Spend(now, 1, 0)
+	return f.budget.Reserve(now)
 }

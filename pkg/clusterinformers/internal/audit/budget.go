@@ -44,3 +44,11 @@ func (b *Budget) Spend(now time.Time, requests int, bytes int64) {
 	b.requests -= float64(requests)
 	b.bytes -= float64(bytes)
 }
+
+// Reserve takes note of the next request, and returns how long it has to wait: who comes meanwhile
+// waits for longer.
+func (b *Budget) Reserve(now time.Time) time.Duration {
+	wait := b.Delay(now)
+	b.requests--
+	return wait
+}
