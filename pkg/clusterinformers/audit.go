@@ -39,8 +39,9 @@ type auditState struct {
 	failures  int             // audits that came to no conclusion since the last that did
 	bookmark  *captureRequest // what differed may be in flight, and is looked at again at this bookmark
 	deadline  time.Time       // of that
-	sampled   int             // objects before those whose content is compared next
-	limit     int64           // of a page
+	sampled   int             // objects of the list before those whose content is compared next
+	sampledTo int             // the same once the audit under way has proved the scope
+	limits    auditLimits
 }
 
 // Delays of audits.
@@ -253,11 +254,11 @@ func (a *auditor) equal(p *listWatch, c *capture, found *audit.Result, r *AuditR
 	if found.Unjudged > 0 {
 		r.Message = fmt.Sprintf("%d objects are not held, and may be among those that are left out", found.Unjudged)
 	}
-	spread, sampled := rand.Float64(), p.audit.sampled+found.Bodies
-	if sampled >= found.Held {
+	sampled := p.audit.sampledTo
+	if sampled >= found.Listed {
 		sampled = 0
 	}
-	p.audit = auditState{spread: spread, sampled: sampled, limit: p.audit.limit}
+	p.audit = auditState{spread: rand.Float64(), sampled: sampled, limits: p.audit.limits.grown(a.member.manager.opts.Audit.Sample)}
 	i := p.informer
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -304,7 +305,7 @@ func (a *auditor) confirm(ctx context.Context, p *listWatch, c *capture, first *
 	for _, d := range differs.Differences[:min(len(differs.Differences), maxExamples)] {
 		r.Examples = append(r.Examples, message.Clip(fmt.Sprintf("%s %.63s/%.253s", d.Cause, d.Namespace, d.Name)))
 	}
-	p.audit = auditState{limit: p.audit.limit}
+	p.audit = auditState{limits: p.audit.limits.grown(a.member.manager.opts.Audit.Sample)}
 	order := a.order(p) // whatever becomes of the report
 	if err := recoverPanic(func() error { a.report(p, r); return nil }); err != nil {
 		a.panicked(err, "reporting lost events failed", "kind", p.informer.kind)
@@ -410,6 +411,7 @@ func (m *Manager) Audit(ctx context.Context, member string, kind aggregate.Kind,
 		own, n := mb.auditor.ask(kind)
 		asked += n
 		wg.Go(func() {
+			defer mb.auditor.withdraw(own)
 			for range n {
 				r := AuditResult{Member: mb.name, Kind: kind, Outcome: outcomeNotSynced, Message: "the member has left"}
 				select {
@@ -442,7 +444,7 @@ func (m *Manager) Audit(ctx context.Context, member string, kind aggregate.Kind,
 
 // ask has what is watched of a kind audited, of all kinds for "". It returns where so many results
 // will come.
-func (a *auditor) ask(kind aggregate.Kind) (results <-chan AuditResult, n int) {
+func (a *auditor) ask(kind aggregate.Kind) (results chan AuditResult, n int) {
 	var all []*listWatch
 	for _, r := range a.member.runningInformers() {
 		if kind == "" || r.kind == kind {
@@ -457,6 +459,19 @@ func (a *auditor) ask(kind aggregate.Kind) (results <-chan AuditResult, n int) {
 	a.mu.Unlock()
 	a.woken.Fire()
 	return own, len(all)
+}
+
+// withdraw takes back what was asked for and is not answered: nobody waits for it any more.
+func (a *auditor) withdraw(results chan AuditResult) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for p, all := range a.asked {
+		if all = slices.DeleteFunc(all, func(c chan<- AuditResult) bool { return c == results }); len(all) == 0 {
+			delete(a.asked, p)
+		} else {
+			a.asked[p] = all
+		}
+	}
 }
 
 // result returns what an audit of the listWatch begins with.

@@ -1,6 +1,7 @@
 package clusterinformers_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -192,5 +193,88 @@ func TestAudit_CapturesWhenItsTurnHasCome(t *testing.T) {
 	all := requests()
 	if got := all[len(all)-1]; got != at {
 		t.Errorf("after %s was held, the audit that waited asks for %v", at, all)
+	}
+}
+
+// TestAudit_SamplesComeRoundWhereLessIsHeldThanListed: of a kind without end, too, the content of all that is
+// held is compared, wherever in the list it is.
+func TestAudit_SamplesComeRoundWhereLessIsHeldThanListed(t *testing.T) {
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+		auditNow(o)
+		o.Kinds = []clusterinformers.KindRule{{Kind: "ConfigMap", Share: 10}, {Kind: "*"}}
+		o.Budget.Objects, o.Audit.Sample = 100, 5
+		for n := range 30 {
+			ok(t, r.fleet.Members()[0].Create(configMap(n)))
+		}
+	})
+	bodies := 0
+	for range 6 {
+		got := r.audited("ConfigMap")["ConfigMap"]
+		if got.Outcome != "equal" {
+			t.Fatalf("the audit says %+v", got)
+		}
+		bodies += got.Bodies
+	}
+	if held := len(r.held(r.fleet.Members()[0], "ConfigMap")); bodies != held || held == 0 || held == 30 {
+		t.Errorf("%d of 30 are held, and six audits with samples of 5 have compared %d", held, bodies)
+	}
+}
+
+// TestAudit_ALargeSampleMakesNoSmallPages: that a page of objects is too large says nothing of pages of
+// metadata, and nothing of pages of later objects.
+func TestAudit_ALargeSampleMakesNoSmallPages(t *testing.T) {
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+		auditNow(o)
+		o.Budget.ResponseBytes = 1 << 20
+		for n := range 640 {
+			c := configMap(n)
+			c.Name = fmt.Sprintf("cm-%04d", n)
+			if n < 20 {
+				c.Data["key"] = strings.Repeat("x", 200<<10)
+			}
+			ok(t, r.fleet.Members()[0].Create(c))
+		}
+	})
+	bodies := 0
+	for range 20 {
+		got := r.audited("ConfigMap")["ConfigMap"]
+		if got.Outcome != "equal" || got.Requests > 12 {
+			t.Fatalf("640 objects, which are two pages of metadata: %+v", got)
+		}
+		if bodies = got.Bodies; bodies == 50 {
+			return
+		}
+	}
+	t.Errorf("pages of objects have grown to %d only", bodies)
+}
+
+// TestAudit_IsOverForWhoHasHungUp: what somebody has asked for is not audited once he has hung up.
+func TestAudit_IsOverForWhoHasHungUp(t *testing.T) {
+	var audits atomic.Int64
+	hold := make(chan struct{})
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+		auditNow(o)
+		m := r.fleet.Members()[0]
+		fill(t, m, 9)
+		r.source.view[0] = newFakeServer(t, m, func(_ http.ResponseWriter, req *http.Request) bool {
+			if req.URL.Query().Get("resourceVersionMatch") == "Exact" {
+				audits.Add(1)
+				<-hold
+			}
+			return false
+		}).spec
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() { gone <- r.manager.Audit(ctx, "", "", func(clusterinformers.AuditResult) {}) }()
+	r.until("it is asked", func() bool { return audits.Load() == 1 })
+	cancel()
+	if err := <-gone; err == nil {
+		t.Error("an audit that was given up has no error")
+	}
+	close(hold)
+	r.during(500*time.Millisecond, "no other kind is audited", func() bool { return audits.Load() == 1 })
+	if got := r.audited("Secret")["Secret"]; got.Outcome != "equal" {
+		t.Errorf("of Secrets the next audit says %+v", got)
 	}
 }

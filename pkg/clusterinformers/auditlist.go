@@ -174,6 +174,20 @@ const (
 	auditDeadline = 4*time.Minute + 30*time.Second
 )
 
+// auditLimits are how many objects a page may have. They are halved where it is too large, of metadata
+// and of objects apart, and grow again after each audit that has come to an end.
+type auditLimits struct{ metadata, content int64 }
+
+func (l *auditLimits) init(sample int) {
+	if l.metadata == 0 {
+		l.metadata, l.content = auditPage, int64(min(sample, auditPage))
+	}
+}
+
+func (l auditLimits) grown(sample int) auditLimits {
+	return auditLimits{min(2*l.metadata, auditPage), min(2*l.content, int64(sample), auditPage)}
+}
+
 // metadataAccept asks for metadata and, from servers that do not know that, for objects.
 const metadataAccept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -198,9 +212,8 @@ func (a *auditor) read(ctx context.Context, p *listWatch, c *capture, r *AuditRe
 	pages := &auditPages{auditor: a, listWatch: p, capture: c, comparison: audit.Compare(part), result: r, resourceVersion: c.resourceVersion, sample: a.member.manager.opts.Audit.Sample}
 	held, _ := i.scope.Size()
 	pages.bound = audit.BoundOf(held, p.retention != nil)
-	if p.audit.limit == 0 {
-		p.audit.limit = auditPage
-	}
+	p.audit.limits.init(pages.sample)
+	p.audit.sampledTo = 0
 	for more := true; more; {
 		var err error
 		if more, err = pages.next(ctx); err != nil {
@@ -226,7 +239,8 @@ type auditPages struct {
 	sample     int
 	bound      audit.Bound
 
-	read            int // objects
+	read            int  // objects
+	sampled         bool // there was the page of objects
 	continuation    string
 	resourceVersion string // of all pages, once there was one
 }
@@ -234,13 +248,13 @@ type auditPages struct {
 // next reads a page, and reports whether there is another.
 func (g *auditPages) next(ctx context.Context) (more bool, err error) {
 	p := g.listWatch
-	whole := g.sample > 0 && g.read == p.audit.sampled
-	opts := metav1.ListOptions{Continue: g.continuation, Limit: p.audit.limit}
-	switch {
-	case whole:
-		opts.Limit = min(int64(g.sample), p.audit.limit)
-	case g.sample > 0 && g.read < p.audit.sampled:
-		opts.Limit = min(int64(p.audit.sampled-g.read), p.audit.limit)
+	whole, limit := g.sample > 0 && !g.sampled && g.read >= p.audit.sampled, &p.audit.limits.metadata
+	if whole {
+		limit = &p.audit.limits.content
+	}
+	opts := metav1.ListOptions{Continue: g.continuation, Limit: *limit}
+	if g.sample > 0 && g.read < p.audit.sampled {
+		opts.Limit = min(int64(p.audit.sampled-g.read), opts.Limit)
 	}
 	if g.continuation == "" && g.capture.resourceVersion != "" {
 		opts.ResourceVersion, opts.ResourceVersionMatch = g.capture.resourceVersion, metav1.ResourceVersionMatchExact
@@ -252,7 +266,7 @@ func (g *auditPages) next(ctx context.Context) (more bool, err error) {
 	meta, err := g.page(ctx, &opts, whole)
 	switch {
 	case errors.Is(err, decode.ErrTooLarge) && opts.Limit > 1:
-		p.audit.limit = max(1, opts.Limit/2)
+		*limit = max(1, opts.Limit/2)
 		return true, nil
 	case err != nil:
 		return false, err
@@ -261,6 +275,9 @@ func (g *auditPages) next(ctx context.Context) (more bool, err error) {
 	case meta.ResourceVersion != g.resourceVersion:
 		// Of any page: where others are newer, what is in flight would be taken for lost.
 		return false, fmt.Errorf("listed at resourceVersion %.40q instead of %.40q: %w", meta.ResourceVersion, g.resourceVersion, errNotExact)
+	}
+	if whole {
+		g.sampled, p.audit.sampledTo = true, g.read
 	}
 	if g.continuation = meta.Continue; g.continuation == "" {
 		return false, nil
@@ -275,7 +292,7 @@ func (g *auditPages) wait(ctx context.Context) error {
 	delay := g.reserve(now).Sub(now)
 	g.reserved = time.Time{}
 	held, _ := g.listWatch.informer.scope.Size()
-	pages := 1 + held/int(g.listWatch.audit.limit)
+	pages := 1 + held/int(g.listWatch.audit.limits.metadata)
 	if delay = min(delay, auditTime/time.Duration(pages)); delay > 0 {
 		return sleep.For(ctx, delay)
 	}
