@@ -42,6 +42,7 @@ type auditState struct {
 	sampled   int             // objects of the list before those whose content is compared next
 	sampledTo int             // the same once the audit under way has proved the scope
 	limits    auditLimits
+	repairs   int // one after the other, after each of which something differed again
 }
 
 // Delays of audits.
@@ -169,6 +170,24 @@ func (a *auditor) scope(p *listWatch) (s audit.Scope, can bool) {
 func (a *auditor) isFirstTier(kind aggregate.Kind) bool {
 	_, required := a.member.manager.required.sinceWhen(kind)
 	return required || audit.Security(kind)
+}
+
+// interval is how often a listWatch is audited.
+func (a *auditor) interval(p *listWatch) time.Duration {
+	o := &a.member.manager.opts.Audit
+	if a.isFirstTier(p.informer.kind) {
+		return min(o.FirstTier, o.Interval)
+	}
+	return o.Interval
+}
+
+// repairDelay is for how long a scope is not audited after so many repairs one after the other: a
+// member whose answers keep disagreeing would be listed as often as it is audited at most.
+func repairDelay(repairs int, interval time.Duration) time.Duration {
+	if repairs < 2 {
+		return 0
+	}
+	return min(auditRetry<<min(repairs-1, 10), interval)
 }
 
 // auditNow audits a listWatch. It is the panic boundary of an audit: whatever becomes of it, who has
@@ -305,8 +324,9 @@ func (a *auditor) confirm(ctx context.Context, p *listWatch, c *capture, first *
 	for _, d := range differs.Differences[:min(len(differs.Differences), maxExamples)] {
 		r.Examples = append(r.Examples, message.Clip(fmt.Sprintf("%s %.63s/%.253s", d.Cause, d.Namespace, d.Name)))
 	}
-	p.audit = auditState{limits: p.audit.limits.grown(a.member.manager.opts.Audit.Sample)}
+	p.audit = auditState{limits: p.audit.limits.grown(a.member.manager.opts.Audit.Sample), repairs: p.audit.repairs + 1}
 	order := a.order(p) // whatever becomes of the report
+	p.audit.notBefore = time.Now().Add(repairDelay(p.audit.repairs, a.interval(p)))
 	if err := recoverPanic(func() error { a.report(p, r); return nil }); err != nil {
 		a.panicked(err, "reporting lost events failed", "kind", p.informer.kind)
 	}

@@ -88,3 +88,16 @@ func TestFleetBudget_CountsWhatIsUnderWay(t *testing.T) {
 		t.Errorf("%d requests are under way at a time with a budget of one a second, on average over 10 s; the last of 1000 waits for %s", sent, last)
 	}
 }
+
+// TestRepairDelay_GrowsUpToTheInterval: a loss alone delays nothing, and one after the other no more than that
+// audits still come in their intervals.
+func TestRepairDelay_GrowsUpToTheInterval(t *testing.T) {
+	for repairs, want := range []time.Duration{0, 0, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 15 * time.Minute} {
+		if got := repairDelay(repairs, 15*time.Minute); got != want {
+			t.Errorf("after %d repairs %s, want %s", repairs, got, want)
+		}
+	}
+	if got := repairDelay(1000, 2*time.Minute); got != 2*time.Minute {
+		t.Errorf("after 1000 repairs %s", got)
+	}
+}
