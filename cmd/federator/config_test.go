@@ -42,10 +42,14 @@ audit:
   sample: -1
 `, []string{
 			`FILE:4: audit.firstTier: is 2m0s, must not be longer than audit.interval, 1m0s`,
-			`FILE:5: audit.requestsPerSecond: is 0, must be above 0`,
+			`FILE:5: audit.requestsPerSecond: is 0, must be a number above 0`,
 			`FILE:6: audit.bytesPerSecond: is -1, must be above 0`,
-			`FILE:7: audit.fleetRequestsPerSecond: is -0.5, must be above 0`,
+			`FILE:7: audit.fleetRequestsPerSecond: is -0.5, must be a number above 0`,
 			`FILE:8: audit.sample: is -1, must not be negative`,
+		}},
+		{"audits as often as no number says", "sources: {contexts: {names: [a]}}\naudit:\n  requestsPerSecond: .nan\n  fleetRequestsPerSecond: .inf\n", []string{
+			`FILE:3: audit.requestsPerSecond: is NaN, must be a number above 0`,
+			`FILE:4: audit.fleetRequestsPerSecond: is +Inf, must be a number above 0`,
 		}},
 		{"meaning, several at once", `# comment
 kinds:

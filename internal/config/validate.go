@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -119,8 +120,8 @@ func (c *Config) validateNumbers(p *problems) {
 		p.add("budget.fleetBytes", "is %d, must not be negative", n)
 	}
 	for path, n := range map[string]float64{"audit.requestsPerSecond": c.Audit.RequestsPerSecond, "audit.fleetRequestsPerSecond": c.Audit.FleetRequestsPerSecond} {
-		if n <= 0 {
-			p.add(path, "is %g, must be above 0", n)
+		if n <= 0 || math.IsNaN(n) || math.IsInf(n, 0) { // which no comparison says of .nan
+			p.add(path, "is %g, must be a number above 0", n)
 		}
 	}
 	if n := c.Audit.Sample; n < 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -125,6 +126,9 @@ func (a *Audit) plan() audit.Plan { return audit.Plan{Interval: a.Interval, Firs
 func (a Audit) withDefaults() (Audit, error) {
 	if a.Interval < 0 || a.FirstTier < 0 || a.RequestsPerSecond < 0 || a.FleetRequestsPerSecond < 0 || a.BytesPerSecond < 0 {
 		return a, errors.New("what Audit has must not be negative, but for Sample")
+	}
+	if n := a.RequestsPerSecond + a.FleetRequestsPerSecond; math.IsNaN(n) || math.IsInf(n, 0) {
+		return a, errors.New("what Audit has a second must be a number")
 	}
 	a.Interval, a.FirstTier = cmp.Or(a.Interval, defaultAuditInterval), cmp.Or(a.FirstTier, defaultAuditFirstTier)
 	a.RequestsPerSecond, a.FleetRequestsPerSecond = cmp.Or(a.RequestsPerSecond, defaultAuditRequests), cmp.Or(a.FleetRequestsPerSecond, defaultAuditFleetRequests)
