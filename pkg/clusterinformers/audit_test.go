@@ -2,6 +2,7 @@ package clusterinformers_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -317,6 +318,12 @@ func TestManager_HoldsWritesUntilResumedScopesAreAudited(t *testing.T) {
 		}, true},
 		"not understood": {func(w http.ResponseWriter, _ *http.Request) bool {
 			writeStatus(w, http.StatusBadRequest, "BadRequest")
+			return true
+		}, true},
+		"without end": {func(w http.ResponseWriter, req *http.Request) bool {
+			at := cmp.Or(req.URL.Query().Get("continue"), req.URL.Query().Get("resourceVersion"))
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":%q,"continue":%[1]q},"items":[]}`, at)
 			return true
 		}, true},
 	} {
