@@ -83,10 +83,22 @@ func unmarshalListMeta(m *metav1.ListMeta, data []byte) (err error) {
 	return nil
 }
 
-// jsonList reads the list itself by hand: metadata and items may come in any order, each at
-// most once; other members are skipped.
+// jsonList reads the list itself by hand, so that an item is read at a time: metadata and items may
+// come in any order, each at most once; other members are skipped.
 func (d *Decoder) jsonList(body []byte, m *metav1.ListMeta, each func(*aggregate.Record, error) error) error {
-	l := &listReader{d: d, body: body, each: each}
+	l := &listReader{t: &d.t.canonicalizer, body: body}
+	var rec aggregate.Record
+	return l.list(m, func() error {
+		err := d.listItem(l, &rec)
+		if err != nil && !errors.Is(err, ErrUnfit) {
+			return fmt.Errorf("item %d: %w", l.n, err)
+		}
+		return each(&rec, err)
+	})
+}
+
+// list reads the list. item reads the item that comes next.
+func (l *listReader) list(m *metav1.ListMeta, item func() error) error {
 	if !l.at('{') {
 		return l.malformed()
 	}
@@ -102,7 +114,7 @@ func (d *Decoder) jsonList(body []byte, m *metav1.ListMeta, each func(*aggregate
 		switch key {
 		case "items":
 			seen[key] = true
-			err = l.items()
+			err = l.items(item)
 		case "metadata":
 			seen[key] = true
 			var raw []byte
@@ -123,21 +135,19 @@ func (d *Decoder) jsonList(body []byte, m *metav1.ListMeta, each func(*aggregate
 			return l.malformed()
 		}
 	}
-	if len(bytes.TrimLeft(body[l.pos:], " \t\r\n")) > 0 {
+	if len(bytes.TrimLeft(l.body[l.pos:], " \t\r\n")) > 0 {
 		return l.malformed()
 	}
 	return nil
 }
 
-// listReader reads the JSON of a list. It keeps its own position: the
-// decoder's is that of the item.
+// listReader reads the JSON of a list. It keeps its own position: that of t is the item's.
 type listReader struct {
-	d      *Decoder
+	t      *canonicalizer
 	body   []byte
 	pos    int
+	n      int  // items that were read
 	closed bool // the closing brace of an empty list was consumed
-	each   func(*aggregate.Record, error) error
-	rec    aggregate.Record
 }
 
 func (l *listReader) malformed() error {
@@ -146,7 +156,7 @@ func (l *listReader) malformed() error {
 
 // at consumes c if it is the next byte.
 func (l *listReader) at(c byte) bool {
-	t := &l.d.t
+	t := l.t
 	t.in, t.pos = l.body, l.pos
 	if t.next() != c {
 		return false
@@ -160,7 +170,7 @@ func (l *listReader) at(c byte) bool {
 
 // extent skips a value and returns its bytes.
 func (l *listReader) extent() ([]byte, error) {
-	t := &l.d.t
+	t := l.t
 	t.in, t.pos, t.depth = l.body, l.pos, 0
 	t.next()
 	start := t.pos
@@ -179,7 +189,7 @@ func (l *listReader) extent() ([]byte, error) {
 }
 
 func (l *listReader) key() (string, error) {
-	t := &l.d.t
+	t := l.t
 	t.in, t.pos = l.body, l.pos
 	if t.next() != '"' {
 		return "", l.malformed()
@@ -198,7 +208,7 @@ func (l *listReader) key() (string, error) {
 	return key, nil
 }
 
-func (l *listReader) items() error {
+func (l *listReader) items(item func() error) error {
 	if !l.at('[') {
 		raw, err := l.extent()
 		if err != nil {
@@ -212,12 +222,8 @@ func (l *listReader) items() error {
 	if l.at(']') {
 		return nil
 	}
-	for n := 0; ; n++ {
-		err := l.item()
-		if err != nil && !errors.Is(err, ErrUnfit) {
-			return fmt.Errorf("item %d: %w", n, err)
-		}
-		if err := l.each(&l.rec, err); err != nil {
+	for ; ; l.n++ {
+		if err := item(); err != nil {
 			return err
 		}
 		if l.at(']') {
@@ -229,18 +235,18 @@ func (l *listReader) items() error {
 	}
 }
 
-func (l *listReader) item() error {
-	d := l.d
+// listItem reads the item that comes next.
+func (d *Decoder) listItem(l *listReader, rec *aggregate.Record) error {
 	d.reset()
 	t := &d.t
 	t.in, t.pos, t.depth, t.members = l.body, l.pos, 0, t.members[:0]
 	if t.canonicalizer.value(root) {
 		l.pos = t.pos
-		return d.finish(&l.rec)
+		return d.finish(rec)
 	}
 	raw, err := l.extent()
 	if err != nil {
 		return err
 	}
-	return d.fallBackJSON(&l.rec, raw)
+	return d.fallBackJSON(rec, raw)
 }

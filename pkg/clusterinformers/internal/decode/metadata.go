@@ -15,32 +15,37 @@ type Identity struct{ Namespace, Name, UID, ResourceVersion string }
 var partialList = schema.GroupVersionKind{Group: metav1.GroupName, Version: "v1", Kind: "PartialObjectMetadataList"}
 
 // Identities reads what is in a list of metadata (PartialObjectMetadataList) or, in JSON, of any
-// objects. The strings are valid until each returns, whose error ends the list and is returned
+// objects. It calls each before the rest has been validated: on an error the caller must discard
+// them. The strings are valid until each returns, whose error ends the list and is returned
 // unchanged.
 func Identities(body []byte, enc Encoding, each func(Identity) error) (ListMeta, error) {
 	if enc == Protobuf {
 		return protobufIdentities(body, each)
 	}
-	var list struct {
-		Metadata metav1.ListMeta `json:"metadata"`
-		Items    []struct {
+	// An item is read at a time: read as one, small items live as many times what was read and charged.
+	l := &listReader{t: &canonicalizer{}, body: body}
+	var m metav1.ListMeta
+	err := l.list(&m, func() error {
+		raw, err := l.extent()
+		if err != nil {
+			return err
+		}
+		var item struct {
 			Metadata struct {
 				Namespace       string `json:"namespace"`
 				Name            string `json:"name"`
 				UID             string `json:"uid"`
 				ResourceVersion string `json:"resourceVersion"`
 			} `json:"metadata"`
-		} `json:"items"`
-	}
-	if err := utiljson.Unmarshal(body, &list); err != nil {
-		return ListMeta{}, fmt.Errorf("%w: list of metadata: %w", ErrMalformed, err)
-	}
-	for _, item := range list.Items {
-		if err := each(Identity(item.Metadata)); err != nil {
-			return ListMeta{}, err
 		}
+		if err := utiljson.Unmarshal(raw, &item); err != nil {
+			return fmt.Errorf("%w: list of metadata: %w", ErrMalformed, err)
+		}
+		return each(Identity(item.Metadata))
+	})
+	if err != nil {
+		return ListMeta{}, err
 	}
-	m := &list.Metadata
 	return ListMeta{m.ResourceVersion, m.Continue, m.RemainingItemCount}, nil
 }
 

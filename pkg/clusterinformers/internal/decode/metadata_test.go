@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	goruntime "runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,16 +77,42 @@ func TestIdentities_RefusesWhatIsMalformed(t *testing.T) {
 		enc  decode.Encoding
 		body []byte
 	}{
-		"truncated JSON":     {decode.JSON, asJSON[:len(asJSON)/2]},
-		"truncated protobuf": {decode.Protobuf, asProtobuf[:len(asProtobuf)/2]},
-		"another kind":       {decode.Protobuf, bytes.Replace(asProtobuf, []byte("PartialObjectMetadataList"), []byte("PartialObjectMetadataLisp"), 1)},
-		"no protobuf":        {decode.Protobuf, asJSON},
-		"nothing":            {decode.Protobuf, nil},
-		"nothing in JSON":    {decode.JSON, nil},
+		"truncated JSON":       {decode.JSON, asJSON[:len(asJSON)/2]},
+		"truncated protobuf":   {decode.Protobuf, asProtobuf[:len(asProtobuf)/2]},
+		"another kind":         {decode.Protobuf, bytes.Replace(asProtobuf, []byte("PartialObjectMetadataList"), []byte("PartialObjectMetadataLisp"), 1)},
+		"no protobuf":          {decode.Protobuf, asJSON},
+		"nothing":              {decode.Protobuf, nil},
+		"nothing in JSON":      {decode.JSON, nil},
+		"items twice":          {decode.JSON, []byte(`{"items":[],"items":[]}`)},
+		"an item that is none": {decode.JSON, []byte(`{"items":[{"metadata":{"name":1}}]}`)},
+		"a list and more":      {decode.JSON, []byte(`{"items":[]}{}`)},
 	} {
 		if _, err := decode.Identities(c.body, c.enc, ignore); !errors.Is(err, decode.ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestIdentities_LiveAsWhatWasRead: items are as small as a hostile member likes, and it is charged for what
+// was read alone.
+func TestIdentities_LiveAsWhatWasRead(t *testing.T) {
+	body := []byte(`{"metadata":{"resourceVersion":"1"},"items":[` + strings.Repeat(`{},`, 1<<20/3) + `{}]}`)
+	var before, after goruntime.MemStats
+	goruntime.GC()
+	goruntime.ReadMemStats(&before)
+	n := 0
+	_, err := decode.Identities(body, decode.JSON, func(decode.Identity) error {
+		if n++; n == 1 || n == 1<<18 {
+			goruntime.GC()
+			goruntime.ReadMemStats(&after)
+			if lives := int64(after.HeapAlloc) - int64(before.HeapAlloc); lives > int64(len(body)) {
+				t.Errorf("at item %d, %d bytes of a response live as %d more", n, len(body), lives)
+			}
+		}
+		return nil
+	})
+	if err != nil || n != 1<<20/3+1 {
+		t.Errorf("%d items, %v", n, err)
 	}
 }
 
