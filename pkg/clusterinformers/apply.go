@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/audit"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
@@ -19,7 +20,7 @@ func (p *listWatch) put(o *object, now time.Time) {
 	case o.unfit.why != "":
 		i.scope.Delete(o.namespace, o.name) // what was held is not what there is
 		p.retention.remove(objectKey{o.namespace, o.name})
-		p.leftOut.add(o.key, o.unfit)
+		p.leaveOutLocked(o)
 		i.publishLeftOutLocked()
 	default:
 		i.scope.Upsert(o.item)
@@ -47,7 +48,8 @@ func (p *listWatch) remove(namespace, name, rv string, now time.Time) {
 // restoreLocked takes an object that was left out back in, or lets it go. The informer's
 // mu must be held.
 func (p *listWatch) restoreLocked(namespace, name string) {
-	if len(p.leftOut.byKey) > 0 && p.leftOut.remove(leftKeyFor(namespace, name)) {
+	if len(p.leftOut.versions) > 0 && p.leftOut.remove(audit.KeyOf(namespace, name)) {
+		p.informer.member.quota.Charge(&p.informer.usage, 0, -leftOutBytes)
 		p.informer.publishLeftOutLocked()
 	}
 }
@@ -150,10 +152,10 @@ func newestOf(staged []*object) []*object {
 func (p *listWatch) replace(objs []*object, rv string, now time.Time) error {
 	i := p.informer
 	fit := make([]*object, 0, len(objs))
-	var left leftOut
+	var left []*object
 	for _, o := range objs {
 		if o.unfit.why != "" {
-			left.add(o.key, o.unfit)
+			left = append(left, o)
 		} else {
 			fit = append(fit, o)
 		}
@@ -165,7 +167,8 @@ func (p *listWatch) replace(objs []*object, rv string, now time.Time) error {
 	for n, o := range fit {
 		items[n] = o.item
 	}
-	p.state, p.reason, p.loaded, p.leftOut, p.since = aggregate.Synced, "", false, left, now
+	p.state, p.reason, p.loaded, p.since = aggregate.Synced, "", false, now
+	p.setLeftOutLocked(left)
 	i.countLeftOutLocked()
 	i.relistedLocked(p.cause)
 	p.cause = "other"
@@ -200,7 +203,8 @@ func (i *informer) emptyOverBudget(p *listWatch, why string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	again := p.state == aggregate.OverBudget
-	p.state, p.reason, p.loaded, p.leftOut, p.resumed = aggregate.OverBudget, message.Clip(why), false, leftOut{}, false
+	p.state, p.reason, p.loaded, p.resumed = aggregate.OverBudget, message.Clip(why), false, false
+	p.setLeftOutLocked(nil)
 	i.countLeftOutLocked()
 	p.cause, p.applied = "budget", ""
 	p.retention.reset()

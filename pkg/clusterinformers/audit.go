@@ -238,6 +238,11 @@ func (a *auditor) audit(ctx context.Context, p *listWatch) (r AuditResult) {
 		return r
 	}
 	r.ResourceVersion, c.until = c.resourceVersion, began.Add(auditDeadline)
+	if c.unkept > 0 { // what an audit finds may be among them
+		r.Outcome, r.Message = outcomeListed, fmt.Sprintf("%d objects are left out and cannot be compared within the member's budget", c.unkept)
+		r.Repaired = a.relisted(ctx, p, a.order(p))
+		return r
+	}
 	first, err := a.read(ctx, p, c, &r)
 	if expiredOrUnsupported(err) {
 		// What is newest is of another resourceVersion, but what is equal to it is equal.
@@ -270,9 +275,6 @@ func (a *auditor) audit(ctx context.Context, p *listWatch) (r AuditResult) {
 // equal takes note of a scope that is as the member has it.
 func (a *auditor) equal(p *listWatch, c *capture, found *audit.Result, r *AuditResult) {
 	r.Outcome, r.Message = outcomeEqual, ""
-	if found.Unjudged > 0 {
-		r.Message = fmt.Sprintf("%d objects are not held, and may be among those that are left out", found.Unjudged)
-	}
 	sampled := p.audit.sampledTo
 	if sampled >= found.Listed {
 		sampled = 0

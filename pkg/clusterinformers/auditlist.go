@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -23,12 +24,12 @@ type capture struct {
 	snapshot        *aggregate.Snapshot
 	// exact says that the member has sent all up to the resourceVersion: of that of an event there
 	// may be another event.
-	exact     bool
-	bookmark  bool // it was taken when a bookmark came
-	at        time.Time
-	leftOut   map[leftKey]bool
-	uncounted int
-	until     time.Time // when whoever compares it gives up
+	exact    bool
+	bookmark bool // it was taken when a bookmark came
+	at       time.Time
+	leftOut  map[audit.Key]audit.Digest
+	unkept   int       // more are left out, of which that is not known
+	until    time.Time // when whoever compares it gives up
 }
 
 // captureRequest asks a listWatch for what it holds, now or when the next bookmark comes.
@@ -78,13 +79,7 @@ func (p *listWatch) capture(now time.Time, bookmark bool) *capture {
 	}
 	c := &capture{
 		resourceVersion: rv, snapshot: i.member.manager.opts.Index.Newest(), exact: bookmark || p.floor == rv, bookmark: bookmark, at: now,
-		uncounted: p.leftOut.uncounted,
-	}
-	if len(p.leftOut.byKey) > 0 {
-		c.leftOut = make(map[leftKey]bool, len(p.leftOut.byKey))
-		for key := range p.leftOut.byKey {
-			c.leftOut[key] = true
-		}
+		leftOut: maps.Clone(p.leftOut.versions), unkept: p.leftOut.unkept,
 	}
 	return c
 }
@@ -203,8 +198,7 @@ func (a *auditor) read(ctx context.Context, p *listWatch, c *capture, r *AuditRe
 	defer cancel()
 	i := p.informer
 	part := audit.Part{
-		Snapshot: c.snapshot, Member: i.member.name, Kind: i.kind, Namespace: p.namespace, Uncounted: c.uncounted, Subset: p.retention != nil,
-		LeftOut: func(namespace, name string) bool { return c.leftOut[leftKeyFor(namespace, name)] },
+		Snapshot: c.snapshot, Member: i.member.name, Kind: i.kind, Namespace: p.namespace, LeftOut: c.leftOut, Subset: p.retention != nil,
 	}
 	if !c.exact {
 		part.At = c.resourceVersion

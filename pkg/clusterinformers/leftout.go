@@ -2,20 +2,24 @@ package clusterinformers
 
 import (
 	"fmt"
-	"hash/maphash"
 	"strconv"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/audit"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
 // leftOut are the objects of a listWatch that are not indexed because no API server
 // would admit them, so that clients may fail on them. They make the scope Partial, so
-// that no client takes them for absent. The informer's mu guards it.
+// that no client takes them for absent, and audits judge them as what is held. The
+// informer's mu guards it.
 type leftOut struct {
-	byKey     map[leftKey]unfitReason
-	uncounted int // more of them, which are not known one by one until the next list
+	versions map[audit.Key]audit.Digest
+	reasons  map[audit.Key]unfitReason // of some
+	// unkept is how many more may be left out for which the member has no budget. What they are is not
+	// known until the next list, so that no audit proves the scope.
+	unkept int
 }
 
 // unfitReason is why an object is left out, and which one it is.
@@ -24,45 +28,70 @@ type unfitReason struct {
 	object string // for operators
 }
 
-// leftKey is a hash of a namespace and name, whose length is the member's choice.
-type leftKey uint64
+// maxReasons bounds the objects of a listWatch of which it is known why they are left out.
+const maxReasons = 64
 
-// maxLeftOut bounds the objects of a listWatch that are known one by one.
-const maxLeftOut = 64
+// leftOutBytes is what the member is charged for an object that is left out: for its key and version
+// in maps, of which an audit has a copy.
+const leftOutBytes = 128
 
-var leftSeed = maphash.MakeSeed()
+// leftOutShare is how much of the member's budget a listWatch may use for what is left out: one part
+// of so many. The rest is for what is held.
+const leftOutShare = 16
 
-func leftKeyFor(namespace, name string) leftKey {
-	return leftKey(maphash.Comparable(leftSeed, [2]string{namespace, name}))
-}
-
-func (l *leftOut) add(key leftKey, why unfitReason) {
-	switch _, known := l.byKey[key]; {
-	case known:
-	case len(l.byKey) == maxLeftOut:
-		l.uncounted++
+// add takes note of an object that is left out. kept says that it may be known one by one.
+func (l *leftOut) add(o *object, kept bool) {
+	if !kept {
+		l.unkept++
 		return
-	case l.byKey == nil:
-		l.byKey = map[leftKey]unfitReason{}
 	}
-	l.byKey[key] = why
+	if l.versions == nil {
+		l.versions, l.reasons = map[audit.Key]audit.Digest{}, map[audit.Key]unfitReason{}
+	}
+	l.versions[o.key] = o.digest
+	if _, known := l.reasons[o.key]; known || len(l.reasons) < maxReasons {
+		l.reasons[o.key] = o.unfit
+	}
 }
 
 // remove takes an object out that has gone or is fit again, and reports whether
 // it was there.
-func (l *leftOut) remove(key leftKey) bool {
-	_, known := l.byKey[key]
-	delete(l.byKey, key)
+func (l *leftOut) remove(key audit.Key) bool {
+	_, known := l.versions[key]
+	delete(l.versions, key)
+	delete(l.reasons, key)
 	return known
 }
 
-func (l *leftOut) count() int { return len(l.byKey) + l.uncounted }
+func (l *leftOut) count() int { return len(l.versions) + l.unkept }
+
+// leaveOutLocked takes note of an object that is left out, as far as the member has the budget. The
+// informer's mu must be held.
+func (p *listWatch) leaveOutLocked(o *object) {
+	i := p.informer
+	_, known := p.leftOut.versions[o.key]
+	more := int64(len(p.leftOut.versions)+1) * leftOutBytes
+	p.leftOut.add(o, known || more <= i.member.quota.Limits.Bytes/leftOutShare && i.member.quota.Charge(&i.usage, 0, leftOutBytes))
+}
+
+// setLeftOutLocked takes note of all that is left out of a list. The informer's mu must be held.
+func (p *listWatch) setLeftOutLocked(all []*object) {
+	i := p.informer
+	i.member.quota.Charge(&i.usage, 0, -leftOutBytes*int64(len(p.leftOut.versions)))
+	p.leftOut = leftOut{}
+	for _, o := range all {
+		if digest, twice := p.leftOut.versions[o.key]; twice && digest != o.digest {
+			o.digest = audit.AnyVersion // as of objects that have no name
+		}
+		p.leaveOutLocked(o)
+	}
+}
 
 // example is what is wrong with one of them, the same one for as long as it is
 // there.
 func (l *leftOut) example() (of unfitReason) {
-	var first leftKey
-	for key, w := range l.byKey {
+	var first audit.Key
+	for key, w := range l.reasons {
 		if of.why == "" || key < first {
 			first, of = key, w
 		}
@@ -143,7 +172,9 @@ func (p *listWatch) whyUnfit(rec *aggregate.Record, found error) string {
 // unfitObject carries an object that cannot be kept: its key where it may have
 // been kept before, else one that no object has.
 func (p *listWatch) unfitObject(rec *aggregate.Record, why string) *object {
-	o := &object{rv: string([]byte(rec.ResourceVersion)), key: leftKeyFor(rec.Namespace, rec.Name)}
+	o := &object{
+		rv: string([]byte(rec.ResourceVersion)), key: audit.KeyOf(rec.Namespace, rec.Name), digest: audit.DigestOf(rec.UID, rec.ResourceVersion),
+	}
 	o.unfit = unfitReason{why, message.Clip(fmt.Sprintf("%.63s/%.253s", rec.Namespace, rec.Name))}
 	o.namespace, o.name = stagedKey(rec)
 	return o
@@ -154,5 +185,5 @@ func stagedKey(rec *aggregate.Record) (namespace, name string) {
 	if decode.Keyable(rec) {
 		return cloneKey(rec)
 	}
-	return "", fmt.Sprintf("/%x", leftKeyFor(rec.Namespace, rec.Name))
+	return "", fmt.Sprintf("/%x", audit.KeyOf(rec.Namespace, rec.Name))
 }

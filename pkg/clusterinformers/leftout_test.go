@@ -92,3 +92,105 @@ func TestLeftOut_ObjectsThatNoAPIServerLetsInMakeTheScopePartial(t *testing.T) {
 	later <- event("MODIFIED", 26, `"name":"good","namespace":"shop"`)
 	says(aggregate.Synced, 0, "", "shop/boom", "shop/good")
 }
+
+// leaveOut has the next events be of objects that no API server would admit.
+func (l *lossy) leaveOut() {
+	l.set(func(e map[string]any) []map[string]any {
+		e["object"].(map[string]any)["metadata"].(map[string]any)["annotations"] = "boom"
+		return []map[string]any{e}
+	})
+}
+
+// dropAll has all events be lost.
+func (l *lossy) dropAll() { l.set(func(map[string]any) []map[string]any { return nil }) }
+
+// TestLeftOut_IsAudited: what becomes of an object that is left out is found where its event is lost.
+func TestLeftOut_IsAudited(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(r *rig)
+		cause  string
+		left   int
+		held   int
+	}{
+		"it is fit now":    {func(r *rig) { touch(r.t, r.fleet.Members()[0], 1, "y") }, "version", 0, 30},
+		"it is gone":       {func(r *rig) { ok(r.t, r.fleet.Members()[0].Delete(pods, "shop", "pod-1")) }, "extra", 0, 29},
+		"nothing has come": {func(*rig) {}, "", 1, 29},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, l := followLossy(t, nil)
+			m := r.fleet.Members()[0]
+			l.leaveOut()
+			touch(t, m, 1, "x")
+			r.until("it is left out", func() bool { return r.detail(m, "Pod").LeftOut == 1 })
+			l.dropAll()
+			c.change(r)
+			r.until("a bookmark has come", func() bool { return r.detail(m, "Pod").Applied == m.ResourceVersion() })
+			l.set(nil)
+			got := r.audited("Pod")["Pod"]
+			if c.cause == "" && got.Outcome != "equal" || c.cause != "" && (got.Outcome != "different" || got.Differences[c.cause] != 1) {
+				t.Errorf("the audit says %+v", got)
+			}
+			r.until("it is repaired", func() bool { return r.detail(m, "Pod").LeftOut == c.left && len(r.held(m, "Pod")) == c.held })
+		})
+	}
+}
+
+// TestLeftOut_HidesNoLoss: many objects are left out, and change often; they are counted once each, and what is
+// lost beside them is found.
+func TestLeftOut_HidesNoLoss(t *testing.T) {
+	r, l := followLossy(t, nil)
+	m := r.fleet.Members()[0]
+	l.leaveOut()
+	for n := range 100 {
+		ok(t, m.Create(pod(1000+n)))
+	}
+	for n := range 20 {
+		touch(t, m, 1099, fmt.Sprint(n))
+		ok(t, m.Delete(pods, pod(1000+n).Namespace, pod(1000+n).Name))
+	}
+	r.until("they are left out", func() bool {
+		st := r.detail(m, "Pod")
+		return st.Applied == m.ResourceVersion() && st.LeftOut == 80
+	})
+	if got := r.audited("Pod")["Pod"]; got.Outcome != "equal" {
+		t.Errorf("nothing was lost, and the audit says %+v", got)
+	}
+	l.dropAll()
+	for n := range 20 {
+		ok(t, m.Create(pod(2000+n)))
+	}
+	r.until("a bookmark has come", func() bool { return r.detail(m, "Pod").Applied == m.ResourceVersion() })
+	l.set(nil)
+	if got := r.audited("Pod")["Pod"]; got.Outcome != "different" || got.Differences["missing"] != 20 {
+		t.Errorf("20 additions were lost, and the audit says %+v", got)
+	}
+}
+
+// TestLeftOut_BeyondTheBudgetIsNotProved: the member has no budget for all that is left out of it, so that an
+// audit could not tell what is lost from it. The scope is listed instead.
+func TestLeftOut_BeyondTheBudgetIsNotProved(t *testing.T) {
+	r, l := followLossy(t, func(o *clusterinformers.Options) { o.Budget.Bytes = 512 << 10 })
+	m := r.fleet.Members()[0]
+	l.leaveOut()
+	for n := range 300 {
+		ok(t, m.Create(pod(1000+n)))
+	}
+	r.until("they are left out", func() bool { return r.detail(m, "Pod").LeftOut == 300 })
+	if held := len(r.held(m, "Pod")); held != 30 {
+		t.Errorf("%d are held beside them", held)
+	}
+	for n := range 300 { // so that they are within the budget of a list
+		ok(t, m.Delete(pods, pod(1000+n).Namespace, pod(1000+n).Name))
+	}
+	r.until("they are gone", func() bool { return r.detail(m, "Pod").Applied == m.ResourceVersion() })
+	l.set(nil)
+	if got := r.audited("Pod")["Pod"]; got.Outcome != "listed" || !got.Repaired || !strings.Contains(got.Message, "left out") {
+		t.Errorf("the audit says %+v", got)
+	}
+	if st := r.detail(m, "Pod"); st.LeftOut != 0 {
+		t.Errorf("%d are left out of a list without any", st.LeftOut)
+	}
+	if got := r.audited("Pod")["Pod"]; got.Outcome != "equal" {
+		t.Errorf("the audit of what was listed says %+v", got)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/audit"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
@@ -204,7 +205,8 @@ type object struct {
 	rv        string
 	unfit     unfitReason // why it is not kept; zero where it is
 	deleted   bool        // while it was listed
-	key       leftKey     // of what is unfit
+	key       audit.Key   // of what is unfit, as is digest
+	digest    audit.Digest
 }
 
 // unfitSize is what an object that is not kept, or is deleted, costs while it is listed.

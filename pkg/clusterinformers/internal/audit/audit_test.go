@@ -3,7 +3,9 @@ package audit_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +79,10 @@ func TestComparison_FindsEveryDifference(t *testing.T) {
 	a, b, c, d, e := item("a", "x", 1), item("a-b", "x", 2), item("b", "x", 3), item("b", "y", 4), item("c", "x", 5)
 	snap := w.hold(a, b, c, d)
 	whole := func(i audit.Item) audit.Item { i.Body = body(i); return i }
+	bad := item("a", "bad", 9)
+	leaving := func(i audit.Item) audit.Part {
+		return audit.Part{LeftOut: map[audit.Key]audit.Digest{audit.KeyOf(i.Namespace, i.Name): audit.DigestOf(i.UID, i.ResourceVersion)}}
+	}
 	other := func(i audit.Item, change func(*audit.Item)) audit.Item { change(&i); return i }
 	for name, test := range map[string]struct {
 		part  audit.Part
@@ -100,16 +106,22 @@ func TestComparison_FindsEveryDifference(t *testing.T) {
 			items: []audit.Item{a, b, c, other(d, func(i *audit.Item) { i.Body = []byte(`{}`) })},
 			want:  []audit.Difference{{"b", "y", audit.Content, false}},
 		},
-		"nothing is listed": {want: []audit.Difference{{"a", "x", audit.Extra, false}, {"a-b", "x", audit.Extra, false}, {"b", "x", audit.Extra, false}, {"b", "y", audit.Extra, false}}},
-		"a namespace":       {part: audit.Part{Namespace: "b"}, items: []audit.Item{c}, want: []audit.Difference{{"b", "y", audit.Extra, false}}},
-		"left out": {
-			part:  audit.Part{LeftOut: func(_, name string) bool { return name == "bad" }},
-			items: []audit.Item{a, b, c, d, item("a", "bad", 9)},
+		"nothing is listed":  {want: []audit.Difference{{"a", "x", audit.Extra, false}, {"a-b", "x", audit.Extra, false}, {"b", "x", audit.Extra, false}, {"b", "y", audit.Extra, false}}},
+		"a namespace":        {part: audit.Part{Namespace: "b"}, items: []audit.Item{c}, want: []audit.Difference{{"b", "y", audit.Extra, false}}},
+		"left out":           {part: leaving(bad), items: []audit.Item{a, b, c, d, bad}},
+		"left out, and gone": {part: leaving(bad), items: []audit.Item{a, b, c, d}, want: []audit.Difference{{"", "(left out)", audit.Extra, false}}},
+		"left out, and another version": {
+			part: leaving(bad), items: []audit.Item{a, b, c, d, other(bad, func(i *audit.Item) { i.ResourceVersion = "10" })},
+			want: []audit.Difference{{"a", "bad", audit.Version, false}},
 		},
-		"left out and not known": {part: audit.Part{Uncounted: 1}, items: []audit.Item{a, b, c, d, e}},
-		"more than is left out": {
-			part: audit.Part{Uncounted: 1}, items: []audit.Item{a, b, c, d, e, item("c", "y", 6)},
-			want: []audit.Difference{{"c", "x", audit.Missing, false}, {"c", "y", audit.Missing, false}},
+		"left out, and another object": {
+			part: leaving(bad), items: []audit.Item{a, b, c, d, other(bad, func(i *audit.Item) { i.UID = e.UID })},
+			want: []audit.Difference{{"a", "bad", audit.Version, false}},
+		},
+		"left out, of any version": {part: audit.Part{LeftOut: map[audit.Key]audit.Digest{audit.KeyOf("a", "bad"): audit.AnyVersion}}, items: []audit.Item{a, b, c, d, bad}},
+		"left out, and in flight": {
+			part: audit.Part{LeftOut: leaving(bad).LeftOut, At: "9"}, items: []audit.Item{a, b, c, d, other(bad, func(i *audit.Item) { i.UID = e.UID })},
+			want: []audit.Difference{{"a", "bad", audit.Version, true}},
 		},
 		"in flight":     {part: audit.Part{At: "5"}, items: []audit.Item{a, b, c, e}, want: []audit.Difference{{"b", "y", audit.Extra, true}, {"c", "x", audit.Missing, true}}},
 		"not in flight": {part: audit.Part{At: "6"}, items: []audit.Item{a, b, c, d, e}, want: []audit.Difference{{"c", "x", audit.Missing, false}}},
@@ -167,7 +179,7 @@ func TestComparison_IsThatOfMaps(t *testing.T) {
 			}
 		}
 		rng.Shuffle(len(listing), func(i, j int) { listing[i], listing[j] = listing[j], listing[i] })
-		if got := compare(t, audit.Part{Snapshot: w.hold(holding...)}, listing); got.Total() != want || len(got.Differences) != want {
+		if got := compare(t, audit.Part{Snapshot: w.hold(holding...)}, listing); got.Total() != want || len(got.Differences) != min(want, 64) {
 			t.Fatalf("%d differences, want %d", got.Total(), want)
 		}
 	}
@@ -190,6 +202,76 @@ func TestConfirm_KeepsWhatBothSay(t *testing.T) {
 		t.Errorf("of what is not all in flight %+v is confirmed", got)
 	}
 	if got := audit.Confirm(first, compare(t, audit.Part{Snapshot: snap}, []audit.Item{a, b})); got.Total() != 0 {
+		t.Errorf("confirmed is %+v", got)
+	}
+}
+
+// TestComparison_KeepsLittle: what a member lists is as much as it likes, and named as it likes.
+func TestComparison_KeepsLittle(t *testing.T) {
+	w := newWorld(t)
+	a := item("a", "x", 1)
+	pad := strings.Repeat("x", 1<<20)
+	for name, c := range map[string]struct {
+		n, cause int
+		item     func(n int) audit.Item
+	}{
+		"long names":     {64, 64, func(n int) audit.Item { return item("a", fmt.Sprint(n, pad), n) }},
+		"names":          {20_000, 20_000, func(n int) audit.Item { return item("a", fmt.Sprint(n), n) }},
+		"listed anew":    {200_000, 0, func(int) audit.Item { return a }},
+		"left out, anew": {200_000, 0, func(int) audit.Item { return item("a", "bad", 9) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			part := audit.Part{Snapshot: w.hold(a), Member: "fleet/a", Kind: "Pod"}
+			if strings.HasPrefix(name, "left out") {
+				part.LeftOut = map[audit.Key]audit.Digest{audit.KeyOf("a", "bad"): audit.AnyVersion}
+			}
+			comparison := audit.Compare(part)
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			for n := range c.n {
+				if err := comparison.Add(c.item(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			if kept := int64(after.HeapAlloc) - int64(before.HeapAlloc); kept > 1<<20 {
+				t.Errorf("%d items keep %d KiB", c.n, kept>>10)
+			}
+			got := comparison.Result()
+			if got.Counts[audit.Missing] != c.cause || got.Listed != c.n || len(got.Differences) > 64 {
+				t.Errorf("%d are missing of %d, and %d are named", got.Counts[audit.Missing], got.Listed, len(got.Differences))
+			}
+			for _, d := range got.Differences {
+				if len(d.Name) > 1024 {
+					t.Errorf("a name of %d bytes is kept", len(d.Name))
+				}
+			}
+			runtime.KeepAlive(comparison)
+		})
+	}
+}
+
+// TestConfirm_NamesWhatBothSay: many differ, and both lists say the same of few, which are not among the
+// first of either.
+func TestConfirm_NamesWhatBothSay(t *testing.T) {
+	w := newWorld(t)
+	snap := w.hold(item("a", "x", 1))
+	list := func(prefix string) (items []audit.Item) {
+		for n := range 100 {
+			items = append(items, item("a", fmt.Sprint(prefix, n), n))
+		}
+		return append(items, item("a", "x", 1), item("a", "lost", 3))
+	}
+	first, second := list("first"), list("second")
+	got := audit.Confirm(compare(t, audit.Part{Snapshot: snap}, first), compare(t, audit.Part{Snapshot: snap}, second))
+	if want := []audit.Difference{{"", "(not kept)", audit.Missing, false}}; got.Total() != 1 || !slices.Equal(got.Differences, want) {
+		t.Errorf("confirmed is %+v", got)
+	}
+	slices.Reverse(second)
+	got = audit.Confirm(compare(t, audit.Part{Snapshot: snap}, first), compare(t, audit.Part{Snapshot: snap}, second))
+	if want := []audit.Difference{{"a", "lost", audit.Missing, false}}; got.Total() != 1 || !slices.Equal(got.Differences, want) {
 		t.Errorf("confirmed is %+v", got)
 	}
 }
