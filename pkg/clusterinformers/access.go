@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +25,8 @@ import (
 var (
 	// ErrUnknownMember is returned for a member that no source names.
 	ErrUnknownMember = errors.New("unknown member")
+	// ErrUnknownKind is returned for a kind of which nothing is held of the members that are asked for.
+	ErrUnknownKind = errors.New("nothing is held of it")
 	// ErrUnreachable is returned for a member that is out of reach or refused.
 	ErrUnreachable = errors.New("member is unreachable")
 	// ErrReadOnly is returned for a member that is never written to.
@@ -341,4 +345,99 @@ func (m *Manager) Review(ctx context.Context, member string, review *authorizati
 		return false, fmt.Errorf("member %q: %s", member, message.Clip(err.Error()))
 	}
 	return answer.Status.Allowed && !answer.Status.Denied, nil
+}
+
+// Audit audits kinds of members now, within the budget of audits. member is a name as in
+// MemberQuery, "" for all members, and kind "" for all kinds. each is called with the result for every
+// kind, or every namespace of it where only some are held, from one goroutine at a time.
+func (m *Manager) Audit(ctx context.Context, member string, kind aggregate.Kind, each func(AuditResult)) error {
+	q, known := MemberQuery{Name: member}, false
+	replies, asked := make(chan AuditResult), 0
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, mb := range m.sortedMembers() {
+		if !q.matches(&MemberStatus{Name: mb.name}) {
+			continue
+		}
+		known = true
+		own, n := mb.auditor.ask(kind)
+		asked += n
+		wg.Go(func() {
+			defer mb.auditor.withdraw(own)
+			for range n {
+				r := AuditResult{Member: mb.name, Kind: kind, Outcome: outcomeNotSynced, Message: "the member has left"}
+				select {
+				case r = <-own:
+				case <-mb.done:
+				case <-ctx.Done():
+					return
+				}
+				select {
+				case replies <- r:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	if !known && member != "" {
+		return fmt.Errorf("member %q: %w", member, ErrUnknownMember)
+	}
+	if asked == 0 && kind != "" {
+		return fmt.Errorf("kind %q: %w", kind, ErrUnknownKind)
+	}
+	for range asked {
+		select {
+		case r := <-replies:
+			each(r)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// ask has what is watched of a kind audited, of all kinds for "". It returns where so many results
+// will come. What is held and not watched cannot be compared.
+func (a *auditor) ask(kind aggregate.Kind) (results chan AuditResult, n int) {
+	mb := a.member
+	var all []*listWatch
+	watched := map[aggregate.Kind]bool{}
+	for _, r := range mb.runningInformers() {
+		if watched[r.kind] = true; kind == "" || r.kind == kind {
+			all = append(all, r.listWatches...)
+		}
+	}
+	var others []aggregate.Kind
+	for _, held := range mb.manager.opts.Index.Newest().KindsOf(mb.name) {
+		if (kind == "" || held == kind) && !watched[held] {
+			others = append(others, held)
+		}
+	}
+	own := make(chan AuditResult, len(all)+len(others))
+	for _, other := range others {
+		own <- AuditResult{Member: mb.name, Kind: other, Outcome: outcomeNotSynced, Message: "it is not watched"}
+	}
+	a.mu.Lock()
+	for _, p := range all {
+		a.asked[p] = append(a.asked[p], own)
+	}
+	a.mu.Unlock()
+	a.woken.Fire()
+	return own, cap(own)
+}
+
+// withdraw takes back what was asked for and is not answered: nobody waits for it any more.
+func (a *auditor) withdraw(results chan AuditResult) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for p, all := range a.asked {
+		if all = slices.DeleteFunc(all, func(c chan<- AuditResult) bool { return c == results }); len(all) == 0 {
+			delete(a.asked, p)
+		} else {
+			a.asked[p] = all
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package clusterinformers_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -105,5 +106,37 @@ func TestManager_SaysWhatHoldsWrites(t *testing.T) {
 	l.within(time.Minute, "writes go", func() bool { return l.manager.CheckContact(nameOf(m)) == nil })
 	if st := l.status(m); st.Audit == nil || st.Audit.Unaudited != 0 {
 		t.Errorf("writes go, and the status says %+v", st.Audit)
+	}
+}
+
+// TestAudit_SaysWhatItCannotCompare: what is held of a member that is away is not passed over, and a kind
+// that nobody serves is an error.
+func TestAudit_SaysWhatItCannotCompare(t *testing.T) {
+	var away atomic.Bool
+	l := newLives(t, fewKinds(), func(r *rig) {
+		populate(r)
+		r.source.view[0] = newFakeServer(t, r.fleet.Members()[0], func(w http.ResponseWriter, _ *http.Request) bool {
+			refused := away.Load()
+			if refused {
+				writeStatus(w, http.StatusServiceUnavailable, "ServiceUnavailable")
+			}
+			return refused
+		}).spec
+	})
+	m := l.fleet.Members()[0]
+	audit := func(kind aggregate.Kind) (outcomes map[string]int, err error) {
+		outcomes = map[string]int{}
+		err = l.manager.Audit(t.Context(), nameOf(m), kind, func(r clusterinformers.AuditResult) { outcomes[r.Outcome]++ })
+		return outcomes, err
+	}
+	if got, err := audit("Nonsense"); !errors.Is(err, clusterinformers.ErrUnknownKind) {
+		t.Errorf("a kind that nobody serves: %v, %v", got, err)
+	}
+	l.restart(func() { away.Store(true) }, auditNow)
+	l.until("the member is known", l.manager.Known)
+	for kind, want := range map[aggregate.Kind]int{"": 5, "Pod": 1} {
+		if got, err := audit(kind); err != nil || got["notSynced"] != want || len(got) != 1 {
+			t.Errorf("kind %q of a member that is away: %v, %v; want %d that are not synced", kind, got, err, want)
+		}
 	}
 }
