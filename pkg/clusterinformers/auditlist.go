@@ -29,6 +29,7 @@ type capture struct {
 	at       time.Time
 	leftOut  map[audit.Key]audit.Digest
 	unkept   int       // more are left out, of which that is not known
+	left     uint64    // the newest resourceVersion of what the rule of the kind does not keep
 	until    time.Time // when whoever compares it gives up
 }
 
@@ -79,7 +80,7 @@ func (p *listWatch) capture(now time.Time, bookmark bool) *capture {
 	}
 	c := &capture{
 		resourceVersion: rv, snapshot: i.member.manager.opts.Index.Newest(), exact: bookmark || p.floor == rv, bookmark: bookmark, at: now,
-		leftOut: maps.Clone(p.leftOut.versions), unkept: p.leftOut.unkept,
+		leftOut: maps.Clone(p.leftOut.versions), unkept: p.leftOut.unkept, left: p.retention.newestLeft(),
 	}
 	return c
 }
@@ -198,7 +199,7 @@ func (a *auditor) read(ctx context.Context, p *listWatch, c *capture, r *AuditRe
 	defer cancel()
 	i := p.informer
 	part := audit.Part{
-		Snapshot: c.snapshot, Member: i.member.name, Kind: i.kind, Namespace: p.namespace, LeftOut: c.leftOut, Subset: p.retention != nil,
+		Snapshot: c.snapshot, Member: i.member.name, Kind: i.kind, Namespace: p.namespace, LeftOut: c.leftOut, Subset: p.retention != nil, NewerThan: c.left,
 	}
 	if !c.exact {
 		part.At = c.resourceVersion

@@ -19,6 +19,7 @@ type retention struct {
 	limit size
 	total size
 
+	left    uint64                      // the newest resourceVersion of what is older and not kept
 	entries map[objectKey]*list.Element // of remembered
 	order   *list.List                  // longest unchanged first
 
@@ -54,7 +55,7 @@ func newRetention(r KindRule, budget quota.Limits) *retention {
 
 func (k *retention) reset() {
 	if k != nil {
-		k.entries, k.order, k.total = map[objectKey]*list.Element{}, list.New(), size{}
+		k.entries, k.order, k.total, k.left = map[objectKey]*list.Element{}, list.New(), size{}, 0
 	}
 }
 
@@ -94,9 +95,18 @@ func (k *retention) expire(now time.Time) (gone []objectKey) {
 			break
 		}
 		k.remove(r.objectKey)
+		k.left = max(k.left, parseResourceVersion(r.rv))
 		gone = append(gone, r.objectKey)
 	}
 	return gone
+}
+
+// newestLeft is the newest resourceVersion of what is not kept: what is newer is.
+func (k *retention) newestLeft() uint64 {
+	if k == nil {
+		return 0
+	}
+	return k.left
 }
 
 // replace takes note of a list, and returns what of it is to be kept. What has not

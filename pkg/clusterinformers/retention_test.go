@@ -116,3 +116,25 @@ func TestEvents_LeaveAfterTheirTime(t *testing.T) {
 		t.Error("what has no TTL has left, too")
 	}
 }
+
+// TestAudit_FindsLossesOfWhatARuleKeeps: what a rule does not keep is no loss, and what it keeps and was lost is.
+func TestAudit_FindsLossesOfWhatARuleKeeps(t *testing.T) {
+	r, l := followLossy(t, func(o *clusterinformers.Options) {
+		o.Kinds = []clusterinformers.KindRule{{Kind: "Pod", Share: 10}, {Kind: "*"}}
+		o.Budget.Objects = 200
+	})
+	m := r.fleet.Members()[0]
+	if got := r.audited("Pod")["Pod"]; got.Outcome != "equal" || len(r.held(m, "Pod")) != 20 {
+		t.Fatalf("20 of 30 are to be held, and %d are; the audit says %+v", len(r.held(m, "Pod")), got)
+	}
+	l.dropAll()
+	ok(t, m.Create(pod(100)))
+	r.until("a bookmark has come", func() bool { return r.detail(m, "Pod").Applied == m.ResourceVersion() })
+	l.set(nil)
+	if got := r.audited("Pod")["Pod"]; got.Outcome != "different" || got.Differences["missing"] != 1 {
+		t.Errorf("an addition was lost, and the audit says %+v", got)
+	}
+	if got := r.audited("Pod")["Pod"]; got.Outcome != "equal" {
+		t.Errorf("it was repaired, and the audit says %+v", got)
+	}
+}

@@ -125,7 +125,11 @@ func TestComparison_FindsEveryDifference(t *testing.T) {
 		},
 		"in flight":     {part: audit.Part{At: "5"}, items: []audit.Item{a, b, c, e}, want: []audit.Difference{{"b", "y", audit.Extra, true}, {"c", "x", audit.Missing, true}}},
 		"not in flight": {part: audit.Part{At: "6"}, items: []audit.Item{a, b, c, d, e}, want: []audit.Difference{{"c", "x", audit.Missing, false}}},
-		"a subset":      {part: audit.Part{Subset: true}, items: []audit.Item{a, b, c, e}, want: []audit.Difference{{"b", "y", audit.Extra, false}}},
+		"a subset":      {part: audit.Part{Subset: true, NewerThan: 5}, items: []audit.Item{a, b, c, e}, want: []audit.Difference{{"b", "y", audit.Extra, false}}},
+		"a subset of what is newer": {
+			part: audit.Part{Subset: true, NewerThan: 4}, items: []audit.Item{a, b, c, d, e, other(e, func(i *audit.Item) { i.Name, i.ResourceVersion = "z", "unknown" })},
+			want: []audit.Difference{{"c", "x", audit.Missing, false}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.part.Snapshot = snap

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -78,9 +79,10 @@ type Part struct {
 	// LeftOut are the versions of objects of the list that are not held because no API server would admit
 	// them. They are judged as those that are held are. It must not change.
 	LeftOut map[Key]Digest
-	// Subset says that less is held than is listed on purpose, as of kinds without end: only what is
-	// held is judged.
-	Subset bool
+	// Subset says that less is held than is listed on purpose, as of kinds without end: of what is not
+	// held only what is newer than NewerThan is judged, the newest resourceVersion of what has left.
+	Subset    bool
+	NewerThan uint64
 }
 
 // Item is an object of a list. Its strings and Body may change after Add has returned.
@@ -197,7 +199,7 @@ func (c *Comparison) Add(i Item) error {
 	}
 	if !held {
 		switch digest, left := c.part.LeftOut[key]; {
-		case !left && c.part.Subset:
+		case !left && c.part.Subset && !newer(i.ResourceVersion, c.part.NewerThan):
 		case !left:
 			c.differs(key, i, Missing)
 		default:
@@ -254,6 +256,12 @@ func (c *Comparison) differs(key Key, i Item, cause Cause) {
 func older(rv, other string) bool {
 	c, err := resourceversion.CompareResourceVersion(rv, other)
 	return err == nil && c < 0
+}
+
+// newer reports whether a resourceVersion is known to be newer than another.
+func newer(rv string, other uint64) bool {
+	n, err := strconv.ParseUint(rv, 10, 64)
+	return err == nil && n > other
 }
 
 // Result ends the comparison: the list is complete.
