@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/clusterinformers/internal/audit"
@@ -53,18 +55,24 @@ func TestAudit_HasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := unstartedInformer(t)
 		mb, p := i.member, i.listWatches[0]
+		mb.manager.opts.Audit.Sample = -1
+		raw, err := (&metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "5", Continue: "c"}}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}, Raw: raw}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
 		mb.conn.client = memberclient.New(&rest.Config{Host: "http://member"}, &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			time.Sleep(auditTimeout - time.Second)
-			body := `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5","continue":"c"},"items":[]}`
-			return &http.Response{
-				StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), Request: r,
-			}, nil
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("k8s\x00" + string(page))), Request: r}, nil
 		})})
 		mb.conn.up = true
 		began := time.Now()
 		c := &capture{resourceVersion: "5", snapshot: mb.manager.opts.Index.Newest(), exact: true, until: began.Add(auditDeadline)}
 		var r AuditResult
-		_, err := mb.auditor.read(t.Context(), p, c, &r)
+		_, err = mb.auditor.read(t.Context(), p, c, &r)
 		if took := time.Since(began); !errors.Is(err, errOverlong) || took >= 5*time.Minute || took < auditDeadline {
 			t.Errorf("after %s and %d requests: %v", took, r.Requests, err)
 		}
