@@ -4,7 +4,8 @@
 // A [Comparison] is given the items of a list, in any order and page by page, and a snapshot that
 // has applied all events up to the list's resourceVersion. Every item must be in the snapshot with
 // its UID and resourceVersion, with equal content where the item has some, and nothing else may
-// be. So nothing that is in flight can differ. What differs is a [Difference] only once a second
+// be; what is left out of the snapshot must be of the version that was left out. So nothing that is in
+// flight can differ. What differs is a [Difference] only once a second
 // list at the same resourceVersion says the same: [Confirm].
 //
 // A [Plan] has two tiers. Kinds that decide on security, and those that policies read, are in the
