@@ -19,6 +19,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/persistence"
 )
 
 // simfleet starts simulated members in a process of their own and returns
@@ -106,14 +107,33 @@ func (c contexts) Run(ctx context.Context, set func([]clusterinformers.Spec)) er
 type follower struct {
 	index   *aggregate.Index
 	manager *clusterinformers.Manager
+	loaded  persistence.Loaded // what was kept
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
+
+	store *persistence.Store // nil: nothing is kept
+	leave context.CancelFunc // ends the store
+	keeps sync.WaitGroup
+}
+
+// followOptions are how a follower differs from one that only reads.
+type followOptions struct {
+	dir      string // where the index is kept; "" for nowhere
+	run      int    // number of the process that keeps it there, from 0
+	audit    clusterinformers.Audit
+	required []aggregate.Kind
 }
 
 func follow(ctx context.Context, members contexts, kinds ...string) (*follower, error) {
+	return followAs(ctx, followOptions{}, members, kinds...)
+}
+
+func followAs(ctx context.Context, o followOptions, members contexts, kinds ...string) (*follower, error) {
+	first := aggregate.Revision(o.run)<<48 + 1
 	index, err := aggregate.New(aggregate.Options{
-		Revisions: aggregate.Range{First: 1, End: 1 << 53}, // whatever a run takes
+		Revisions: aggregate.Range{First: first, End: first + 1<<48}, // whatever a run takes
 		Fields:    map[aggregate.Kind][]string{"Pod": {"spec.nodeName", "status.phase"}},
+		Hold:      o.dir != "",
 	})
 	if err != nil {
 		return nil, err
@@ -126,14 +146,20 @@ func follow(ctx context.Context, members contexts, kinds ...string) (*follower, 
 	if os.Getenv("BENCH_DEBUG") != "" {
 		level = slog.LevelDebug
 	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	m, err := clusterinformers.New(clusterinformers.Options{
-		Index: index, Sources: []clusterinformers.Source{members}, Kinds: rules, GiveUpAfter: time.Hour,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+		Index: index, Sources: []clusterinformers.Source{members}, Kinds: rules, GiveUpAfter: time.Hour, Logger: log, Audit: o.audit,
 	})
 	if err != nil {
 		return nil, err
 	}
+	m.RequireKinds(o.required)
 	f := &follower{index: index, manager: m}
+	if o.dir != "" {
+		if err := f.keep(ctx, o.dir, log); err != nil {
+			return nil, err
+		}
+	}
 	ctx, f.cancel = context.WithCancel(ctx)
 	f.wg.Go(func() {
 		if err := m.Run(ctx); err != nil {
@@ -142,6 +168,24 @@ func follow(ctx context.Context, members contexts, kinds ...string) (*follower, 
 	})
 	f.wg.Go(func() { f.train(ctx) })
 	return f, nil
+}
+
+// keep loads what is kept in a directory, and keeps the index there.
+func (f *follower) keep(ctx context.Context, dir string, log *slog.Logger) (err error) {
+	if f.store, err = persistence.Open(persistence.Options{Directory: dir, Form: f.manager.Form, Log: log}); err != nil {
+		return err
+	}
+	if f.loaded, err = f.store.Load(ctx, f.index); err != nil {
+		return errors.Join(err, f.store.Close())
+	}
+	f.manager.Adopt()
+	ctx, f.leave = context.WithCancel(context.WithoutCancel(ctx)) // it has all that is committed until the manager ends
+	f.keeps.Go(func() {
+		if err := f.store.Run(ctx, f.index); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: persistence:", err)
+		}
+	})
+	return nil
 }
 
 // train is the goroutine that serve gives to dictionaries.
@@ -166,6 +210,14 @@ func (f *follower) train(ctx context.Context) {
 func (f *follower) stop() {
 	f.cancel()
 	f.wg.Wait()
+	if f.store == nil {
+		return
+	}
+	f.leave()
+	f.keeps.Wait()
+	if err := f.store.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: persistence:", err)
+	}
 }
 
 // synced waits until all members are, and hold so many pods.

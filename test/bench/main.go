@@ -68,6 +68,7 @@ var benchmarks = []benchmark{
 	{name: "enforce/delta_cost", run: deltaCost},
 	{name: "remediate/drift_to_corrected", run: corrections},
 	{name: "hub/writes_at_rest,hub/writes_per_correction", run: hubWrites},
+	{name: "restart/resumed", run: resumed, apart: true}, // it takes as long as the outages
 	{name: "scale/rss,scale/heap,scale/goroutines,scale/descriptors,scale/bytes,scale/settle,scale/idle,scale/metrics", run: scaleFleet, apart: true},
 	{name: "scale/exit", run: scaleExit, apart: true},
 	{name: "scale/policies", run: scalePolicies, apart: true},
@@ -84,6 +85,7 @@ type bench struct {
 	profiles string        // directory for those of children, "" for none
 	soak     time.Duration // of what runs for as long as is given
 	before   string        // a binary to compare with, "" for none
+	outage   time.Duration // the longest that is waited for
 
 	scaleOpts scaleOptions
 }
@@ -101,6 +103,7 @@ func main() {
 	soak := flag.Duration("soak", 20*time.Second, "how long deltas flow for policy/delta_p99; memory shows in 10m")
 	profiles := flag.String("profiles", "", "directory for CPU profiles of what is measured in processes of its own")
 	before := flag.String("before", "", "hub/writes: another federator binary, measured in the same run")
+	outage := flag.Duration("outage", 5*time.Minute, "restart/resumed: the longest outage that is waited for; 30m for all")
 	var scaled scaleOptions
 	scaled.register(flag.CommandLine)
 	child := flag.String("child", "", "internal: what to measure in a process of its own")
@@ -115,7 +118,7 @@ func main() {
 	exit(err)
 	dir, err := os.MkdirTemp("", "federator-bench-")
 	exit(err)
-	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale, soak: *soak, profiles: *profiles, before: *before, scaleOpts: scaled}
+	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale, soak: *soak, profiles: *profiles, before: *before, outage: *outage, scaleOpts: scaled}
 	rows, err := b.all(ctx, re)
 	print(os.Stdout, rows)
 	if *file != "" {
