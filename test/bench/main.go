@@ -69,6 +69,7 @@ var benchmarks = []benchmark{
 	{name: "remediate/drift_to_corrected", run: corrections},
 	{name: "hub/writes_at_rest,hub/writes_per_correction", run: hubWrites},
 	{name: "restart/resumed", run: resumed, apart: true}, // it takes as long as the outages
+	{name: "restart/exact,restart/verdicts", run: killed},
 	{name: "scale/rss,scale/heap,scale/goroutines,scale/descriptors,scale/bytes,scale/settle,scale/idle,scale/metrics", run: scaleFleet, apart: true},
 	{name: "scale/exit", run: scaleExit, apart: true},
 	{name: "scale/policies", run: scalePolicies, apart: true},

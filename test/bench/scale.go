@@ -159,7 +159,7 @@ func (b *bench) evaluated(ctx context.Context, members, kinds, pods int, ho hubO
 	if out.settled, err = h.settled(ctx, members); err != nil {
 		return out, err
 	}
-	m, err := h.known(ctx)
+	m, err := h.known(ctx, time.Second)
 	if err != nil {
 		return out, err
 	}

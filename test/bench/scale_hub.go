@@ -73,10 +73,15 @@ func (b *bench) startHub(ctx context.Context, s *simulators, o hubOptions) (*hub
 		return nil, err
 	}
 	config := fmt.Sprintf(hubConfig, s.kubeconfig, filepath.Join(dir, "revisions"), o.library)
+	return b.serveHub(ctx, binary, dir, config, o)
+}
+
+// serveHub starts the command in a directory, where an earlier process may have served.
+func (b *bench) serveHub(ctx context.Context, binary, dir, config string, o hubOptions) (h *hub, err error) {
 	if err := os.WriteFile(filepath.Join(dir, "federator.yaml"), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	h := &hub{b: b, started: time.Now()}
+	h = &hub{b: b, started: time.Now()}
 	if h.Process, err = process.Serve(binary, dir, "GOGC="+strconv.Itoa(o.gogc)); err != nil {
 		return nil, err
 	}
@@ -164,8 +169,7 @@ func (h *hub) ready(ctx context.Context) error {
 }
 
 // known waits until every verdict is, of the newest revision if nothing is updated.
-func (h *hub) known(ctx context.Context) (m *metricsPage, err error) {
-	every := time.Second
+func (h *hub) known(ctx context.Context, every time.Duration) (m *metricsPage, err error) {
 	err = h.poll(ctx, settleLimit, every, func() error {
 		if m, err = h.metrics(ctx); err != nil {
 			return err

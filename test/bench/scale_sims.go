@@ -125,23 +125,35 @@ func (s *simulators) tell(format string, args ...any) error {
 	return errors.Join(errs...)
 }
 
-// note says what the simulators use.
-func (s *simulators) note() (string, error) {
-	var rss, cpu, watches, above float64
+// simStats are what the simulators use, and what they were asked for.
+type simStats struct{ RSS, CPU, Watches, BytesPerWatch, Reads, Requests float64 }
+
+// stats sums what the processes say; BytesPerWatch is the mean.
+func (s *simulators) stats() (all simStats, err error) {
+	above := 0.0
 	for _, p := range s.processes {
 		if _, err := fmt.Fprintln(p.in, "stats"); err != nil {
-			return "", err
+			return all, err
 		}
 		if !p.out.Scan() {
-			return "", errors.New("simfleet has ended")
+			return all, errors.New("simfleet has ended")
 		}
-		var got struct{ RSS, CPU, Watches, BytesPerWatch float64 }
+		var got simStats
 		if err := json.Unmarshal(p.out.Bytes(), &got); err != nil {
-			return "", err
+			return all, err
 		}
-		rss, cpu, watches, above = rss+got.RSS, cpu+got.CPU, watches+got.Watches, above+got.BytesPerWatch*got.Watches
+		all.RSS, all.CPU, all.Watches = all.RSS+got.RSS, all.CPU+got.CPU, all.Watches+got.Watches
+		all.Reads, all.Requests = all.Reads+got.Reads, all.Requests+got.Requests
+		above += got.BytesPerWatch * got.Watches
 	}
-	return fmt.Sprintf("%d simulators: RSS %.0f MiB, %.0f CPU-s, %.0f watches of %.0f B each", len(s.processes), rss/mib, cpu, watches, above/max(watches, 1)), nil
+	all.BytesPerWatch = above / max(all.Watches, 1)
+	return all, nil
+}
+
+// note says what the simulators use.
+func (s *simulators) note() (string, error) {
+	got, err := s.stats()
+	return fmt.Sprintf("%d simulators: RSS %.0f MiB, %.0f CPU-s, %.0f watches of %.0f B each", len(s.processes), got.RSS/mib, got.CPU, got.Watches, got.BytesPerWatch), err
 }
 
 // blackHole stops the processes: connections stay, and nothing answers.

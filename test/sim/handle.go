@@ -69,7 +69,7 @@ func (m *Member) admit(w http.ResponseWriter, r *http.Request) (http.ResponseWri
 	t, isKind := parsePath(r.URL.Path)
 	c := &call{target: t, verb: verbOf(r, t, isKind)}
 	req := Request{Verb: c.verb, Kind: t.gr}
-	m.requests.add(req)
+	m.requests.add(req, readsAll(r, req.Verb))
 	if fault := m.faults.take(req); fault != nil {
 		if w = fault.spoil(r.Context(), w, r); w == nil {
 			return nil, nil
@@ -170,6 +170,15 @@ func verbOf(r *http.Request, t target, isKind bool) string {
 		return "delete"
 	}
 	return "other"
+}
+
+// readsAll reports whether a request begins to read all that there is of a kind: Requests.Read.
+func readsAll(r *http.Request, verb string) bool {
+	if verb != "list" {
+		return verb == "watchlist"
+	}
+	query := r.URL.Query()
+	return query.Get("continue") == "" && query.Get("resourceVersionMatch") != string(metav1.ResourceVersionMatchExact)
 }
 
 func isTrue(s string) bool { return s == "true" || s == "1" }

@@ -19,11 +19,16 @@ type Request struct {
 type Requests struct {
 	mu     sync.Mutex
 	counts map[Request]int
+	read   int
 }
 
-func (r *Requests) add(req Request) {
+// add counts a request, and whether it begins to read all that there is of a kind.
+func (r *Requests) add(req Request, reads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if reads {
+		r.read++
+	}
 	if r.counts == nil {
 		r.counts = map[Request]int{}
 	}
@@ -61,6 +66,15 @@ func (r *Requests) Total() int {
 	return n
 }
 
+// Read is how often all that there was of a kind was read: by a list, whatever its number of pages,
+// or a watch with initial events. Lists at an exact resourceVersion, by which audits compare what
+// is held, are not among them.
+func (r *Requests) Read() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.read
+}
+
 // All is a copy of the counts.
 func (r *Requests) All() map[Request]int {
 	r.mu.Lock()
@@ -72,5 +86,5 @@ func (r *Requests) All() map[Request]int {
 func (r *Requests) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counts = nil
+	r.counts, r.read = nil, 0
 }

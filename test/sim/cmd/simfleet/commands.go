@@ -113,11 +113,17 @@ type stats struct {
 	Goroutines    int     `json:"goroutines"`    //
 	Watches       int     `json:"watches"`       // that are open
 	BytesPerWatch int64   `json:"bytesPerWatch"` // of RSS, above what the members alone need
+	Reads         int     `json:"reads"`         // lists, and watches with initial events: sim.Requests.Read
+	Requests      int     `json:"requests"`      //
 }
 
 func (f *fleet) stats() stats {
 	s := measure()
 	s.CPU -= f.idle.CPU
+	for _, m := range f.members {
+		s.Reads += m.Requests().Read()
+		s.Requests += m.Requests().Total()
+	}
 	if s.Watches = f.Watches(); s.Watches > 0 {
 		s.BytesPerWatch = (s.RSS - f.idle.RSS) / int64(s.Watches)
 	}

@@ -105,7 +105,7 @@ func TestRun_DoesWhatItsInputSays(t *testing.T) {
 	}
 	fmt.Fprintln(tell, "stats")
 	var got stats
-	if lines.Scan(); json.Unmarshal(lines.Bytes(), &got) != nil || got.Watches != 1 || got.RSS == 0 || got.CPU == 0 {
+	if lines.Scan(); json.Unmarshal(lines.Bytes(), &got) != nil || got.Watches != 1 || got.RSS == 0 || got.CPU == 0 || got.Reads != 1 {
 		t.Errorf("stats are %q", lines.Text())
 	}
 	fmt.Fprintln(tell, "dance")
