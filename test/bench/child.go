@@ -42,6 +42,9 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"policy-hostile":  policyHostile,
 	"isolation":       isolation,
 	"drain":           drain,
+	"commit-kept":     commitKept,
+	"commit-bare":     commitBare,
+	"restart-bytes":   restartBytes,
 }
 
 // runChild measures in this process and prints the figures. A profile of its CPU goes to

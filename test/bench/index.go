@@ -103,7 +103,11 @@ func (s *podSet) record(rec *aggregate.Record, m, i, version int) {
 }
 
 func (s *podSet) fill(ctx context.Context) (*aggregate.Index, []*aggregate.Scope, error) {
-	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	return s.fillInto(ctx, aggregate.Options{Revisions: aggregate.Block(1)})
+}
+
+func (s *podSet) fillInto(ctx context.Context, o aggregate.Options) (*aggregate.Index, []*aggregate.Scope, error) {
+	x, err := aggregate.New(o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -68,6 +68,8 @@ var benchmarks = []benchmark{
 	{name: "enforce/delta_cost", run: deltaCost},
 	{name: "remediate/drift_to_corrected", run: corrections},
 	{name: "hub/writes_at_rest,hub/writes_per_correction", run: hubWrites},
+	{name: "restart/bytes_written,restart/bytes_on_disk", run: bytesWritten},
+	{name: "restart/commit_cost,restart/commit_events,restart/visibility_p99", run: commitCost},
 	{name: "restart/resumed", run: resumed, apart: true}, // it takes as long as the outages
 	{name: "restart/exact,restart/verdicts", run: killed},
 	{name: "scale/rss,scale/heap,scale/goroutines,scale/descriptors,scale/bytes,scale/settle,scale/idle,scale/metrics", run: scaleFleet, apart: true},
