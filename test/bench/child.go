@@ -45,6 +45,8 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"commit-kept":     commitKept,
 	"commit-bare":     commitBare,
 	"restart-bytes":   restartBytes,
+	"audit-cost":      auditCostOf,
+	"audit-rate":      auditRateOf,
 }
 
 // runChild measures in this process and prints the figures. A profile of its CPU goes to

@@ -72,6 +72,10 @@ var benchmarks = []benchmark{
 	{name: "restart/commit_cost,restart/commit_events,restart/visibility_p99", run: commitCost},
 	{name: "restart/resumed", run: resumed, apart: true}, // it takes as long as the outages
 	{name: "restart/exact,restart/verdicts", run: killed},
+	{name: "restart/recovery", run: recovery},
+	{name: "audit/cost", run: auditCost},
+	{name: "audit/rate", run: auditRate},
+	{name: "audit/interval", run: auditIntervals, apart: true},
 	{name: "scale/rss,scale/heap,scale/goroutines,scale/descriptors,scale/bytes,scale/settle,scale/idle,scale/metrics", run: scaleFleet, apart: true},
 	{name: "scale/exit", run: scaleExit, apart: true},
 	{name: "scale/policies", run: scalePolicies, apart: true},
@@ -89,6 +93,7 @@ type bench struct {
 	soak     time.Duration // of what runs for as long as is given
 	before   string        // a binary to compare with, "" for none
 	outage   time.Duration // the longest that is waited for
+	audits   time.Duration // that are watched
 
 	scaleOpts scaleOptions
 }
@@ -107,6 +112,7 @@ func main() {
 	profiles := flag.String("profiles", "", "directory for CPU profiles of what is measured in processes of its own")
 	before := flag.String("before", "", "hub/writes: another federator binary, measured in the same run")
 	outage := flag.Duration("outage", 5*time.Minute, "restart/resumed: the longest outage that is waited for; 30m for all")
+	audits := flag.Duration("audits", 8*time.Minute, "audit/interval: how long audits are watched; below 16m in scaled time")
 	var scaled scaleOptions
 	scaled.register(flag.CommandLine)
 	child := flag.String("child", "", "internal: what to measure in a process of its own")
@@ -121,7 +127,7 @@ func main() {
 	exit(err)
 	dir, err := os.MkdirTemp("", "federator-bench-")
 	exit(err)
-	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale, soak: *soak, profiles: *profiles, before: *before, outage: *outage, scaleOpts: scaled}
+	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale, soak: *soak, profiles: *profiles, before: *before, outage: *outage, audits: *audits, scaleOpts: scaled}
 	rows, err := b.all(ctx, re)
 	print(os.Stdout, rows)
 	if *file != "" {

@@ -31,7 +31,7 @@ func bytesWritten(ctx context.Context, b *bench) ([]row, error) {
 	note := fmt.Sprintf("%.0f changes, one a commit, at %.0f/s, of %d members x %d pods", got["changes"], got["rate"], bytesMembers, pods)
 	return []row{
 		lower("restart/bytes_written", "B", got["written"]/got["changes"], got["changed"]/got["changes"],
-			fmt.Sprintf("of a change, by all writes of the process; baseline the changed object, compressed; %.1f times as many, goal 3; %s", got["written"]/got["changed"], note)),
+			fmt.Sprintf("of a change, by all writes of the process; baseline the changed object, compressed; %.2f times as many, goal 3; %s", got["written"]/got["changed"], note)),
 		lower("restart/bytes_on_disk", "MiB", got["disk"]/mib, got["index"]/mib,
 			fmt.Sprintf("at the end; baseline the index, as it accounts for itself; %.2f times, at most %.2f, goal 1.5; %.2f times the bodies in memory", got["disk"]/got["index"], got["most"]/got["index"], got["disk"]/got["bodies"])),
 	}, nil
