@@ -110,7 +110,7 @@ type start struct {
 	answered, exact time.Duration // from the start of the process: the first right count, and all scopes kept up to date
 	known           time.Duration // until all verdicts are
 	cpu, reads      float64
-	peak, steady    float64 // bytes
+	peak            float64 // RSS, bytes
 	verdicts        float64
 }
 
