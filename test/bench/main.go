@@ -71,7 +71,8 @@ var benchmarks = []benchmark{
 	{name: "restart/bytes_written,restart/bytes_on_disk", run: bytesWritten},
 	{name: "restart/commit_cost,restart/commit_events,restart/visibility_p99", run: commitCost},
 	{name: "restart/resumed", run: resumed, apart: true}, // it takes as long as the outages
-	{name: "restart/exact,restart/verdicts", run: killed},
+	{name: "restart/exact", run: restartExact},
+	{name: "restart/verdicts", run: restartVerdicts},
 	{name: "restart/recovery", run: recovery},
 	{name: "audit/cost", run: auditCost},
 	{name: "audit/rate", run: auditRate},

@@ -50,9 +50,8 @@ type restartRig struct {
 	policies             string
 }
 
-// killed measures what a start after a SIGKILL takes, with what was kept and without. The
-// members stay up.
-func killed(ctx context.Context, b *bench) (rows []row, err error) {
+// restarting runs f with a fleet whose members stay up.
+func (b *bench) restarting(ctx context.Context, f func(context.Context, *restartRig) ([]row, error)) (rows []row, err error) {
 	members, pods, nodes := 20, b.n(23_500), b.n(160)
 	sims, err := b.simulators(ctx, members, 0, pods, nodes)
 	if err != nil {
@@ -69,12 +68,7 @@ func killed(ctx context.Context, b *bench) (rows []row, err error) {
 	if r.policies, err = tenPolicies(r.dir); err != nil {
 		return nil, err
 	}
-	exact, err := r.exact(ctx)
-	if err != nil {
-		return exact, err
-	}
-	verdicts, err := r.verdicts(ctx)
-	return slices.Concat(exact, verdicts), err
+	return f(ctx, r)
 }
 
 // tenPolicies writes the policies of policy/full_reevaluation, and says so in terms of the configuration.
@@ -250,7 +244,11 @@ func medianStart(all []start, by func(start) time.Duration) start {
 	return all[len(all)/2]
 }
 
-// exact measures the first exact answer: without what was kept, and after a SIGKILL amid updates.
+// restartExact measures the first exact answer: without what was kept, and after a SIGKILL amid updates.
+func restartExact(ctx context.Context, b *bench) ([]row, error) {
+	return b.restarting(ctx, func(ctx context.Context, r *restartRig) ([]row, error) { return r.exact(ctx) })
+}
+
 func (r *restartRig) exact(ctx context.Context) ([]row, error) {
 	bare, err := r.started(ctx, false, false, "", nil)
 	if err != nil {
@@ -308,10 +306,17 @@ func (r *restartRig) rest(ctx context.Context, h *hub) (float64, error) {
 	return at.rss, err
 }
 
-// verdicts measures the time to all verdicts.
+// restartVerdicts measures the time to all verdicts.
+func restartVerdicts(ctx context.Context, b *bench) ([]row, error) {
+	return b.restarting(ctx, func(ctx context.Context, r *restartRig) ([]row, error) { return r.verdicts(ctx) })
+}
+
 func (r *restartRig) verdicts(ctx context.Context) ([]row, error) {
 	bare, err := r.started(ctx, false, true, "", nil)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := r.started(ctx, true, true, "", nil); err != nil {
 		return nil, err
 	}
 	var all []start
