@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -177,4 +178,25 @@ func bytesOfWrites() (float64, error) {
 		}
 	}
 	return 0, errors.New("/proc/self/io does not say what was written")
+}
+
+// onDisk sums the files below a directory.
+func onDisk(dir string) (bytes float64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) { // removed meanwhile
+			return nil
+		}
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			bytes += float64(info.Size())
+		}
+		return err
+	})
+	return bytes, err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -106,25 +105,4 @@ func commitsIn(ctx context.Context, dir, kubeconfig string, pods int) (figures, 
 	}
 	out["p50"], out["p99"] = ms(seen, 0.5), ms(seen, 0.99)
 	return out, nil
-}
-
-// onDisk sums the files below a directory.
-func onDisk(dir string) (bytes float64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
-		if errors.Is(err, os.ErrNotExist) { // removed meanwhile
-			return nil
-		}
-		if err != nil || d.IsDir() {
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		if err == nil {
-			bytes += float64(info.Size())
-		}
-		return err
-	})
-	return bytes, err
 }
