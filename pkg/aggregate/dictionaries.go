@@ -205,6 +205,70 @@ func (k *kindCodec) train(c *codecs, samples [][]byte, objects int) (bool, error
 	return true, nil
 }
 
+// loadedBodies are those that were loaded of a kind with one dictionary.
+type loadedBodies struct {
+	count   int
+	samples []*body // the first, the second, the fourth, …
+}
+
+// goOnWithDictionaries has each kind go on with the dictionary that most of its loaded bodies have, instead
+// of training another one and encoding everything again. The index's mu and the lock of
+// trainings must be held, and nothing be published yet.
+func (x *Index) goOnWithDictionaries() {
+	kinds := map[Kind]map[*encoder]*loadedBodies{}
+	x.scopes.Scan(func(r *scopeRoot) bool {
+		of := kinds[r.kind]
+		if of == nil {
+			of = map[*encoder]*loadedBodies{}
+			kinds[r.kind] = of
+		}
+		r.objects.Scan(func(e *entry) bool {
+			b := e.body.Load()
+			if b.dict.of == nil {
+				return true
+			}
+			bodies := of[b.dict.of.enc]
+			if bodies == nil {
+				bodies = &loadedBodies{}
+				of[b.dict.of.enc] = bodies
+			}
+			if bodies.count++; bodies.count&(bodies.count-1) == 0 {
+				bodies.samples = append(bodies.samples, b)
+			}
+			return true
+		})
+		return true
+	})
+	for _, k := range x.codecs.all() {
+		var best *encoder
+		for e, bodies := range kinds[k.kind] {
+			if best == nil || bodies.count > kinds[k.kind][best].count {
+				best = e
+			}
+		}
+		if best != nil {
+			k.goOn(best, kinds[k.kind][best])
+		}
+	}
+}
+
+// goOn makes a loaded dictionary the kind's.
+func (k *kindCodec) goOn(e *encoder, bodies *loadedBodies) {
+	var samples [][]byte
+	for _, b := range bodies.samples {
+		if raw, err := b.decode(nil); err == nil {
+			samples = append(samples, raw)
+		}
+	}
+	k.ratio = ratioOf(e.encodeAll, samples)
+	if e.fast != nil {
+		e.shrink = ratioOf(e.encodeAllFast, samples) / k.ratio
+	}
+	k.trainedAt = max(k.held.objects, minTrainObjects)
+	k.checkedAt, k.behind, k.recheck = k.held.objects, bodies.count < k.held.objects, true
+	k.current.Store(e)
+}
+
 func ratioOf(encode func(raw, dst []byte) []byte, samples [][]byte) float64 {
 	var raw, packed int
 	var scratch []byte

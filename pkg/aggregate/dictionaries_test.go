@@ -118,3 +118,45 @@ func TestTrain_DictionariesAreBounded(t *testing.T) {
 		t.Errorf("a large kind that came late has %d bytes, and had %d", packed, plain)
 	}
 }
+
+// TestLoad_GoesOnWithItsDictionaries: what was loaded is neither trained nor encoded again, and what comes is
+// encoded as it is.
+func TestLoad_GoesOnWithItsDictionaries(t *testing.T) {
+	x := newIndex(t, aggregate.Options{})
+	s := openScope(t, x, "m", "Pod")
+	fill(t, s, 300, func(i int) []byte { return shape(1, i) })
+	if len(trainAll(t, x)) == 0 {
+		t.Fatal("nothing was trained")
+	}
+	y := newIndex(t, aggregate.Options{Revisions: aggregate.Block(2)})
+	if err := write(x.Newest()).load(y); err != nil {
+		t.Fatal(err)
+	}
+	if done := trainAll(t, y); len(done) > 0 {
+		t.Errorf("after it was loaded: %+v", done)
+	}
+	s = openScope(t, y, "m", "Pod")
+	s.Upsert(s.Item(record(1000, 1000, shape(1, 1000))))
+	mustCommit(t, s)
+	dictionaries := func(x *aggregate.Index, name string) (ids []aggregate.DictionaryID) {
+		o, ok := x.Snapshot().Get(aggregate.Ref{Member: "m", Kind: "Pod", Namespace: "n", Name: name})
+		if !ok {
+			t.Fatalf("%s is not there", name)
+		}
+		var e aggregate.Encoder
+		e.Append(nil, o)
+		for d := range e.Dictionaries {
+			ids = append(ids, d.ID())
+		}
+		return ids
+	}
+	was, is := dictionaries(x, "p00001"), dictionaries(y, "p01000")
+	if len(was) != 1 || len(is) != 1 || was[0] != is[0] {
+		t.Errorf("what comes is encoded with %x, want %x", is, was)
+	}
+	// What no longer compresses as it did is trained again.
+	fill(t, s, 1000, func(i int) []byte { return shape(2, i) })
+	if done := trainAll(t, y); len(done) == 0 {
+		t.Error("what is no longer alike is not trained")
+	}
+}

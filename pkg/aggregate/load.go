@@ -304,6 +304,8 @@ func (s *Scope) put(e *entry) {
 // as no commit is missing. It is 0 if they cannot go on from any.
 func (l *Loader) Finish(last Revision) (Revision, error) {
 	x := l.index
+	x.codecs.training.Lock()
+	defer x.codecs.training.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	x.mu.Lock()
@@ -331,6 +333,7 @@ func (l *Loader) Finish(last Revision) (Revision, error) {
 		rec.since = last
 		x.loaded.Store(&known)
 	}
+	x.goOnWithDictionaries()
 	x.checkTotals()
 	p := x.published(&Snapshot{
 		revision: rec.to, changes: 1, fields: x.fields, pivots: x.pivots,
