@@ -41,6 +41,7 @@ type auditState struct {
 	deadline  time.Time       // of that
 	sampled   int             // objects of the list before those whose content is compared next
 	sampledTo int             // the same once the audit under way has proved the scope
+	took      time.Duration   // the last that proved the scope
 	limits    auditLimits
 	repairs   int // one after the other, after each of which something differed again
 }
@@ -162,7 +163,7 @@ func (a *auditor) scope(p *listWatch) (s audit.Scope, can bool) {
 	defer i.mu.Unlock()
 	return audit.Scope{
 		First: a.isFirstTier(i.kind), Proved: p.proved, Resumed: p.resumed, Changes: p.changes, Objects: int(i.objects),
-		Spread: p.audit.spread, NotBefore: p.audit.notBefore,
+		Spread: p.audit.spread, NotBefore: p.audit.notBefore, Took: p.audit.took,
 	}, p.state == aggregate.Synced && p.reached != "" && p.repairs.Load() == nil
 }
 
@@ -279,7 +280,7 @@ func (a *auditor) equal(p *listWatch, c *capture, found *audit.Result, r *AuditR
 	if sampled >= found.Listed {
 		sampled = 0
 	}
-	p.audit = auditState{spread: rand.Float64(), sampled: sampled, limits: p.audit.limits.grown(a.member.manager.opts.Audit.Sample)}
+	p.audit = auditState{spread: rand.Float64(), sampled: sampled, took: time.Since(c.at), limits: p.audit.limits.grown(a.member.manager.opts.Audit.Sample)}
 	i := p.informer
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -386,6 +386,23 @@ func TestPlan_SharesABudgetThatDoesNotSuffice(t *testing.T) {
 	})
 }
 
+// TestPlan_BeginsEarlierWhatTakesLong: an audit proves what was held when it began. One that takes most of its
+// interval begins at once after the last.
+func TestPlan_BeginsEarlierWhatTakesLong(t *testing.T) {
+	plan := audit.Plan{Interval: 15 * time.Minute, FirstTier: 2 * time.Minute}
+	for _, took := range []time.Duration{0, 20 * time.Second, 75 * time.Second} {
+		now := time.Now()
+		s := audit.Scope{First: true, Proved: now, Took: took, Spread: 0.999}
+		if age := plan.Due(s).Add(took).Sub(now); age > plan.FirstTier {
+			t.Errorf("where an audit takes %s a scope is not proved for %s", took, age)
+		}
+	}
+	now := time.Now()
+	if at := plan.Due(audit.Scope{First: true, Proved: now, Took: time.Hour}); !at.After(now) {
+		t.Error("audits that take longer than their interval leave no time between")
+	}
+}
+
 func TestPlan_Order(t *testing.T) {
 	now := time.Now()
 	plan := audit.Plan{Interval: 15 * time.Minute, FirstTier: 2 * time.Minute}

@@ -20,6 +20,9 @@ type Scope struct {
 	Changes int       // since Proved
 	Objects int
 	Spread  float64 // of [0, 1): where in the last half of its interval it is due
+	// Took is how long its last audit took: it proves what was held when it began, so that it is to begin
+	// earlier by that.
+	Took time.Duration
 	// NotBefore delays what could not be audited.
 	NotBefore time.Time
 }
@@ -48,7 +51,9 @@ func (p Plan) interval(s *Scope) time.Duration {
 func (p Plan) Due(s Scope) time.Time {
 	due := s.Proved
 	if !s.Resumed {
-		due = due.Add(time.Duration(float64(p.interval(&s)) * (earliest + (latest-earliest)*s.Spread)))
+		interval := p.interval(&s)
+		interval -= min(s.Took, interval*3/4)
+		due = due.Add(time.Duration(float64(interval) * (earliest + (latest-earliest)*s.Spread)))
 	}
 	if due.Before(s.NotBefore) {
 		return s.NotBefore
