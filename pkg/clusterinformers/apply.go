@@ -28,7 +28,7 @@ func (p *listWatch) put(o *object, now time.Time) {
 		p.restoreLocked(o.namespace, o.name)
 	}
 	p.appliedLocked(o.rv, now)
-	p.noteLocked(witness{namespace: o.namespace, name: o.name, at: o.rv})
+	p.noteLocked(o.witness())
 }
 
 // remove takes an object out of the scope. It is committed with the others that have come.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/audit"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
@@ -108,4 +109,34 @@ func TestRepairDelay_GrowsUpToTheInterval(t *testing.T) {
 	if got := repairDelay(1000, 2*time.Minute); got != 2*time.Minute {
 		t.Errorf("after 1000 repairs %s", got)
 	}
+}
+
+// TestListWatch_WitnessesAreWhatTheServerHas: what has no resourceVersion of its own, or no key that the server
+// could be asked for, says nothing of its history, and would have the member listed after each connection.
+func TestListWatch_WitnessesAreWhatTheServerHas(t *testing.T) {
+	i := unstartedInformer(t)
+	p, now := i.listWatches[0], time.Now()
+	record := func(namespace, name, rv string) *object {
+		rec := &aggregate.Record{Namespace: namespace, Name: name, UID: "u", ResourceVersion: rv, Body: []byte(`{}`)}
+		return p.object(rec, nil, false)
+	}
+	want := func(what string, w witness) {
+		t.Helper()
+		if p.newest != w {
+			t.Errorf("%s: the witness is %+v, want %+v", what, p.newest, w)
+		}
+	}
+	first := witness{namespace: "b", name: "a", at: "5"}
+	p.put(record("b", "a", "5"), now)
+	want("an object", first)
+	p.put(record("", "homeless", "6"), now)
+	want("one that is left out", first)
+	bare := record("b", "c", "")
+	bare.rv = "7" // of the event before
+	p.put(bare, now)
+	want("one without a resourceVersion", first)
+	if err := p.replace([]*object{record("b", "a", "5"), record("", "homeless", "9"), record("b", "d", "8")}, "9", now); err != nil {
+		t.Fatal(err)
+	}
+	want("a list", witness{namespace: "b", name: "d", at: "8"})
 }

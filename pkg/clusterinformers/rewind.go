@@ -205,6 +205,15 @@ type witness struct {
 	gone            bool   // it was deleted then
 }
 
+// witness is what an object says of its server: nothing where it has no resourceVersion of its own, or is left
+// out, as the server may then not be asked for it by its key.
+func (o *object) witness() witness {
+	if o.unfit.why != "" {
+		return witness{}
+	}
+	return witness{namespace: o.namespace, name: o.name, at: o.item.ResourceVersion()}
+}
+
 // noteLocked takes note of an event. The informer's mu must be held.
 func (p *listWatch) noteLocked(w witness) {
 	if w.at != "" && !olderThan(w.at, p.newest.at) {
@@ -216,12 +225,12 @@ func (p *listWatch) noteLocked(w witness) {
 func (p *listWatch) noteListedLocked(objs []*object) {
 	var newest *object
 	for _, o := range objs {
-		if o.rv != "" && (newest == nil || olderThan(newest.rv, o.rv)) {
+		if o.unfit.why == "" && o.rv != "" && (newest == nil || olderThan(newest.rv, o.rv)) {
 			newest = o
 		}
 	}
 	if newest != nil {
-		p.noteLocked(witness{namespace: newest.namespace, name: newest.name, at: newest.rv})
+		p.noteLocked(newest.witness())
 	}
 }
 

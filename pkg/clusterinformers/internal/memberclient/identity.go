@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -67,7 +68,7 @@ func (a *Client) VersionAt(ctx context.Context, of schema.GroupVersionResource, 
 		return "", "", err
 	}
 	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," + runtime.ContentTypeJSON
-	opts := metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: at, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(), ResourceVersion: at, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 	req := c.Get().NamespaceIfScoped(namespace, namespace != "").Resource(of.Resource).VersionedParams(&opts, scheme.ParameterCodec)
 	var list struct {
 		Metadata objectMeta `json:"metadata"`

@@ -1,0 +1,37 @@
+package memberclient
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+)
+
+// TestClient_VersionAt: of the object that was asked for, whatever its name and whatever else the server
+// lists; and of the resourceVersion that the server says.
+func TestClient_VersionAt(t *testing.T) {
+	const name = `a,b=c\d`
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		selector, err := fields.ParseSelector(q.Get("fieldSelector"))
+		if got, _ := selector.RequiresExactMatch("metadata.name"); err != nil || got != name || q.Get("resourceVersionMatch") != "Exact" || q.Get("resourceVersion") != "7" {
+			t.Errorf("asked for %s: %v", r.URL, err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/v1/namespaces/there/configmaps" {
+			fmt.Fprint(w, `{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"other","resourceVersion":"6"}},{"metadata":{"name":"a,b=c\\d","resourceVersion":"5"}}]}`)
+		} else {
+			fmt.Fprint(w, `{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"other","resourceVersion":"6"}}]}`)
+		}
+	})
+	c := New(&rest.Config{Host: s.URL}, s.Client())
+	for namespace, want := range map[string][2]string{"there": {"5", "7"}, "": {"", "9"}} {
+		version, answered, err := c.VersionAt(t.Context(), corev1.SchemeGroupVersion.WithResource("configmaps"), namespace, name, "7")
+		if err != nil || version != want[0] || answered != want[1] {
+			t.Errorf("in namespace %q: %q at %q, %v; want %q", namespace, version, answered, err, want)
+		}
+	}
+}
