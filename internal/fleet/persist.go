@@ -137,7 +137,7 @@ func (f *Fleet) Load(ctx context.Context) {
 
 // Loading reports whether the index is not yet what it was before a restart. Where not all of it could be
 // kept, that is until all members are known, and those were read again of which something was lost: a list
-// without that would say that it is deleted. Whoever does not answer does not hold it up for good.
+// without that would say that it is deleted. A member or hub that does not answer does not hold it up for good.
 func (f *Fleet) Loading() bool {
 	if f.keeper != nil && !f.keeper.loaded.Load() {
 		return true

@@ -81,7 +81,7 @@ func read(path string) (h header, records map[Digest]record, err error) {
 	return h, records, nil
 }
 
-// create writes a file anew, in the place of another.
+// create writes a new file in the place of another.
 func create(path string, h header, records map[Digest]record) (*os.File, int64, error) {
 	text := h.append(make([]byte, 0, headerBytes+len(records)*recordBytes))
 	for key, r := range records {

@@ -54,7 +54,7 @@ type Memory struct {
 	// complete is a revision from which on nothing was sent to keys without a record; 0: unknown.
 	complete aggregate.Revision
 	pending  []byte          // records that are not written yet
-	renew    bool            // the file is to be written anew
+	renew    bool            // the file is to be rewritten
 	waiting  []chan struct{} // for what is pending
 	open     bool            // what is on disk may be trusted, so that it must be right
 
@@ -111,7 +111,7 @@ func (m *Memory) Open(first aggregate.Revision) error {
 	return fmt.Errorf("grants: %w", errNoAnswer)
 }
 
-// opening is a file that was read and written anew.
+// opening is a file that was read and rewritten.
 type opening struct {
 	header  header
 	records map[Digest]record
@@ -127,7 +127,7 @@ func (m *Memory) prepare(first aggregate.Revision) opening {
 	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			m.log.Info("watches of callers with limited grants begin anew", "file", m.path, "why", err)
+			m.log.Info("watches of callers with limited grants start over", "file", m.path, "why", err)
 		}
 		h, records = header{}, map[Digest]record{}
 	}

@@ -123,7 +123,7 @@ func (w *writer) write() error {
 
 var errExpired = errors.New("it took too long to write")
 
-// renew writes the file anew.
+// renew rewrites the file.
 func (w *writer) renew(h header, records map[Digest]record) error {
 	var ok bool
 	if h.alive, ok = w.memory.extend(); !ok { // before it is written, which may last

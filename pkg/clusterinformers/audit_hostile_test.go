@@ -69,7 +69,7 @@ func TestAudit_OutlivesPanics(t *testing.T) {
 	for _, message := range []string{"", "events were lost: what is held differs from the member's, listing it again", "audit failed", "reporting lost events failed"} {
 		t.Run(message, func(t *testing.T) {
 			r, l := followLossy(t, func(o *clusterinformers.Options) {
-				o.OnLoss = func(clusterinformers.Loss) { panic("whoever is told") }
+				o.OnLoss = func(clusterinformers.Loss) { panic("the receiver") }
 			})
 			m := r.fleet.Members()[0]
 			l.set(func(map[string]any) []map[string]any { return nil })

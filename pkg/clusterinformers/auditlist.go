@@ -30,7 +30,7 @@ type capture struct {
 	leftOut  map[audit.Key]audit.Digest
 	unkept   int       // more are left out, of which that is not known
 	left     uint64    // the newest resourceVersion of what the rule of the kind does not keep
-	until    time.Time // when whoever compares it gives up
+	until    time.Time // when the audit gives up
 }
 
 // captureRequest asks a listWatch for what it holds, now or when the next bookmark comes.

@@ -83,7 +83,7 @@ type eventKey struct {
 	uid     types.UID
 	reason  string
 	subject string // a member, or what distinguishes an immediate Event
-	own     bool   // of this process, which writes it whoever leads
+	own     bool   // of this process, which writes it without leading, too
 }
 
 // pendingEvent is an Event to be written. Events with the same key are merged.

@@ -59,7 +59,7 @@ func (w *writer) begin(ctx context.Context) error {
 	return nil
 }
 
-// makeWay removes what is on disk where all is written anew. Where readers cannot go on from it, that must
+// makeWay removes what is on disk where all is rewritten. Where readers cannot go on from it, that must
 // not be forgotten if the process ends before it has written what is there now.
 func (w *writer) makeWay(anew bool) error {
 	s := w.store

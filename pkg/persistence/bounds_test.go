@@ -66,16 +66,7 @@ func TestLoad_SealedHeadersAreProven(t *testing.T) {
 	s, x, _ := newStore(t, dir, 1, sealed)
 	w := newWriter(t, s, x)
 	scope := newScope(t, x, "prod/a")
-	var ends []int64
-	for _, n := range []string{"o1", "o2", "o3", "o4", "o5"} {
-		scope.Upsert(object(scope, n, `{"a":1}`))
-		reachedAt(scope, n)
-		commit(t, scope)
-		if err := w.write(t); err != nil {
-			t.Fatal(err)
-		}
-		ends = append(ends, w.logs["prod/a"].seen)
-	}
+	ends := w.fill(t, scope, "o1", "o2", "o3", "o4", "o5")
 	if err := w.beginSegment(w.logs["prod/a"]); err != nil {
 		t.Fatal(err)
 	}

@@ -261,7 +261,7 @@ func copied(t *testing.T, dir string) string {
 	return to
 }
 
-// TestRun_BeginsAnewUnderLoad: what is committed while all is written anew, and exceeds the change log, does
+// TestRun_BeginsAnewUnderLoad: what is committed while all is rewritten, and exceeds the change log, does
 // not have it begin anew again. Form stands for the time that the writing takes.
 func TestRun_BeginsAnewUnderLoad(t *testing.T) {
 	busy, done := make(chan struct{}), make(chan struct{})
@@ -279,7 +279,7 @@ func TestRun_BeginsAnewUnderLoad(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	p.member("prod/eu-1")
 	s := p.open("prod/eu-1", "Pod")
-	if _, err := store.Load(t.Context(), x); err != nil { // the index is not empty: all is written anew
+	if _, err := store.Load(t.Context(), x); err != nil { // the index is not empty: all is rewritten
 		t.Log(err)
 	}
 	p = run(t, store, x)

@@ -22,7 +22,7 @@ const (
 	typeEnds    byte = 'N' // changes of some members
 	typeAllEnds byte = 'A' // of all that there are
 
-	endsBytes = 1 << 20 // from which on it is written anew
+	endsBytes = 1 << 20 // from which on it is rewritten
 )
 
 // end is how far a member's files go: the number of its log, and bytes of it. 0 is none, of a member
@@ -38,7 +38,7 @@ type endsFile struct {
 	file    *file
 	all     map[string]end
 	payload []byte
-	limit   int64 // bytes from which on it is written anew
+	limit   int64 // bytes from which on it is rewritten
 }
 
 func appendEnd(dst []byte, name string, e end) []byte {
@@ -66,7 +66,7 @@ func (e *endsFile) write(tip aggregate.Revision) error {
 	return e.file.flush()
 }
 
-// anew writes all of it.
+// anew rewrites all of it.
 func (e *endsFile) anew(tip aggregate.Revision) error {
 	path := filepath.Join(e.store.opts.Directory, endsName)
 	if err := os.Remove(path + ".tmp"); err != nil && !errors.Is(err, os.ErrNotExist) {

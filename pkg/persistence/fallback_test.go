@@ -123,22 +123,13 @@ func TestLoad_NoFallbackSkipsARewrittenBatch(t *testing.T) {
 }
 
 // What begin does to a doubtful member hides the doubt from the process after it, where begin was killed
-// before ends is written anew.
+// before ends is rewritten.
 func TestBegin_KilledHidesNoDoubt(t *testing.T) {
 	dir := t.TempDir() + "/d"
 	s, x, _ := newStore(t, dir, 1, nil)
 	w := newWriter(t, s, x)
 	scope := newScope(t, x, "prod/a")
-	var ends []int64
-	for _, n := range []string{"o1", "o2", "o3", "o4", "o5"} {
-		scope.Upsert(object(scope, n, `{"a":1}`))
-		reachedAt(scope, n)
-		commit(t, scope)
-		if err := w.write(t); err != nil {
-			t.Fatal(err)
-		}
-		ends = append(ends, w.logs["prod/a"].seen)
-	}
+	ends := w.fill(t, scope, "o1", "o2", "o3", "o4", "o5")
 	if err := w.beginSegment(w.logs["prod/a"]); err != nil { // compaction begins
 		t.Fatal(err)
 	}
@@ -191,12 +182,7 @@ func TestBegin_DoubtfulHeaderIsNotForEver(t *testing.T) {
 	if err := w.write(t); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.beginSegment(w.logs["prod/a"]); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.compacted(<-w.segments.done); err != nil {
-		t.Fatal(err)
-	}
+	w.segment(t, "prod/a")
 	w.close()
 	s.Close()
 	flip(t, filepath.Join(memberDir(dir, "prod/a"), fileName(2, logType)), 30) // the header of log 2

@@ -247,12 +247,7 @@ func TestBegin_EmptyLogIsNotForEver(t *testing.T) {
 	if err := w.write(t); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.beginSegment(w.logs["prod/a"]); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.compacted(<-w.segments.done); err != nil {
-		t.Fatal(err)
-	}
+	w.segment(t, "prod/a")
 	w.close()
 	s.Close()
 	if err := os.Truncate(filepath.Join(memberDir(dir, "prod/a"), fileName(2, logType)), 0); err != nil {

@@ -58,6 +58,32 @@ func (w *testWriter) write(t *testing.T) error {
 	return w.batch(t.Context(), p, false)
 }
 
+// fill writes objects of member prod/a, each in a batch of its own, and returns how far its log then goes.
+func (w *testWriter) fill(t *testing.T, s *aggregate.Scope, names ...string) (ends []int64) {
+	t.Helper()
+	for _, n := range names {
+		s.Upsert(object(s, n, `{"a":1}`))
+		reachedAt(s, n)
+		commit(t, s)
+		if err := w.write(t); err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, w.logs["prod/a"].seen)
+	}
+	return ends
+}
+
+// segment has a member's logs replaced by a segment.
+func (w *testWriter) segment(t *testing.T, member string) {
+	t.Helper()
+	if err := w.beginSegment(w.logs[member]); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.compacted(<-w.segments.done); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func object(s *aggregate.Scope, name, body string) aggregate.Item {
 	return s.Item(&aggregate.Record{Namespace: "n", Name: name, UID: "uid of " + name, ResourceVersion: "1", Body: []byte(body)})
 }

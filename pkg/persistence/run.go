@@ -113,7 +113,7 @@ func (s *Store) write(ctx context.Context, x *aggregate.Index) (began time.Time,
 	w.syncer.start()
 	if s.loaded != nil {
 		err = w.begin(ctx)
-	} else { // all is written anew, which takes a while
+	} else { // all is rewritten, which takes a while
 		err = s.releasing(x, func() error { return w.begin(ctx) })
 	}
 	if err != nil {

@@ -60,7 +60,7 @@ type Store struct {
 	saving sync.Mutex
 	saved  map[aggregate.DictionaryID]int64 // bytes on disk
 
-	// What was loaded and is not continued yet, by name; nil: all is to be written anew.
+	// What was loaded and is not continued yet, by name; nil: all is to be rewritten.
 	ready      bool // Load was called
 	ended      bool // before it had loaded: what is on disk stays
 	loaded     map[string]*loadedMember
@@ -125,7 +125,7 @@ type Loaded struct {
 // Load loads an index that is empty. What is not sound is dropped, and reported: it is listed
 // again, as if it had never been there.
 //
-// After an error, which is of the disk and not of what is on it, Run writes all anew; where it is that
+// After an error, which is of the disk and not of what is on it, Run rewrites all; where it is that
 // of ctx Run changes nothing on disk. A disk that does not answer for a minute is an error.
 func (s *Store) Load(ctx context.Context, x *aggregate.Index) (Loaded, error) {
 	s.ready = true

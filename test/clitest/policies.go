@@ -1,9 +1,13 @@
 package clitest
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // Policies of tests: about objects across members, about keys of a view, and about
@@ -114,6 +118,23 @@ func PolicyTree(t *testing.T, files map[string]string) string {
 		}
 	}
 	return dir
+}
+
+// Evaluate evaluates policies, each as its name says, in full on a snapshot.
+func Evaluate(ctx context.Context, files map[string]string, bindings string, snap *aggregate.Snapshot) (*policy.State, error) {
+	var source policy.Source
+	for name, text := range files {
+		source.Files = append(source.Files, policy.File{Path: name, Data: []byte(text)})
+	}
+	set, err := policy.Load([]policy.Source{source}, policy.LoadOptions{})
+	if err != nil {
+		return nil, err
+	}
+	bound, err := policy.ParseBindings(set, "bindings.yaml", []byte(bindings))
+	if err != nil {
+		return nil, err
+	}
+	return policy.Evaluate(ctx, policy.EngineOptions{Set: set, Bindings: bound}, snap)
 }
 
 func Policies(t *testing.T) string {

@@ -13,6 +13,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/offline"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/clitest"
 )
 
 // What evaluates the fleet: of one object, of several members together, of a custom kind, and what
@@ -134,19 +135,7 @@ func (r *rig) fullEvaluation(ctx context.Context) (verdicts, error) {
 	if err != nil {
 		return nil, err
 	}
-	var files []policy.File
-	for name, text := range policyFiles {
-		files = append(files, policy.File{Path: name, Data: []byte(text)})
-	}
-	set, err := policy.Load([]policy.Source{{Files: files}}, policy.LoadOptions{})
-	if err != nil {
-		return nil, err
-	}
-	bound, err := policy.ParseBindings(set, "bindings.yaml", []byte(sameBindings))
-	if err != nil {
-		return nil, err
-	}
-	state, err := policy.Evaluate(ctx, policy.EngineOptions{Set: set, Bindings: bound}, index.Snapshot())
+	state, err := clitest.Evaluate(ctx, policyFiles, sameBindings, index.Snapshot())
 	if err != nil {
 		return nil, err
 	}
