@@ -264,6 +264,7 @@ func (k *kindCodec) goOn(e *encoder, bodies *loadedBodies) {
 	if e.fast != nil {
 		e.shrink = ratioOf(e.encodeAllFast, samples) / k.ratio
 	}
+	k.takeSamples() // none are needed any more
 	k.trainedAt = max(k.held.objects, minTrainObjects)
 	k.checkedAt, k.behind, k.recheck = k.held.objects, bodies.count < k.held.objects, true
 	k.current.Store(e)

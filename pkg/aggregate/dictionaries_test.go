@@ -138,6 +138,9 @@ func TestLoad_GoesOnWithItsDictionaries(t *testing.T) {
 	s = openScope(t, y, "m", "Pod")
 	s.Upsert(s.Item(record(1000, 1000, shape(1, 1000))))
 	mustCommit(t, s)
+	if n := aggregate.EarlySamples(y, "Pod"); n > 0 {
+		t.Errorf("%d samples are kept for a training that need not be", n)
+	}
 	dictionaries := func(x *aggregate.Index, name string) (ids []aggregate.DictionaryID) {
 		o, ok := x.Snapshot().Get(aggregate.Ref{Member: "m", Kind: "Pod", Namespace: "n", Name: name})
 		if !ok {

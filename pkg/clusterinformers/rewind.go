@@ -2,6 +2,7 @@ package clusterinformers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -195,7 +196,7 @@ func (mb *member) verifyOrder(ctx context.Context, client *memberclient.Client) 
 			return nil
 		}
 	}
-	return nil
+	return mb.verifyHistory(ctx, client) // what has come further is of another store
 }
 
 // A witness is what a server has said that it wrote at a resourceVersion.
@@ -305,9 +306,10 @@ func unlessRefused(err error) error {
 }
 
 // unlessRefusedOf is unlessRefused of a request for a kind. An API that another server is asked for may be
-// unavailable for good, and says nothing of the member then.
+// unavailable for good, and says nothing of the member then; nor does an answer that makes no sense.
 func unlessRefusedOf(kind schema.GroupVersionResource, err error) error {
-	if err != nil && classify(err) == serverBusy && !scheme.Scheme.IsGroupRegistered(kind.Group) {
+	var malformed *memberclient.MalformedError
+	if errors.As(err, &malformed) || err != nil && classify(err) == serverBusy && !scheme.Scheme.IsGroupRegistered(kind.Group) {
 		return nil
 	}
 	return unlessRefused(err)

@@ -131,6 +131,51 @@ func TestRewind_ServerThatHasOvertakenIsRelisted(t *testing.T) {
 	}
 }
 
+// TestRewind_HistoryIsVerifiedBesideAnotherStore: Events, say, may be in an etcd of their own, which has come
+// further than the one that was taken back.
+func TestRewind_HistoryIsVerifiedBesideAnotherStore(t *testing.T) {
+	const far = "1000000000"
+	opts := fewKinds()
+	opts.Version = "v1.99.0" // JSON, as the answers are
+	var other atomic.Bool
+	var l *fakeServer
+	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
+		m := r.fleet.Members()[0]
+		fill(t, m, 10)
+		l = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+			q := req.URL.Query()
+			if req.URL.Path != "/api/v1/configmaps" || !other.Load() || q.Get("sendInitialEvents") != "" {
+				return false
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if q.Get("watch") == "" {
+				fmt.Fprintf(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":%q},"items":[]}`, far)
+				return true
+			}
+			fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":%q}}}`+"\n", far)
+			_ = http.NewResponseController(w).Flush() //nolint:errcheck // the client is gone
+			<-req.Context().Done()
+			return true
+		})
+		r.source.view[0] = l.spec
+	})
+	m := r.fleet.Members()[0]
+	other.Store(true)
+	m.DropWatches(configMaps)
+	r.until("ConfigMaps were read further", func() bool { return r.detail(m, "ConfigMap").Applied == far })
+	at := m.ResourceVersion()
+	touch(t, m, 3, "lost")
+	r.touched(m, 3, "lost")
+	m.Cut()
+	ok(t, m.Rewind(at))
+	for i := range 5 {
+		touch(t, m, 5+i, "overtaken")
+	}
+	ok(t, m.Restore())
+	l.cut()
+	r.until("the other history is detected", func() bool { return r.log.count(otherHistory) == 1 })
+}
+
 func TestRewind_OlderListRelistsTheMember(t *testing.T) {
 	opts := fewKinds()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })

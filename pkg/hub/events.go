@@ -184,10 +184,10 @@ func (e *Events) Run(ctx context.Context) error {
 
 // flush writes the Events that are due, and returns the time until the next one is.
 func (e *Events) flush(ctx context.Context) time.Duration {
-	if !e.opts.IsLeader() {
-		e.dropOthers()
-	}
 	for ctx.Err() == nil {
+		if !e.opts.IsLeader() { // it may be no more, and others come while one is written
+			e.dropOthers()
+		}
 		n, wait := e.next(time.Now())
 		if n == nil {
 			return wait

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
@@ -58,7 +59,6 @@ func TestRollbacks_OfPoliciesThatRequireApproval(t *testing.T) {
 	for policy, want := range map[string]string{"approved": "Refused FleetPolicy approved requires approval", "free": "Failed "} { // nowhere is the member
 		name, a := "rollbacks-test-"+policy, &v1alpha1.Action{}
 		a.APIVersion, a.Kind, a.Name = v1alpha1.GroupVersion, "Action", name
-		a.Labels = map[string]string{api.RollbackKey: api.RollbackForce}
 		a.Spec = v1alpha1.ActionSpec{
 			Binding: policy, Package: "acme.hosts", Revision: "1", Verb: v1alpha1.Delete,
 			Target: v1alpha1.Target{Member: "fleet/eu-1", APIVersion: "v1", Kind: "Service", Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "1"},
@@ -76,6 +76,10 @@ func TestRollbacks_OfPoliciesThatRequireApproval(t *testing.T) {
 		}()
 		made.Status = a.Status
 		if err := client.Put().Resource(v1alpha1.Actions).Name(name).SubResource("status").Body(made).Do(t.Context()).Error(); err != nil {
+			t.Fatal(err)
+		}
+		label := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, api.RollbackKey, api.RollbackForce) // once it has ended, as people do
+		if err := client.Patch(types.MergePatchType).Resource(v1alpha1.Actions).Name(name).Body(label).Do(t.Context()).Error(); err != nil {
 			t.Fatal(err)
 		}
 		if err := until(func() error {

@@ -340,5 +340,8 @@ func (e *Events) RecordKept(namespace, pod, uid, why string) {
 	if why != "" {
 		n.reason, n.warning, n.text = "IndexNotKept", true, "nothing of the index is kept over a restart, which would list all members: "+why
 	}
+	for _, reason := range []string{"IndexKept", "IndexNotKept"} { // what was before, and not written, is over
+		e.cancel(eventKey{uid: types.UID(uid), reason: reason, own: true})
+	}
 	e.add(n)
 }

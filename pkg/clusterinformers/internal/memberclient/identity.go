@@ -3,6 +3,7 @@ package memberclient
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,7 +77,10 @@ func (a *Client) VersionAt(ctx context.Context, of schema.GroupVersionResource, 
 			Metadata objectMeta `json:"metadata"`
 		} `json:"items"`
 	}
-	if err := getJSON(ctx, req, accept, of.String(), &list); err != nil {
+	switch err := getJSON(ctx, req, accept, of.String(), &list); {
+	case errors.Is(err, errBodyTooLarge): // it does not select
+		return "", "", &MalformedError{err}
+	case err != nil:
 		return "", "", err
 	}
 	for _, item := range list.Items {

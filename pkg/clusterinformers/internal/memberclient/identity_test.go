@@ -1,14 +1,48 @@
 package memberclient
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 )
+
+// bounded bounds the bodies of responses as the transport of members does.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = &limitedBody{ReadCloser: resp.Body, done: func() {}, left: maxBody}
+	}
+	return resp, err
+}
+
+// TestClient_VersionAtIsMalformed: an answer that says nothing is no failure of the connection, after which it
+// would be asked for again.
+func TestClient_VersionAtIsMalformed(t *testing.T) {
+	for what, answer := range map[string]string{
+		"large":   `{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"` + strings.Repeat("x", 17<<20) + `"}}]}`,
+		"no text": `{"metadata":{"resourceVersion":7}}`,
+		"no JSON": `ok`,
+	} {
+		s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, answer)
+		})
+		client := s.Client()
+		client.Transport = bounded{client.Transport}
+		_, _, err := New(&rest.Config{Host: s.URL}, client).VersionAt(t.Context(), corev1.SchemeGroupVersion.WithResource("pods"), "shop", "a", "7")
+		if _, malformed := errors.AsType[*MalformedError](err); !malformed {
+			t.Errorf("%s: %.200v", what, err)
+		}
+	}
+}
 
 // TestClient_VersionAt: of the object that was asked for, whatever its name and whatever else the server
 // lists; and of the resourceVersion that the server says.
