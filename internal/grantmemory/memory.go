@@ -193,10 +193,10 @@ func (m *Memory) remember(key, grants Digest, from aggregate.Revision) (done cha
 	case had && r.grants == grants:
 		r.used = true
 		m.records[key] = r
-		return nil
+		return m.written()
 	case !had && len(m.records) >= m.limit:
 		if m.complete == 0 {
-			return nil // without a record, nothing is known of it
+			return m.written() // without a record, nothing is known of it
 		}
 		if m.makeRoom(); len(m.records) < m.limit {
 			break
@@ -217,6 +217,14 @@ func (m *Memory) makeRoom() {
 	if len(used) <= m.limit*3/4 {
 		m.records, m.complete, m.renew = used, 0, true
 	}
+}
+
+// written is for who adds nothing to what is pending, and rests on it: nil where all of it is on disk.
+func (m *Memory) written() chan struct{} {
+	if len(m.pending) == 0 && !m.renew && len(m.waiting) == 0 {
+		return nil
+	}
+	return m.wait()
 }
 
 func (m *Memory) wait() chan struct{} {

@@ -283,3 +283,21 @@ func TestMemory_WaitsForNoDisk(t *testing.T) {
 	}
 	want(t, m.after(time.Second), alice, Digest{}, later, false)
 }
+
+// TestMemory_WhoComesSecondWaits: nothing is sent before what another request has changed is on disk.
+func TestMemory_WhoComesSecondWaits(t *testing.T) {
+	g := newMachine(t).memory()
+	g.records, g.complete, g.open = map[Digest]record{}, first, true // and nothing writes
+	g.changed = make(chan struct{}, 1)
+	waits := func(what string, key Digest) {
+		t.Helper()
+		if g.remember(key, less, first) == nil {
+			t.Errorf("%s does not wait", what)
+		}
+	}
+	waits("the first", alice)
+	waits("the second of the same caller", alice)
+	g.limit = 1
+	waits("the first for which there is no room", bob)
+	waits("the second for which there is none", digest("carol"))
+}
