@@ -31,7 +31,7 @@ func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, lo
 		return nil, err
 	}
 	return enforcement.New(enforcement.Options{
-		Hub: hubREST, Index: f.Index, Members: memberAccess{f.Manager},
+		Hub: hubREST, Index: f.Index, Memory: f.Verdicts(), Members: memberAccess{f.Manager},
 		Git:       policysource.Options{Base: base, Dial: f.Network.Dialer().DialContext, AllowFile: cfg.Policies.AllowFile},
 		Namespace: cfg.Policies.Namespace, SecretNamespaces: cfg.Policies.SecretNamespaces, Signers: cfg.Policies.Signers,
 		Retention: cfg.Policies.ActionRetention, Keep: cfg.Policies.ActionsKept, Protection: cfg.Policies.Corrections.Protection(),

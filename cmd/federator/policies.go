@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/fleet"
 	"federator.dev/federator/internal/policyfiles"
-	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 )
@@ -40,7 +40,7 @@ func loadPolicies(c *config.Config, stderr io.Writer) (*policyfiles.Bundle, erro
 }
 
 // newLoop returns the loop that evaluates a bundle, nil for none.
-func newLoop(b *policyfiles.Bundle, index *aggregate.Index, log *slog.Logger, metrics prometheus.Registerer) (*enforce.Loop, error) {
+func newLoop(b *policyfiles.Bundle, f *fleet.Fleet, log *slog.Logger, metrics prometheus.Registerer) (*enforce.Loop, error) {
 	if b == nil {
 		return nil, nil // No policies, no loop.
 	}
@@ -49,5 +49,5 @@ func newLoop(b *policyfiles.Bundle, index *aggregate.Index, log *slog.Logger, me
 		names = append(names, x.Name)
 	}
 	log.Info("evaluating policies", "packages", len(b.Set.Packages), "policies", strings.Join(names, " "))
-	return enforce.New(enforce.Options{Index: index, Set: b.Set, Bindings: b.Bindings, Limits: config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics})
+	return enforce.New(enforce.Options{Index: f.Index, Memory: f.Verdicts(), Set: b.Set, Bindings: b.Bindings, Limits: config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics})
 }

@@ -114,7 +114,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 		refs, _ := policies.Reads()
 		f.Manager.RequireKinds(enforcement.KindNames(refs))
 	}
-	loop, err := newLoop(policies, f.Index, log, registry)
+	loop, err := newLoop(policies, f, log, registry)
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,7 @@ type Members interface {
 type Options struct {
 	Hub     *rest.Config     // required; any Transport
 	Index   *aggregate.Index // of the members' objects; required
+	Memory  enforce.Memory   // what of verdicts outlasts the process; nil: nothing
 	Members Members          // required
 	// Git configures the PolicySources: the policies that are always active, and how remotes
 	// are reached. Its Diff and Logger are set by New.
@@ -271,7 +272,7 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	set := e.Git.State().Set
 	own, _ := policy.DefaultBindings(set, nil)
 	e.Loop, err = enforce.New(enforce.Options{
-		Index: opts.Index, Set: set, Bindings: own, Limits: opts.Limits, Changed: corrector.Changed, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
+		Index: opts.Index, Memory: opts.Memory, Set: set, Bindings: own, Limits: opts.Limits, Changed: corrector.Changed, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
 	})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,9 @@ import (
 
 	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/grantmemory"
+	"federator.dev/federator/internal/verdictmemory"
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/persistence"
 	"federator.dev/federator/pkg/queryapi"
 )
@@ -29,10 +32,12 @@ import (
 type keeper struct {
 	store  *persistence.Store // nil: the directory cannot be used, Why
 	grants *grantmemory.Memory
-	why    error
-	log    *slog.Logger
-	onKept func(why string)
-	loaded atomic.Bool
+	// verdicts is what outlasts the process of verdicts.
+	verdicts *verdictmemory.Memory
+	why      error
+	log      *slog.Logger
+	onKept   func(why string)
+	loaded   atomic.Bool
 }
 
 // openKeeper opens the directory that the index is kept in, nil where none is configured. A directory
@@ -47,7 +52,7 @@ func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, opts Optio
 		return nil, fmt.Errorf("persistence.keyFile: %w", err)
 	}
 	log := opts.Logger
-	k := &keeper{log: log, onKept: opts.OnKept, grants: grantmemory.New(dir, log)}
+	k := &keeper{log: log, onKept: opts.OnKept, grants: grantmemory.New(dir, log), verdicts: verdictmemory.New(dir, log)}
 	k.store, k.why = persistence.Open(persistence.Options{
 		Directory: dir, MaxBytes: cfg.Persistence.MaxBytes, Key: key, Form: form, Log: log, OnChange: opts.OnKept,
 	})
@@ -107,6 +112,7 @@ func (f *Fleet) Load(ctx context.Context) {
 	}
 	defer k.loaded.Store(true)
 	from := time.Now()
+	k.verdicts.Open()
 	// What readers know of is loaded only if it is remembered what they are sent from here on.
 	failed := k.grants.Open(f.Index.First())
 	if failed != nil {
@@ -170,7 +176,10 @@ func (f *Fleet) Keep(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	var wg sync.WaitGroup
+	wg.Go(func() { k.verdicts.Run(ctx) })
 	err := k.store.Run(ctx, f.Index)
+	wg.Wait()
 	k.grants.Close(ctx.Err() != nil) // readers are served until ctx is done
 	return errors.Join(err, k.store.Close())
 }
@@ -180,6 +189,14 @@ func (f *Fleet) Keep(ctx context.Context) error {
 func (f *Fleet) Grants() queryapi.GrantMemory {
 	if k := f.keeper; k != nil && k.store != nil {
 		return k.grants
+	}
+	return nil
+}
+
+// Verdicts keeps what of verdicts outlasts the process, nil where nothing is kept over a restart.
+func (f *Fleet) Verdicts() enforce.Memory {
+	if k := f.keeper; k != nil && k.store != nil {
+		return k.verdicts
 	}
 	return nil
 }

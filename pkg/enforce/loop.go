@@ -30,9 +30,18 @@ type Options struct {
 	// loop's goroutine. The batch is nil where policies or bindings were replaced, or
 	// everything was re-evaluated. May be nil.
 	Changed func(*policy.Changes, *aggregate.Batch)
+	Memory  Memory                // what outlasts the process; nil: nothing
 	Clock   func() time.Time      // of exemptions; nil means time.Now
 	Logger  *slog.Logger          // nil: none
 	Metrics prometheus.Registerer // nil: none
+}
+
+// Memory keeps over a restart since when violations are there, and quarantines. It is called on the
+// loop's goroutine, and does not block.
+type Memory interface {
+	policy.Memory
+	// Record records how a call has changed the verdicts, and which quarantines there are.
+	Record(*policy.Changes, []policy.KeptQuarantine)
 }
 
 // Loop keeps a policy engine at the newest snapshot of an index.
@@ -78,7 +87,11 @@ func New(opts Options) (*Loop, error) {
 		set: opts.Set, bindings: slices.Clone(opts.Bindings), history: newHistory(opts),
 	}
 	var err error
-	l.engine, err = policy.NewEngine(policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits, Clock: opts.Clock})
+	engine := policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits, Clock: opts.Clock}
+	if opts.Memory != nil {
+		engine.Memory = opts.Memory
+	}
+	l.engine, err = policy.NewEngine(engine)
 	if err != nil {
 		return nil, err
 	}
@@ -260,6 +273,9 @@ func (l *Loop) publish(changes *policy.Changes, batch *aggregate.Batch, start ti
 	// What is not evaluated yet was committed after this batch started.
 	l.oldestPending.Store(start.UnixNano())
 	l.history.record(changes)
+	if l.opts.Memory != nil {
+		l.opts.Memory.Record(changes, l.engine.Quarantines())
+	}
 	l.metrics.batches.Observe(l.opts.Clock().Sub(start).Seconds())
 	if l.opts.Changed != nil {
 		l.opts.Changed(changes, batch)

@@ -48,6 +48,7 @@ type reportResult struct {
 	Scored      bool                     `json:"scored"`
 	Subjects    []corev1.ObjectReference `json:"resources,omitempty"`
 	Description string                   `json:"message,omitempty"`
+	Timestamp   *metav1.Timestamp        `json:"timestamp,omitempty"` // when it was first seen
 	Properties  map[string]string        `json:"properties,omitempty"`
 }
 
@@ -152,7 +153,7 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 		if m == nil {
 			continue
 		}
-		base := func(result, message string, more ...string) func() reportResult {
+		base := func(i int, result, message string, more ...string) func() reportResult {
 			return func() reportResult {
 				more = append(more, "revision", fmt.Sprint(uint64(v.Revision)))
 				if v.State == policy.Unknown {
@@ -161,23 +162,27 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 				if v.Subject.Key != "" {
 					more = append(more, "key", v.Subject.Key)
 				}
+				var seen *metav1.Timestamp
+				if s := v.FirstSeen.Seconds(i); s != 0 {
+					seen = &metav1.Timestamp{Seconds: s}
+				}
 				return reportResult{
-					Policy: b.Name, Rule: b.Package, Severity: severity, Result: result, Scored: result == resultFail,
+					Policy: b.Name, Rule: b.Package, Severity: severity, Result: result, Scored: result == resultFail, Timestamp: seen,
 					Subjects: subjectsOf(state, v.Subject), Description: clip.Text(message, maxText), Properties: properties(more...),
 				}
 			}
 		}
 		if v.State == policy.Error {
 			if broken == "" {
-				m.add(r.opts.PerMember, base(resultError, v.Message))
+				m.add(r.opts.PerMember, base(0, resultError, v.Message))
 			}
 			continue
 		}
-		for _, x := range v.Violations {
+		for i, x := range v.Violations {
 			if x.Exempt != "" {
-				m.add(r.opts.PerMember, base(resultSkip, x.Msg, "exempt", x.Exempt))
+				m.add(r.opts.PerMember, base(i, resultSkip, x.Msg, "exempt", x.Exempt))
 			} else {
-				m.add(r.opts.PerMember, base(resultFail, x.Msg))
+				m.add(r.opts.PerMember, base(i, resultFail, x.Msg))
 			}
 		}
 		if v.State == policy.Known && len(v.Violations) > 0 {

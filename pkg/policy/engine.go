@@ -27,6 +27,10 @@ type (
 	Changes = engine.Changes
 	// Change is a verdict that differs.
 	Change = engine.Change
+	// Memory is what an earlier process knew of its verdicts.
+	Memory = engine.Memory
+	// KeptQuarantine is a quarantine as it outlasts a process.
+	KeptQuarantine = engine.KeptQuarantine
 )
 
 // NewEngine returns an engine without a snapshot: Reset gives it one.

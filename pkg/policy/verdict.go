@@ -24,6 +24,10 @@ type (
 	Gap = verdict.Gap
 	// Violation is one violation of a policy.
 	Violation = verdict.Violation
+	// Seen is when a violation was first seen.
+	Seen = state.Seen
+	// Times are when each violation of a verdict was first seen.
+	Times = verdict.Times
 	// Remedy is the change that a violation proposes.
 	Remedy = verdict.Remedy
 	// Counts are the verdicts of a binding, of one member or of all.

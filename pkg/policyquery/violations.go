@@ -96,16 +96,36 @@ type Finding struct {
 	Severity   string             `json:"severity"`
 	Subject    Subject            `json:"subject"`
 	State      string             `json:"state"` // Known, Unknown or Error
-	Violations []policy.Violation `json:"violations,omitempty"`
+	Violations []Violation        `json:"violations,omitempty"`
 	Gaps       []policy.Gap       `json:"gaps,omitempty"`    // why it is Unknown
 	Message    string             `json:"message,omitempty"` // why it is Error
+	Since      *time.Time         `json:"since,omitempty"`   // since when it is an Error for this reason
 	Revision   aggregate.Revision `json:"revision"`          // of its last change
 }
 
+// Violation is a violation of a policy, with when it was first seen: it is the same one for as long as its
+// message is, also while its details change, its evaluation fails, its policy is edited or federator restarts.
+type Violation struct {
+	policy.Violation
+
+	FirstSeen time.Time `json:"firstSeen"`
+}
+
+// SchemaName is the name of the component in OpenAPI, which clients generate code from.
+func (Violation) SchemaName() string { return "FoundViolation" }
+
 func findingOf(b policy.Binding, severity string, v *policy.Verdict) Finding {
+	var found []Violation
+	for i, x := range v.Violations {
+		found = append(found, Violation{x, v.FirstSeen.At(i)})
+	}
+	var since *time.Time
+	if at := v.FirstSeen.At(0); v.State == policy.Error && !at.IsZero() {
+		since = &at
+	}
 	return Finding{
 		Policy: b.Name, Package: b.Package, Severity: severity, Subject: subjectOf(v.Subject), State: v.State.String(),
-		Violations: v.Violations, Gaps: v.Gaps, Message: v.Message, Revision: v.Revision,
+		Since: since, Violations: found, Gaps: v.Gaps, Message: v.Message, Revision: v.Revision,
 	}
 }
 

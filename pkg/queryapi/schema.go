@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -38,6 +39,8 @@ func (s *schemas) of(t reflect.Type) *spec.Schema {
 		return &spec.Schema{}
 	case t.Kind() == reflect.Pointer:
 		return s.of(t.Elem())
+	case t == reflect.TypeFor[time.Time]():
+		return spec.DateTimeProperty()
 	case pointer.Implements(jsonMarshaler):
 		panic(noSchema(t, "implements json.Marshaler"))
 	case t.Implements(textMarshaler):

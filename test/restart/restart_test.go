@@ -116,6 +116,12 @@ func TestRestart(t *testing.T) {
 	listed := r.synced()
 	t.Logf("first start: synced after %s, lists %v", time.Since(r.started).Round(time.Millisecond), listed)
 	r.exact("first start")
+	began := time.Now().Truncate(time.Second)
+	r.violate(0)
+	since := r.firstSeen()
+	if since.Before(began) || since.After(time.Now()) {
+		t.Errorf("the violation was first seen at %v, was made after %v", since, began)
+	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -178,6 +184,9 @@ func TestRestart(t *testing.T) {
 		upAfter = append(upAfter, time.Since(r.started))
 		pause.Lock()
 		r.exact(fmt.Sprint("restart ", n+1))
+		if at := r.firstSeen(); !at.Equal(since) {
+			t.Errorf("restart %d: the violation was first seen at %v, before at %v", n+1, at, since)
+		}
 		pause.Unlock()
 	}
 	pause.Lock()

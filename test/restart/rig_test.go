@@ -12,14 +12,17 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/kube/tcpproxy"
 	"federator.dev/federator/test/process"
@@ -35,10 +38,19 @@ query:
   listen: %s
   tls: {certFile: %s, keyFile: %s}
   clientCAFile: %s
-policies: {namespace: federator}
+policies: {namespace: federator, dirs: [%s]}
 persistence: {directory: %s}
 listen: {serve: %s, admin: %s}
 log: {format: text, level: info}
+`
+
+// watched is a policy that one ConfigMap violates, from the beginning to the end.
+const watched = `# METADATA
+# title: Watched
+# custom: {severity: low, kinds: [ConfigMap]}
+package watched
+
+violation contains {"msg": "it is watched"} if input.object.metadata.name == "watched"
 `
 
 // rig is a hub, its members, and federator, which is started again and again.
@@ -75,7 +87,9 @@ func newRig(t *testing.T, members int) *rig {
 	r.query, r.serve, r.admin = freeAddress(t), freeAddress(t), freeAddress(t)
 	r.cred, err = r.fleet.Hub.IssueCert("reader", 24*time.Hour, "system:masters")
 	r.do(err)
-	config := fmt.Sprintf(configuration, r.fleet.Hub.KubeconfigFile(), r.query, certFile, keyFile, hubCA, filepath.Join(r.dir, "kept"), r.serve, r.admin)
+	policies := filepath.Join(r.dir, "policies")
+	r.do(errors.Join(os.Mkdir(policies, 0o700), os.WriteFile(filepath.Join(policies, "watched.rego"), []byte(watched), 0o600)))
+	config := fmt.Sprintf(configuration, r.fleet.Hub.KubeconfigFile(), r.query, certFile, keyFile, hubCA, policies, filepath.Join(r.dir, "kept"), r.serve, r.admin)
 	r.do(os.WriteFile(filepath.Join(r.dir, "federator.yaml"), []byte(config), 0o600))
 	t.Cleanup(func() {
 		if r.process == nil {
@@ -218,6 +232,38 @@ func (r *rig) answer() (map[string]string, error) {
 		out[a["federator.dev/member"]+"/"+cm.Namespace+"/"+cm.Name] = string(cm.UID) + "@" + a["federator.dev/resource-version"]
 	}
 	return out, nil
+}
+
+// violate makes the ConfigMap that violates the policy.
+func (r *rig) violate(member int) {
+	r.t.Helper()
+	_, err := r.fleet.Members[member].Client().CoreV1().ConfigMaps("kube-public").Create(r.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "watched"}}, metav1.CreateOptions{})
+	r.do(err)
+}
+
+// firstSeen returns when its violation was first seen.
+func (r *rig) firstSeen() (at time.Time) {
+	r.t.Helper()
+	c, err := rest.UnversionedRESTClientFor(&rest.Config{
+		Host: "https://" + r.query, TLSClientConfig: r.config("").TLSClientConfig, ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
+	})
+	r.do(err)
+	r.do(kube.Until(r.t.Context(), patience, func() error {
+		text, err := c.Get().AbsPath("/query/v1/violations").Param("policy", "watched").DoRaw(r.t.Context())
+		if err != nil {
+			return err
+		}
+		var list policyquery.ViolationList
+		if err := json.Unmarshal(text, &list); err != nil {
+			return err
+		}
+		if len(list.Items) != 1 || len(list.Items[0].Violations) != 1 {
+			return fmt.Errorf("not one violation: %s", text)
+		}
+		at = list.Items[0].Violations[0].FirstSeen
+		return nil
+	}))
+	return at
 }
 
 func (r *rig) dynamic(config *rest.Config) dynamic.Interface {

@@ -2,10 +2,13 @@ package violations
 
 import (
 	"io"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/utils/ptr"
 
 	"federator.dev/federator/pkg/policyquery"
 )
@@ -44,7 +47,7 @@ func tableOf(found *policyquery.ViolationList) *metav1.Table {
 
 func columns() []metav1.TableColumnDefinition {
 	columns := []metav1.TableColumnDefinition{}
-	for _, name := range []string{"Policy", "Severity", "Member", "Subject", "State", "Violation"} {
+	for _, name := range []string{"Policy", "Severity", "Member", "Subject", "State", "Age", "Violation"} {
 		columns = append(columns, metav1.TableColumnDefinition{Name: name, Type: "string"})
 	}
 	for _, name := range []string{"Package", "Revision"} {
@@ -55,20 +58,28 @@ func columns() []metav1.TableColumnDefinition {
 
 // rows are the cells of a finding: a row for each violation.
 func rows(i policyquery.Finding) (rows [][]any) {
-	row := func(message, state string) {
-		rows = append(rows, []any{i.Policy, i.Severity, i.Subject.Member, subjectText(i.Subject), state, message, i.Package, uint64(i.Revision)})
+	row := func(message, state string, since time.Time) {
+		rows = append(rows, []any{i.Policy, i.Severity, i.Subject.Member, subjectText(i.Subject), state, age(since), message, i.Package, uint64(i.Revision)})
 	}
 	if i.Message != "" {
-		row(i.Message, i.State)
+		row(i.Message, i.State, ptr.Deref(i.Since, time.Time{}))
 	}
 	for _, v := range i.Violations {
 		if v.Exempt != "" {
-			row(v.Msg, "Exempt: "+v.Exempt)
+			row(v.Msg, "Exempt: "+v.Exempt, v.FirstSeen)
 		} else {
-			row(v.Msg, i.State)
+			row(v.Msg, i.State, v.FirstSeen)
 		}
 	}
 	return rows
+}
+
+// age is how long ago something was first seen, as kubectl writes it.
+func age(at time.Time) string {
+	if at.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(time.Since(at))
 }
 
 // subjectText is a subject within its member, as policy check and explain write it.

@@ -33,6 +33,7 @@ type boundBinding struct {
 	selected, visible, tolerated binding.MemberSet // of the engine's snapshot
 
 	state.Verdicts
+	former *state.Verdicts // of the same name, until this one is evaluated; nil: none
 
 	retries      map[verdict.Subject]int   // how often subjects exceeded the budget
 	frozen       *state.Binding            // nil when the verdicts have changed since
@@ -60,6 +61,14 @@ func (b *boundBinding) clear() {
 	b.Verdicts = state.NewVerdicts()
 	b.frozen, b.retries = nil, nil
 	b.heldBytes, b.heldByMember, b.refused = 0, map[string]int64{}, nil
+}
+
+// keepFormer keeps the verdicts of a binding until it is evaluated again.
+func (b *boundBinding) keepFormer(old *boundBinding) {
+	if b.former = old.former; b.former == nil {
+		verdicts := old.Verdicts
+		b.former = &verdicts
+	}
 }
 
 // count adds n verdicts with a read set to the binding's counts; its published copy is

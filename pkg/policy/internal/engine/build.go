@@ -140,6 +140,7 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 		parts.Views = append(parts.Views, v.Freeze())
 	}
 	for _, b := range e.bindings {
+		b.former = nil
 		r.changes.supersededBytes += b.Replaced()
 		one := b.freeze()
 		wait(one.Health.Quarantines)

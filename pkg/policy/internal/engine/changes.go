@@ -17,6 +17,7 @@ type Changes struct {
 	supersededBytes int64
 	compareAll      bool // verdicts may differ without an evaluation
 	membersChanged  bool // joined or left
+	rebuilt         bool // verdicts were evaluated from nothing
 }
 
 type touch struct {
@@ -50,6 +51,31 @@ func (c *Changes) Empty() bool {
 // SupersededBytes estimates the bytes of outcomes and views that Before holds and After
 // does not.
 func (c *Changes) SupersededBytes() int64 { return c.supersededBytes }
+
+// Rebuilt reports whether bindings came, went or were evaluated from nothing: which violations there are
+// follows from After.
+func (c *Changes) Rebuilt() bool { return c.rebuilt }
+
+// Seen yields, by binding, the violations that were first seen in a call that has not Rebuilt, and those
+// that are gone: their time is 0. A violation that a failure hides is not gone.
+func (c *Changes) Seen() iter.Seq2[string, state.Seen] {
+	return func(yield func(string, state.Seen) bool) {
+		for _, t := range c.touched {
+			before, after := c.Before.SeenOf(t.binding, t.subject), c.After.SeenOf(t.binding, t.subject)
+			for _, x := range after {
+				if !slices.Contains(before, x) && !yield(t.binding, x) {
+					return
+				}
+			}
+			for _, x := range before {
+				gone := !slices.ContainsFunc(after, func(y state.Seen) bool { return x.Key == y.Key })
+				if gone && !yield(t.binding, state.Seen{Key: x.Key}) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // All yields what differs, in state, violations or message, among the verdicts that
 // have violations or failed in either state. Clean verdicts that turn from Known to

@@ -21,7 +21,7 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	}
 	defer e.calls.Unlock()
 	r := e.startPass(ctx, s)
-	r.changes.compareAll = true
+	r.changes.compareAll, r.changes.rebuilt = true, true
 	e.resetReads()
 	e.readSets.Clear()
 	e.memberTerms = map[string]*ast.Term{}
@@ -34,10 +34,12 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	}
 	for _, b := range e.bindings {
 		r.changes.supersededBytes += b.heldBytes
+		b.keepFormer(b)
 		b.clear()
 		b.scores.Reset()
 		b.updateMembers(s)
 	}
+	e.restoreQuarantines(e.bindings, e.views)
 	e.gaps = completeness.FindGaps(e.gaps, r.after, e.kinds)
 	return r.finish(func() error { return r.build(e.bindings, e.views) })
 }
@@ -65,7 +67,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 		return &Changes{}, nil
 	}
 	r := e.startPass(ctx, e.snapshot)
-	r.changes.compareAll = true
+	r.changes.compareAll, r.changes.rebuilt = true, len(changed) > 0 || len(bound) != len(e.bindings)
 	for _, b := range e.bindings {
 		if !slices.Contains(bound, b) {
 			r.changes.supersededBytes += b.heldBytes
@@ -94,6 +96,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 			newViews = append(newViews, v)
 		}
 	}
+	e.restoreQuarantines(newBindings, newViews)
 	e.gaps = completeness.FindGaps(e.gaps, r.after, e.kinds)
 	return r.finish(func() error {
 		if len(changed) > 0 {

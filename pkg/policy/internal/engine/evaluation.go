@@ -24,7 +24,7 @@ import (
 // evaluate evaluates a binding for one subject.
 func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object *ast.Term) result {
 	if member, why := b.quarantined(t.subject); why != "" {
-		return result{outcome: &state.Outcome{Err: fmt.Sprintf("member %q: %s", member, why), QuarantinedFor: member}}
+		return result{outcome: &state.Outcome{Failure: &state.Failure{Err: fmt.Sprintf("member %q: %s", member, why), QuarantinedFor: member}}}
 	}
 	defer w.meter.LockThread()()
 	w.reset(b, t.subject.Ref.Member)
@@ -64,7 +64,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 	switch {
 	case err != nil:
 		b.errors.Add(1)
-		out.outcome = &state.Outcome{Err: err.Error()}
+		out.outcome = state.Failed(err.Error())
 	case len(violations) > 0:
 		if reason := b.sel.Exempt(b.pkg.Subject, t.subject, t.object, w.e.member(t.subject.Ref.Member)); reason != "" {
 			for i := range violations {

@@ -150,7 +150,7 @@ func (w *worker) evaluateOne(ctx context.Context, b *boundBinding, t *task) resu
 	if !t.object.IsZero() {
 		var err error
 		if object, err = w.decodeObject(t.object, b.mask); err != nil {
-			return result{outcome: &state.Outcome{Err: err.Error()}, readSet: w.ownReadSet(t.subject.Ref.Kind)}
+			return result{outcome: state.Failed(err.Error()), readSet: w.ownReadSet(t.subject.Ref.Kind)}
 		}
 	}
 	return w.evaluate(ctx, b, t, object)

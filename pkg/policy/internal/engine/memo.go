@@ -77,7 +77,7 @@ func (t *memo) get(b *boundBinding, kind aggregate.Kind) (f *state.Outcome, ok b
 // put stores the outcome for the object of the last get. Errors are not stored: they
 // may be transient.
 func (t *memo) put(f *state.Outcome) {
-	if n := len(t.key); n > 0 && n <= maxMemoKey && (f == nil || f.Err == "") {
+	if n := len(t.key); n > 0 && n <= maxMemoKey && (f == nil || f.Failure == nil) {
 		t.outcomes[string(t.key)] = f
 		t.bytes += n + 64
 	}

@@ -20,8 +20,20 @@ type Options struct {
 	// CPU returns the CPU time that the calling thread has used, which bounds
 	// evaluations. nil means that of the operating system.
 	CPU func() time.Duration
-	// Clock is the time by which quarantines end. nil means time.Now.
+	// Clock is the time by which quarantines end and violations are first seen. nil means time.Now.
 	Clock func() time.Time
+	// Memory is what an earlier process knew of its verdicts; nil for nothing.
+	Memory Memory
+}
+
+// Memory is what an earlier process knew. It is called by the engine's goroutine.
+type Memory interface {
+	// FirstSeen returns when a violation of a binding was first seen, in seconds since 1970; false if
+	// that is not known.
+	FirstSeen(binding string, key uint64) (seconds int64, ok bool)
+	// Quarantines returns the quarantines of a binding or view whose rules have a digest. It is asked once
+	// for each.
+	Quarantines(of, digest string) []KeptQuarantine
 }
 
 // Limits bound what policies may take. 0 means the default.

@@ -35,6 +35,7 @@ type pass struct {
 	after   *aggregate.Snapshot
 	deltas  []aggregate.Delta
 	changes *Changes
+	now     int64 // in seconds since 1970
 
 	joined, left, changed map[string]bool // members; changed ones are in both snapshots
 	previous              map[*boundBinding]*memberSets
@@ -57,7 +58,7 @@ func (e *Engine) startPass(ctx context.Context, after *aggregate.Snapshot) *pass
 	e.passID++
 	state := e.State()
 	return &pass{
-		e: e, ctx: ctx, before: state, after: after, changes: &Changes{Before: state},
+		e: e, ctx: ctx, before: state, after: after, changes: &Changes{Before: state}, now: max(1, e.opts.Clock().Unix()),
 		joined: map[string]bool{}, left: map[string]bool{}, changed: map[string]bool{},
 		previous: map[*boundBinding]*memberSets{},
 		dirty:    map[aggregate.Ref][]*boundBinding{}, dirtySubjects: map[*boundBinding]map[verdict.Subject]bool{}, changedKeys: map[*view]map[string]bool{},

@@ -135,9 +135,12 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 		e.nextID++
 		b.counters = &counters{}
 		b.clear()
+		if old != nil {
+			b.keepFormer(old)
+		}
 		return b, true, nil
 	}
-	b.id, b.Verdicts, b.retries = old.id, old.Verdicts, old.retries
+	b.id, b.Verdicts, b.former, b.retries = old.id, old.Verdicts, old.former, old.retries
 	b.heldBytes, b.heldByMember, b.refused = old.heldBytes, old.heldByMember, old.refused
 	b.selected, b.visible, b.tolerated = old.selected, old.visible, old.tolerated
 	b.counters = old.counters

@@ -1,8 +1,14 @@
 package engine
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/quarantine"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -87,4 +93,67 @@ func (r *pass) endQuarantines() error {
 		}
 	}
 	return nil
+}
+
+// KeptQuarantine is a quarantine of a binding or view, as it outlasts a process.
+type KeptQuarantine struct {
+	Of     string `json:"of"`
+	Digest string `json:"digest"` // of its rules
+	quarantine.Kept
+}
+
+// restoreQuarantines restores those that an earlier process has left of bindings and views which are new
+// to this one.
+func (e *Engine) restoreQuarantines(bound []*boundBinding, views []*view) {
+	if e.opts.Memory == nil {
+		return
+	}
+	restore := func(of, digest string, scores *quarantine.Scores) {
+		if e.restored[of] {
+			return
+		}
+		e.restored[of] = true
+		for _, k := range e.opts.Memory.Quarantines(of, digest) {
+			if _, is := e.snapshot.Member(k.Member); is {
+				scores.Restore(k.Kept, e.opts.Clock())
+			}
+		}
+	}
+	for _, v := range views {
+		restore(v.owner(), e.fingerprints[v.Pkg.Name], v.scores)
+	}
+	for _, b := range bound {
+		restore(b.owner(), bindingDigest(e.set, b.Binding), &b.scores)
+	}
+}
+
+// Quarantines returns what is to outlast the process. It belongs to the goroutine of Apply.
+func (e *Engine) Quarantines() []KeptQuarantine {
+	var out []KeptQuarantine
+	now := e.opts.Clock()
+	for _, v := range e.views {
+		for _, k := range v.scores.Kept(now) {
+			out = append(out, KeptQuarantine{v.owner(), e.fingerprints[v.Pkg.Name], k})
+		}
+	}
+	for _, b := range e.bindings {
+		for _, k := range b.scores.Kept(now) {
+			out = append(out, KeptQuarantine{b.owner(), bindingDigest(e.set, b.Binding), k})
+		}
+	}
+	return out
+}
+
+func (v *view) owner() string         { return "view " + v.Pkg.Name + " " + v.Def.Name }
+func (b *boundBinding) owner() string { return "binding " + b.Name }
+
+// bindingDigest is a digest of what the verdicts of a binding follow from, objects aside.
+func bindingDigest(set *module.Set, b binding.Binding) string {
+	b.Mode = ""
+	spec, err := json.Marshal(b)
+	if err != nil {
+		panic(err) // it was read from JSON
+	}
+	sum := sha256.Sum256(append([]byte(set.Digest(b.Package)), spec...))
+	return hex.EncodeToString(sum[:])
 }

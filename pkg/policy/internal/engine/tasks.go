@@ -10,6 +10,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
 // chunkSize is how many subjects are evaluated before their results are accepted.
@@ -81,7 +82,7 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 			decoded = true
 		}
 		if err != nil {
-			one.result = result{outcome: &state.Outcome{Err: err.Error()}, readSet: w.ownReadSet(kind)}
+			one.result = result{outcome: state.Failed(err.Error()), readSet: w.ownReadSet(kind)}
 			continue
 		}
 		one.result = w.evaluate(r.ctx, one.b, t, object)
@@ -165,9 +166,18 @@ func (r *pass) accept(t *task, one *bindingTask) {
 		c = b.Defaults[s.Ref.Kind] // it was not evaluated
 	}
 	keys := one.result.keys
+	same := one.before && state.SameOutcome(old, next)
+	if same {
+		next = old
+	} else {
+		next = r.dated(b, s, old, next)
+	}
 	delete(b.refused, s)
 	if cost := next.Size() + int64(len(keys))*readBytes; cost > 0 && b.refuse(s, cost, r.e.opts.Limits.Binding) {
-		next, c, keys = &state.Outcome{Err: bindingFull(r.e.opts.Limits.Binding)}, b.Defaults[s.Ref.Kind], nil
+		next, c, keys = r.dated(b, s, old, state.Failed(bindingFull(r.e.opts.Limits.Binding))), b.Defaults[s.Ref.Kind], nil
+		if same = one.before && state.SameOutcome(old, next); same {
+			next = old
+		}
 	}
 	more := r.recordReads(b, t, keys)
 	if one.before {
@@ -175,8 +185,8 @@ func (r *pass) accept(t *task, one *bindingTask) {
 	}
 	b.addHeld(s, more+next.Size())
 	switch {
-	case one.before && state.SameOutcome(old, next):
-		if next = old; c == oldClass {
+	case same:
+		if c == oldClass {
 			return
 		}
 	case next != nil:
@@ -194,6 +204,22 @@ func (r *pass) accept(t *task, one *bindingTask) {
 	if next != old {
 		r.changes.supersededBytes += old.Size()
 	}
+}
+
+// dated returns an outcome of a subject with the times at which its violations were first seen: before
+// this pass, before the binding or its policy changed, or by an earlier process.
+func (r *pass) dated(b *boundBinding, s verdict.Subject, before, next *state.Outcome) *state.Outcome {
+	if next == nil {
+		return nil
+	}
+	if before == nil && b.former != nil {
+		_, before = b.former.Get(s)
+	}
+	memory := r.e.opts.Memory
+	if memory == nil {
+		return next.Dated(s, before, r.now, nil)
+	}
+	return next.Dated(s, before, r.now, func(key uint64) (int64, bool) { return memory.FirstSeen(b.Name, key) })
 }
 
 // recordReads stores what an evaluation read, and returns how many more bytes that

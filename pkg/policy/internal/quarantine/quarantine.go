@@ -150,6 +150,48 @@ func (o *Scores) List() (list []verdict.Quarantine) {
 	return list
 }
 
+// Kept is what of a member's score outlasts a process: its quarantine, or when the last one ended, from
+// which the length of the next one follows.
+type Kept struct {
+	Member string        `json:"member"`
+	Reason string        `json:"reason,omitempty"` // "": it has ended
+	Until  time.Time     `json:"until"`
+	Last   time.Duration `json:"last"` // how long it is
+}
+
+// Kept returns what outlasts the process, by member.
+func (o *Scores) Kept(now time.Time) (list []Kept) {
+	if !o.nonEmpty.Load() {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, member := range slices.Sorted(maps.Keys(o.byMember)) {
+		if s := o.byMember[member]; s.last > 0 && now.Sub(s.until) <= s.last {
+			list = append(list, Kept{Member: member, Reason: s.reason, Until: s.until.UTC().Round(0), Last: s.last})
+		}
+	}
+	return list
+}
+
+// Restore restores what an earlier process has kept of a member: a quarantine that has not ended meanwhile,
+// for longestQuarantine at most, whatever was kept.
+func (o *Scores) Restore(k Kept, now time.Time) {
+	if latest := now.Add(longestQuarantine); k.Until.After(latest) {
+		k.Until = latest
+	}
+	if !now.Before(k.Until) {
+		k.Reason = ""
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.byMember == nil {
+		o.byMember = map[string]*score{}
+	}
+	o.byMember[k.Member] = &score{reason: k.Reason, until: k.Until, last: min(max(k.Last, firstQuarantine), longestQuarantine)}
+	o.nonEmpty.Store(true)
+}
+
 // Remove forgets a member that left.
 func (o *Scores) Remove(member string) {
 	if !o.nonEmpty.Load() {

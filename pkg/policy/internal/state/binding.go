@@ -66,12 +66,12 @@ func (b *Binding) Verdict(s *State, subject verdict.Subject, c *completeness.Rea
 	}
 	switch {
 	case v.State == verdict.Error:
-	case f != nil && f.Err != "":
-		v.State, v.Message = verdict.Error, f.Err
+	case f != nil && f.Failure != nil:
+		v.State, v.Message, v.FirstSeen = verdict.Error, f.Failure.Err, f.FirstSeen
 	default:
 		v.Gaps = found
 		if f != nil {
-			v.Violations = f.Violations
+			v.Violations, v.FirstSeen = f.Violations, f.FirstSeen
 		}
 	}
 	return v

@@ -23,6 +23,34 @@ func (s *State) FindingsAfter(binding string, after verdict.Subject) iter.Seq[ve
 	}
 }
 
+// Seen yields the violations of a binding, and those that failures hide, with when they were first seen.
+func (s *State) Seen(binding string) iter.Seq[Seen] {
+	return func(yield func(Seen) bool) {
+		b := s.parts.Binding(binding)
+		if b == nil {
+			return
+		}
+		b.records.Scan(func(r record) bool {
+			for _, x := range r.outcome.Seen(r.subject) {
+				if !yield(x) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// SeenOf returns those of one subject.
+func (s *State) SeenOf(binding string, subject verdict.Subject) []Seen {
+	b := s.parts.Binding(binding)
+	if b == nil {
+		return nil
+	}
+	_, f := b.Get(subject)
+	return f.Seen(subject)
+}
+
 // Findings yields the verdicts of a binding that have violations or failed themselves,
 // by member, kind, namespace and name, or by key. member "" means all. What makes all
 // verdicts of a binding Errors is in its Health, once.

@@ -99,7 +99,7 @@ func (b *Verdicts) Recount() {
 func (b *Verdicts) Quarantined(members []string) iter.Seq[verdict.Subject] {
 	return func(yield func(verdict.Subject) bool) {
 		b.records.Scan(func(rec record) bool {
-			return rec.outcome == nil || rec.outcome.QuarantinedFor == "" || !slices.Contains(members, rec.outcome.QuarantinedFor) || yield(rec.subject)
+			return !rec.outcome.quarantinedFor(members) || yield(rec.subject)
 		})
 	}
 }
@@ -123,7 +123,7 @@ func (b *Verdicts) Count(member string, c *completeness.ReadSet, f *Outcome, n i
 	}
 	ct := &t.byReadSet[i]
 	switch {
-	case f != nil && f.Err != "":
+	case f != nil && f.Failure != nil:
 		ct.failed += n
 	default:
 		ct.ok += n
@@ -147,31 +147,4 @@ func (b *Verdicts) Count(member string, c *completeness.ReadSet, f *Outcome, n i
 		b.tallies.Delete(t)
 		delete(b.unpublished, t)
 	}
-}
-
-// Outcome is the content of a verdict apart from its state. Immutable.
-type Outcome struct {
-	Violations     []verdict.Violation
-	Err            string
-	QuarantinedFor string // the member whose quarantine withheld the evaluation
-	Revision       aggregate.Revision
-}
-
-func SameOutcome(a, b *Outcome) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Err == b.Err && a.QuarantinedFor == b.QuarantinedFor && verdict.SameViolations(a.Violations, b.Violations)
-}
-
-// Size estimates the bytes that an outcome takes.
-func (f *Outcome) Size() int64 {
-	if f == nil {
-		return 0
-	}
-	n := len(f.Err)
-	for i := range f.Violations {
-		n += f.Violations[i].Size()
-	}
-	return int64(n)
 }

@@ -33,6 +33,7 @@ type Verdict struct {
 	Violations []Violation `json:"violations,omitempty"` // shared: not to be changed
 	Gaps       []Gap       `json:"gaps,omitempty"`       // why it is Unknown, at most MaxGaps
 	Message    string      `json:"message,omitempty"`    // why it is Error
+	FirstSeen  Times       `json:"-"`                    // when each violation was; of an Error of its own, since when it is one
 
 	// Revision is that of the state in which the verdict last changed.
 	Revision aggregate.Revision `json:"revision"`

@@ -1,0 +1,11 @@
+// Package verdictmemory keeps on disk what of verdicts cannot be evaluated again: when each violation was
+// first seen, and quarantines. A process that starts recalls what the one before knew of a policy until
+// all that this policy reads was read once; what is not found until then is forgotten.
+//
+// Nobody waits for the disk. What cannot be written is written again from the newest state; meanwhile the
+// log says that it is not kept.
+//
+// Records of violations are digests and times, in a file that is appended to, and rewritten when most of it
+// is outdated. It is not synced with each record: over a loss of power the last ones may be lost, and those
+// violations are seen for the first time again.
+package verdictmemory

@@ -1,0 +1,175 @@
+package verdictmemory
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+// How long what an earlier process knew is recalled at most: what reads a member that is never read, or a
+// policy that never comes, keeps it. It is the longest quarantine, which withholds what may be recalled.
+const recallFor = time.Hour
+
+const (
+	openPatience = 10 * time.Second // with a disk that does not answer
+	maxPending   = 4 << 20          // bytes of records that are not written; beyond, all are written again
+)
+
+// Memory is what of verdicts outlasts a process. It is safe for concurrent use; Run owns what writes it.
+type Memory struct {
+	directory string
+	log       *slog.Logger
+	clock     func() time.Time
+	patience  time.Duration
+
+	changed chan struct{} // of capacity 1
+
+	mu       sync.Mutex
+	opened   time.Time
+	recalled seen                    // what an earlier process knew, and this one has not evaluated
+	kept     []policy.KeptQuarantine // the same of quarantines
+	state    *policy.State           // the newest; nil: none
+	pending  []byte                  // records that are not written
+	renew    bool                    // all are to be written again
+	now      []policy.KeptQuarantine
+	renewNow bool // quarantines are to be written
+}
+
+// New returns the memory of a directory, which recalls nothing until Open.
+func New(directory string, log *slog.Logger) *Memory {
+	return &Memory{directory: directory, log: log, clock: time.Now, patience: openPatience, changed: make(chan struct{}, 1)}
+}
+
+var errNoAnswer = errors.New("the disk does not answer")
+
+// Open reads what an earlier process has kept. What cannot be read is not recalled: the log says so.
+func (m *Memory) Open() {
+	type contents struct {
+		seen        seen
+		quarantines []policy.KeptQuarantine
+		err         error
+	}
+	done := make(chan contents, 1) // of an attempt that may be abandoned
+	go func() {
+		var c contents
+		var failed error
+		c.seen, c.err = readFile(seenFile(m.directory), readSeen)
+		c.quarantines, failed = readFile(quarantinesFile(m.directory), readQuarantines)
+		for _, err := range []*error{&c.err, &failed} {
+			if errors.Is(*err, fs.ErrNotExist) {
+				*err = nil
+			}
+		}
+		c.err = errors.Join(c.err, failed)
+		done <- c
+	}()
+	patience := time.NewTimer(m.patience)
+	defer patience.Stop()
+	var c contents
+	select {
+	case c = <-done:
+	case <-patience.C:
+		c.err = errNoAnswer
+	}
+	if c.err != nil {
+		m.log.Error("not all violations are known since when they are there", "directory", m.directory, "error", c.err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.recalled, m.kept, m.opened = c.seen, c.quarantines, m.clock()
+}
+
+// FirstSeen implements policy.Memory.
+func (m *Memory) FirstSeen(binding string, key uint64) (seconds int64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.recalled) == 0 {
+		return 0, false
+	}
+	seconds, ok = m.recalled[digest(binding)][key]
+	return seconds, ok
+}
+
+// Quarantines implements policy.Memory.
+func (m *Memory) Quarantines(of, digest string) (list []policy.KeptQuarantine) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kept = slices.DeleteFunc(m.kept, func(q policy.KeptQuarantine) bool {
+		if q.Of == of && q.Digest == digest {
+			list = append(list, q)
+		}
+		return q.Of == of
+	})
+	return list
+}
+
+// Record implements enforce.Memory.
+func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuarantine) {
+	if changes.After == nil { // nothing was evaluated yet
+		return
+	}
+	var records []byte
+	type change struct {
+		binding uint64
+		policy.Seen
+	}
+	var gone []change
+	if !changes.Rebuilt() {
+		for binding, x := range changes.Seen() {
+			records = appendRecord(records, digest(binding), x)
+			if x.At == 0 {
+				gone = append(gone, change{digest(binding), x})
+			}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state = changes.After
+	if m.pending = append(m.pending, records...); changes.Rebuilt() || len(m.pending) > maxPending {
+		m.pending, m.renew = nil, true
+	}
+	for _, x := range gone {
+		m.recalled.set(x.binding, x.Seen)
+	}
+	m.forget()
+	if !slices.Equal(m.now, quarantines) {
+		m.now, m.renewNow = quarantines, true
+	}
+	if len(m.pending) > 0 || m.renew || m.renewNow {
+		m.wake()
+	}
+}
+
+func (m *Memory) wake() {
+	select {
+	case m.changed <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// forget forgets what an earlier process knew of policies that were evaluated on all that they read.
+func (m *Memory) forget() {
+	if len(m.recalled) == 0 {
+		return
+	}
+	before := len(m.recalled)
+	if m.clock().Sub(m.opened) > recallFor {
+		m.recalled = nil
+	}
+	for b := range m.state.Bindings() {
+		of := digest(b.Name)
+		if _, is := m.recalled[of]; is && m.state.BindingSynced(b.Name) {
+			if h, _ := m.state.Health(b.Name); len(h.Quarantines) == 0 {
+				delete(m.recalled, of)
+			}
+		}
+	}
+	if len(m.recalled) < before { // what is on disk of them and was not found is outdated
+		m.pending, m.renew = nil, true
+	}
+}
