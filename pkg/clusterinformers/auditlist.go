@@ -137,7 +137,7 @@ func (a *auditor) order(p *listWatch) *repair {
 	order := &repair{done: make(chan struct{})}
 	p.repairs.Store(order)
 	p.task.Wake()
-	p.audit.failures, p.audit.notBefore = 0, time.Time{}
+	p.audit.failures, p.audit.refusals, p.audit.notBefore = 0, 0, time.Time{}
 	return order
 }
 
