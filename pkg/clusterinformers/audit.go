@@ -245,8 +245,8 @@ func (a *auditor) audit(ctx context.Context, p *listWatch) (r AuditResult) {
 		return r
 	}
 	r.ResourceVersion, c.until = c.resourceVersion, began.Add(auditDeadline)
-	if c.unkept > 0 { // what an audit finds may be among them
-		r.Outcome, r.Message = outcomeListed, fmt.Sprintf("%d objects are left out and cannot be compared within the member's budget", c.unkept)
+	if c.unkept { // what an audit finds may be among them
+		r.Outcome, r.Message = outcomeListed, "more objects may be left out than can be compared within the member's budget"
 		r.Repaired = a.relisted(ctx, p, a.order(p))
 		return r
 	}

@@ -28,7 +28,7 @@ type capture struct {
 	bookmark bool // it was taken when a bookmark came
 	at       time.Time
 	leftOut  map[audit.Key]audit.Digest
-	unkept   int       // more are left out, of which that is not known
+	unkept   bool      // more may be left out, of which that is not known
 	left     uint64    // the newest resourceVersion of what the rule of the kind does not keep
 	until    time.Time // when the audit gives up
 }

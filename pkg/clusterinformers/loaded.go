@@ -188,7 +188,7 @@ func (i *informer) reachedLocked() {
 	served := i.servedText.Load()
 	for _, p := range i.listWatches {
 		part := aggregate.Part{Namespace: p.namespace}
-		if served != nil && *served != "" && p.retention == nil && p.leftOut.count() == 0 {
+		if served != nil && *served != "" && p.retention == nil && p.leftOut.none() {
 			part.ResourceVersion, part.Served = p.applied, *served
 		}
 		i.scope.Reached(part)
