@@ -174,6 +174,7 @@ func (p *listWatch) replace(objs []*object, rv string, now time.Time) error {
 	p.cause = "other"
 	i.applied, p.applied = rv, rv
 	i.reachedLocked()
+	p.keepWitnessLocked()
 	p.noteListedLocked(objs)
 	var err error
 	if p.namespace == "" {

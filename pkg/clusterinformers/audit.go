@@ -37,6 +37,7 @@ type auditState struct {
 	spread    float64         // of the next
 	notBefore time.Time       // after a failure
 	failures  int             // audits that came to no conclusion since the last that did
+	refusals  int             // audits one after the other that the member did not answer
 	bookmark  *captureRequest // what differed may be in flight, and is looked at again at this bookmark
 	deadline  time.Time       // of that
 	sampled   int             // objects of the list before those whose content is compared next
@@ -188,7 +189,12 @@ func repairDelay(repairs int, interval time.Duration) time.Duration {
 	if repairs < 2 {
 		return 0
 	}
-	return min(auditRetry<<min(repairs-1, 10), interval)
+	return backOff(repairs-1, interval)
+}
+
+// backOff doubles with each of what came one after the other before, up to the interval of audits.
+func backOff(before int, interval time.Duration) time.Duration {
+	return min(auditRetry<<min(before, 10), interval)
 }
 
 // auditNow audits a listWatch. It is the panic boundary of an audit: whatever becomes of it, who has
@@ -239,8 +245,8 @@ func (a *auditor) audit(ctx context.Context, p *listWatch) (r AuditResult) {
 		return r
 	}
 	r.ResourceVersion, c.until = c.resourceVersion, began.Add(auditDeadline)
-	if c.unkept > 0 { // what an audit finds may be among them
-		r.Outcome, r.Message = outcomeListed, fmt.Sprintf("%d objects are left out and cannot be compared within the member's budget", c.unkept)
+	if c.unkept { // what an audit finds may be among them
+		r.Outcome, r.Message = outcomeListed, "more objects may be left out than can be compared within the member's budget"
 		r.Repaired = a.relisted(ctx, p, a.order(p))
 		return r
 	}
@@ -357,9 +363,15 @@ func (a *auditor) inconclusive(ctx context.Context, p *listWatch, r *AuditResult
 	}
 	p.audit.notBefore = time.Now().Add(min(delay<<min(p.audit.failures, 10), maxAuditRetry))
 	// To list it would fail, too; but so much more than is held may be what was lost.
-	if r.Outcome == outcomeNotSynced || r.Outcome == outcomeFailed && !resumed && !errors.Is(err, audit.ErrManyObjects) {
+	switch {
+	case r.Outcome == outcomeNotSynced:
+		return
+	case r.Outcome == outcomeFailed && !resumed && !errors.Is(err, audit.ErrManyObjects):
+		p.audit.notBefore = time.Now().Add(backOff(p.audit.refusals, a.interval(p)))
+		p.audit.refusals++
 		return
 	}
+	p.audit.refusals = 0
 	if p.audit.failures++; p.audit.failures < most {
 		return
 	}

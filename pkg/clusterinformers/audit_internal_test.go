@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -109,6 +110,38 @@ func TestRepairDelay_GrowsUpToTheInterval(t *testing.T) {
 	if got := repairDelay(1000, 2*time.Minute); got != 2*time.Minute {
 		t.Errorf("after 1000 repairs %s", got)
 	}
+}
+
+// TestAuditor_BacksOffWhileTheMemberFails: what the member does not answer is asked for less and less, down to
+// the interval, until it is answered.
+func TestAuditor_BacksOffWhileTheMemberFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := unstartedInformer(t)
+		a, p := i.member.auditor, i.listWatches[0]
+		opts := &i.member.manager.opts.Audit
+		opts.Interval, opts.FirstTier = 10*time.Minute, 3*time.Minute
+		busy := apierrors.NewTooManyRequests("busy", 1)
+		fail := func(what string, wants ...time.Duration) {
+			t.Helper()
+			for n, want := range wants {
+				a.inconclusive(t.Context(), p, &AuditResult{}, busy)
+				if got := time.Until(p.audit.notBefore); got != want {
+					t.Errorf("%s: after failure %d it is audited again in %s, want %s", what, n+1, got, want)
+				}
+				time.Sleep(want)
+			}
+		}
+		fail("at first", 30*time.Second, time.Minute, 2*time.Minute, 4*time.Minute, 8*time.Minute, 10*time.Minute, 10*time.Minute)
+		a.equal(p, &capture{at: time.Now()}, &audit.Result{}, &AuditResult{})
+		fail("after a success", 30*time.Second, time.Minute)
+		a.inconclusive(t.Context(), p, &AuditResult{Outcome: outcomeUnconfirmed}, nil)
+		fail("after an answer", 30*time.Second, time.Minute, 2*time.Minute, 4*time.Minute)
+		i.kind = "Secret"
+		fail("in the first tier", 3*time.Minute)
+		if p.repairs.Load() != nil {
+			t.Error("it was ordered to list what would fail, too")
+		}
+	})
 }
 
 // TestListWatch_WitnessesAreWhatTheServerHas: what has no resourceVersion of its own, or no key that the server

@@ -28,7 +28,7 @@ type capture struct {
 	bookmark bool // it was taken when a bookmark came
 	at       time.Time
 	leftOut  map[audit.Key]audit.Digest
-	unkept   int       // more are left out, of which that is not known
+	unkept   bool      // more may be left out, of which that is not known
 	left     uint64    // the newest resourceVersion of what the rule of the kind does not keep
 	until    time.Time // when the audit gives up
 }
@@ -137,7 +137,7 @@ func (a *auditor) order(p *listWatch) *repair {
 	order := &repair{done: make(chan struct{})}
 	p.repairs.Store(order)
 	p.task.Wake()
-	p.audit.failures, p.audit.notBefore = 0, time.Time{}
+	p.audit.failures, p.audit.refusals, p.audit.notBefore = 0, 0, time.Time{}
 	return order
 }
 

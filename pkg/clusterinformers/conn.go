@@ -41,6 +41,7 @@ type conn struct {
 	lastRead atomic.Int64 // unix nanoseconds of the last that came over a connection
 	dials    atomic.Int64
 	redialed trigger.Trigger // there is a new connection
+	doubts   atomic.Int64    // how often it became doubtful what answers, and was verified; odd: it is doubtful
 	admitted bool            // run's: it has had its turn to connect for the first time
 
 	mu        sync.Mutex
@@ -78,6 +79,9 @@ func (c *conn) setLocked(up bool, contact connection.State, reason connection.Re
 		c.since = time.Now()
 	}
 	c.up, c.status, c.reason, c.message = up, contact, reason, message.Clip(text)
+	if !up {
+		c.doubt()
+	}
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -200,7 +204,27 @@ func (c *conn) newestError() timedError {
 // the old one ended in good order.
 func (c *conn) onDial() {
 	c.dials.Add(1)
+	c.doubt() // before anything is sent
 	c.redialed.Fire()
+}
+
+// doubt notes that what answers is to be verified.
+func (c *conn) doubt() {
+	if n := c.doubts.Load(); n%2 == 0 {
+		c.doubts.CompareAndSwap(n, n+1)
+	}
+}
+
+// settle notes that what answers was verified, as of so many dials.
+func (c *conn) settle(checked int64) {
+	if n := c.doubts.Load(); n%2 != 0 {
+		c.doubts.CompareAndSwap(n, n+1)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.up || c.dials.Load() != checked {
+		c.doubt()
+	}
 }
 
 // onRead notes that the member lives.
@@ -352,6 +376,7 @@ func (c *conn) verified(ctx context.Context, client *memberclient.Client, checke
 	if err := c.verify(ctx, client); err != nil || ctx.Err() != nil {
 		return -1
 	}
+	c.settle(checked)
 	return checked
 }
 

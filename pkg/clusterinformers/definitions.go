@@ -145,9 +145,8 @@ func (mb *member) relistChanged() bool {
 			r.changedAt = time.Now()
 			mb.triggerDiscovery() // to look again soon
 		case time.Since(r.changedAt) >= definitionDelay:
-			r.end()
+			mb.endLocked(kind, r)
 			ended = append(ended, r)
-			delete(mb.informers, kind)
 			mb.relisting[kind] = true
 		}
 	}

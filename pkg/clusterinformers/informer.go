@@ -65,7 +65,7 @@ type informer struct {
 	relists         [len(relistCauses)]uint32
 	applied         string
 	committed       string // as applied, of what the index has
-	leftOutReported int    // objects left out when last counted
+	leftOutReported bool   // something was left out when last counted
 }
 
 // newInformer opens the scope of a kind, and continues from how far it was read, as far as that is
@@ -306,9 +306,10 @@ func (i *informer) scopeStatus() ScopeStatus {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	st := i.statusLocked()
+	left, more := i.leftOutCountLocked()
 	out := ScopeStatus{
 		Kind: i.kind, Version: i.res().GVK.GroupVersion().String(), State: st.State, Reason: st.Reason,
-		Objects: objects, Bytes: bytes + i.overheadCharged, LeftOut: i.leftOutCountLocked(), LeftOutExample: i.leftOutExampleLocked().object, Applied: i.applied,
+		Objects: objects, Bytes: bytes + i.overheadCharged, LeftOut: left, LeftOutMore: more, LeftOutExample: i.leftOutExampleLocked().object, Applied: i.applied,
 		Relists: map[string]int{}, Restarts: int(i.restarts.Load()),
 		Encoding: decode.Encoding(i.encoding.Load()).String(), Fallbacks: i.fallback.Load(),
 	}

@@ -17,9 +17,9 @@ import (
 type leftOut struct {
 	versions map[audit.Key]audit.Digest
 	reasons  map[audit.Key]unfitReason // of some
-	// unkept is how many more may be left out for which the member has no budget. What they are is not
-	// known until the next list, so that no audit proves the scope.
-	unkept int
+	// unkept says that there were others for which the member has no budget. Neither what they are nor how
+	// many is known until the next list, so that no audit proves the scope.
+	unkept bool
 }
 
 // unfitReason is why an object is left out, and which one it is.
@@ -42,7 +42,7 @@ const leftOutShare = 16
 // add takes note of an object that is left out. kept says that it may be known one by one.
 func (l *leftOut) add(o *object, kept bool) {
 	if !kept {
-		l.unkept++
+		l.unkept = true
 		return
 	}
 	if l.versions == nil {
@@ -63,7 +63,8 @@ func (l *leftOut) remove(key audit.Key) bool {
 	return known
 }
 
-func (l *leftOut) count() int { return len(l.versions) + l.unkept }
+// none reports whether nothing is left out.
+func (l *leftOut) none() bool { return len(l.versions) == 0 && !l.unkept }
 
 // leaveOutLocked takes note of an object that is left out, as far as the member has the budget. The
 // informer's mu must be held.
@@ -102,15 +103,20 @@ func (l *leftOut) example() (of unfitReason) {
 // leftOutNoteLocked says in words what of the scope is left out, "" when nothing is.
 // i.mu must be held.
 func (i *informer) leftOutNoteLocked() string {
-	n := i.leftOutCountLocked()
-	if n == 0 {
+	n, more := i.leftOutCountLocked()
+	number, objects := strconv.Itoa(n), " objects are"
+	switch {
+	case n == 0 && !more:
 		return ""
+	case n == 0:
+		return "objects may be left out that the member has no budget to count"
+	case more:
+		number = "at least " + number
 	}
-	objects := " objects are"
 	if n == 1 {
 		objects = " object is"
 	}
-	return strconv.Itoa(n) + objects + " left out: " + i.leftOutExampleLocked().why
+	return number + objects + " left out: " + i.leftOutExampleLocked().why
 }
 
 func (i *informer) leftOutExampleLocked() (of unfitReason) {
@@ -122,11 +128,13 @@ func (i *informer) leftOutExampleLocked() (of unfitReason) {
 	return of
 }
 
-func (i *informer) leftOutCountLocked() (n int) {
+// leftOutCountLocked returns how many objects are known to be left out, and whether there may be more: it takes
+// what is kept of an object to tell its next event from that of another. i.mu must be held.
+func (i *informer) leftOutCountLocked() (n int, more bool) {
 	for _, p := range i.listWatches {
-		n += p.leftOut.count()
+		n, more = n+len(p.leftOut.versions), more || p.leftOut.unkept
 	}
-	return n
+	return n, more
 }
 
 // publishLeftOutLocked publishes with the next commit what is left out, if that has
@@ -141,13 +149,14 @@ func (i *informer) publishLeftOutLocked() {
 // countLeftOutLocked takes note of what is left out, and logs that something is. i.mu
 // must be held.
 func (i *informer) countLeftOutLocked() {
-	n := i.leftOutCountLocked()
+	n, more := i.leftOutCountLocked()
 	i.metrics.leftOut.Set(float64(n))
-	if n > 0 && i.leftOutReported == 0 {
+	some := n > 0 || more
+	if some && !i.leftOutReported {
 		of := i.leftOutExampleLocked()
-		i.log().Warn("skipping objects that no API server would admit", "objects", n, "object", of.object, "reason", of.why)
+		i.log().Warn("skipping objects that no API server would admit", "objects", n, "more", more, "object", of.object, "reason", of.why)
 	}
-	i.leftOutReported = n
+	i.leftOutReported = some
 }
 
 // whyUnfit returns why an object cannot be kept, "" when it can: what the decoder

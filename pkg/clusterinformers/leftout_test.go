@@ -175,7 +175,13 @@ func TestLeftOut_BeyondTheBudgetIsNotProved(t *testing.T) {
 	for n := range 300 {
 		ok(t, m.Create(pod(1000+n)))
 	}
-	r.until("they are left out", func() bool { return r.detail(m, "Pod").LeftOut == 300 })
+	for n := range 100 {
+		touch(t, m, 1299, fmt.Sprint(n)) // no object more
+	}
+	r.until("they are left out", func() bool { return r.detail(m, "Pod").Applied == m.ResourceVersion() })
+	if st := r.detail(m, "Pod"); st.LeftOut < 200 || st.LeftOut > 300 || !st.LeftOutMore || !strings.HasPrefix(st.Reason, fmt.Sprintf("at least %d objects are left out: ", st.LeftOut)) {
+		t.Errorf("300 are left out, and the status says %d: %s", st.LeftOut, st.Reason)
+	}
 	if held := len(r.held(m, "Pod")); held != 30 {
 		t.Errorf("%d are held beside them", held)
 	}
@@ -183,11 +189,14 @@ func TestLeftOut_BeyondTheBudgetIsNotProved(t *testing.T) {
 		ok(t, m.Delete(pods, pod(1000+n).Namespace, pod(1000+n).Name))
 	}
 	r.until("they are gone", func() bool { return r.detail(m, "Pod").Applied == m.ResourceVersion() })
+	if st := r.detail(m, "Pod"); st.LeftOut != 0 || st.State != aggregate.Partial || !strings.HasPrefix(st.Reason, "objects may be left out") {
+		t.Errorf("nobody knows whether something is left out, and the status says %+v", st)
+	}
 	l.set(nil)
 	if got := r.audited("Pod")["Pod"]; got.Outcome != "listed" || !got.Repaired || !strings.Contains(got.Message, "left out") {
 		t.Errorf("the audit says %+v", got)
 	}
-	if st := r.detail(m, "Pod"); st.LeftOut != 0 {
+	if st := r.detail(m, "Pod"); st.LeftOut != 0 || st.LeftOutMore {
 		t.Errorf("%d are left out of a list without any", st.LeftOut)
 	}
 	if got := r.audited("Pod")["Pod"]; got.Outcome != "equal" {

@@ -49,7 +49,8 @@ type listWatch struct {
 	since        time.Time  // of the state
 	changes      int        // since proved
 	newest       witness    // of the events of this watch and earlier ones
-	before       witness    // of those of earlier watches
+	before       [2]witness // of those of earlier watches: up to the last one, and up to the doubt
+	doubt        int64      // that of the latter
 
 	// The task's:
 	machine  listwatch.Machine

@@ -23,8 +23,8 @@ type loaded struct {
 	at     time.Time
 	scopes map[aggregate.Kind]bool // that no informer has continued yet; loop's goroutine only
 	// unproved are the kinds of which nobody has found out since whether what is held is what the member
-	// has. The member's mu guards it.
-	unproved map[aggregate.Kind]bool
+	// has, and when their informers were last ended. The member's mu guards it.
+	unproved map[aggregate.Kind]time.Time
 
 	namespaces   string      // how far the Namespaces were read
 	furthest     reachedKind // the kind that was read furthest
@@ -56,9 +56,9 @@ func (m *Manager) Adopt() {
 func takeLoaded(x *aggregate.Index) map[string]*loaded {
 	snap, out := x.Newest(), map[string]*loaded{}
 	for m := range snap.Members() {
-		l := &loaded{member: m, at: time.Now(), scopes: map[aggregate.Kind]bool{}, unproved: map[aggregate.Kind]bool{}}
+		l := &loaded{member: m, at: time.Now(), scopes: map[aggregate.Kind]bool{}, unproved: map[aggregate.Kind]time.Time{}}
 		for _, kind := range snap.KindsOf(m.Name) {
-			l.scopes[kind], l.unproved[kind] = true, true
+			l.scopes[kind], l.unproved[kind] = true, time.Time{}
 			info, _ := snap.Scope(m.Name, kind)
 			l.noteFurthest(kind, &info, snap.Reached(m.Name, kind))
 		}
@@ -188,7 +188,7 @@ func (i *informer) reachedLocked() {
 	served := i.servedText.Load()
 	for _, p := range i.listWatches {
 		part := aggregate.Part{Namespace: p.namespace}
-		if served != nil && *served != "" && p.retention == nil && p.leftOut.count() == 0 {
+		if served != nil && *served != "" && p.retention == nil && p.leftOut.none() {
 			part.ResourceVersion, part.Served = p.applied, *served
 		}
 		i.scope.Reached(part)
@@ -285,20 +285,22 @@ func (mb *member) unaudited() (kinds []aggregate.Kind) {
 		return nil
 	}
 	mb.mu.Lock()
-	unproved, informers := slices.Sorted(maps.Keys(l.unproved)), maps.Clone(mb.informers)
+	unproved, informers := maps.Clone(l.unproved), maps.Clone(mb.informers)
 	mb.mu.Unlock()
 	if len(unproved) == 0 {
 		return nil
 	}
 	contact, _, _, since := mb.conn.state()
-	waits := contact != connection.Connected || time.Since(since) < opts.GiveUpAfter
+	waits := func(ended time.Time) bool { // another informer may follow
+		return contact != connection.Connected || time.Since(since) < opts.GiveUpAfter || time.Since(ended) < opts.GiveUpAfter
+	}
 	snap, settled := opts.Index.Newest(), []aggregate.Kind(nil)
-	for _, kind := range unproved {
+	for _, kind := range slices.Sorted(maps.Keys(unproved)) {
 		_, holds := snap.Scope(mb.name, kind)
 		switch r := informers[kind]; {
 		case !holds, r != nil && r.provedAt() != nil:
 			settled = append(settled, kind)
-		case r == nil && waits, r != nil && r.awaitsAudit(opts.GiveUpAfter):
+		case r == nil && waits(unproved[kind]), r != nil && r.awaitsAudit(opts.GiveUpAfter):
 			kinds = append(kinds, kind)
 		}
 	}

@@ -89,14 +89,25 @@ func (mb *member) stopStale(wanted map[aggregate.Kind]catalog.APIResource, reset
 	var ended []*runningInformer
 	for kind, r := range mb.informers {
 		if res, ok := wanted[kind]; !ok || !res.Same(r.res()) || r.resets != resets {
-			r.end()
+			mb.endLocked(kind, r)
 			ended = append(ended, r)
-			delete(mb.informers, kind)
 		}
 	}
 	mb.mu.Unlock()
 	for _, r := range ended {
 		<-r.done
+	}
+}
+
+// endLocked ends an informer of which there may be another soon: writes wait for what it has not proved. mb.mu must
+// be held.
+func (mb *member) endLocked(kind aggregate.Kind, r *runningInformer) {
+	r.end()
+	delete(mb.informers, kind)
+	if l := mb.loaded; l != nil {
+		if _, is := l.unproved[kind]; is {
+			l.unproved[kind] = time.Now()
+		}
 	}
 }
 

@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	"federator.dev/federator/pkg/clusterinformers/internal/listwatch"
@@ -135,6 +137,35 @@ func unstartedInformer(t *testing.T) *informer {
 		t.Fatal(err)
 	}
 	return i
+}
+
+// TestMember_HoldsWritesWhileScopesRestart: between two informers of a kind nobody watches what an earlier process
+// has held, however long the member is connected.
+func TestMember_HoldsWritesWhileScopesRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := unstartedInformer(t)
+		mb := i.member
+		mb.manager.opts.GiveUpAfter = time.Minute
+		mb.loaded = takeLoaded(mb.manager.opts.Index)[mb.name]
+		mb.conn.setLocked(true, connection.Connected, "", "")
+		mb.informers["Pod"] = &runningInformer{informer: i}
+		time.Sleep(time.Hour)
+		i.setState(i.listWatches[0], aggregate.Synced, "")
+		holds := func(when string, want bool) {
+			t.Helper()
+			if got := mb.unaudited(); len(got) > 0 != want {
+				t.Errorf("%s writes wait for %v, want some: %t", when, got, want)
+			}
+		}
+		holds("before", true)
+		mb.restartScopes(0)
+		holds("once it is ended", true)
+		i.finish()
+		mb.stopStale(map[aggregate.Kind]catalog.APIResource{"Pod": i.res()}, mb.resets)
+		holds("once nobody watches it", true)
+		time.Sleep(time.Minute)
+		holds("once it had its time", false)
+	})
 }
 
 // TestListWatch_IsStaleWhileAWatchIsNotAnswered: until then nothing is heard of what is held.

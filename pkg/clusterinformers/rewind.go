@@ -238,21 +238,24 @@ func (p *listWatch) noteListedLocked(objs []*object) {
 // keepWitness keeps what earlier watches have sent apart from what the one sends that was opened: that
 // may be of another history, and comes while the member's is verified.
 func (p *listWatch) keepWitness() {
-	i := p.informer
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	p.before = p.newest
+	p.informer.mu.Lock()
+	defer p.informer.mu.Unlock()
+	p.keepWitnessLocked()
+	p.before[0] = p.newest
 }
 
-// verifyHistory checks that the server has written what it is said to have sent: the newest that it sent on all
-// watches, and the newest of all earlier ones, where a watch was opened again meanwhile. A server that has
-// forgotten the resourceVersion, or lists at none, proves nothing; the audit compares all of it later.
+// keepWitnessLocked keeps what was known before it became doubtful what answers, until that is verified: watches may
+// be opened again, and lists answered, any number of times meanwhile. The informer's mu must be held.
+func (p *listWatch) keepWitnessLocked() {
+	if doubt := p.informer.member.conn.doubts.Load(); doubt != p.doubt {
+		p.doubt, p.before[1] = doubt, p.newest
+	}
+}
+
+// verifyHistory checks that the server has written what it is said to have sent. A server that has forgotten the
+// resourceVersion, or lists at none, proves nothing; the audit compares all of it later.
 func (mb *member) verifyHistory(ctx context.Context, client *memberclient.Client) error {
-	newest, before := mb.witnesses()
-	for _, w := range slices.Compact([]kindWitness{newest, before}) {
-		if w.at == "" {
-			continue
-		}
+	for _, w := range mb.witnesses() {
 		version, answered, err := client.VersionAt(ctx, w.resource, w.namespace, w.name, w.at)
 		switch {
 		case unlessRefusedOf(w.resource, err) != nil:
@@ -276,25 +279,43 @@ type kindWitness struct {
 	resets   int
 }
 
-// witnesses returns the newest of all kinds, and of what was sent before the watches were opened.
-func (mb *member) witnesses() (newest, before kindWitness) {
+// witnesses returns the newest of what was sent on all watches, and the same of what was sent before those were
+// opened that may be of another history. Of built-in kinds there are some beside those of all kinds: an aggregated
+// API, and often Events, are kept elsewhere, where resourceVersions may be far higher.
+func (mb *member) witnesses() (all []kindWitness) {
 	mb.mu.Lock()
 	informers := maps.Clone(mb.informers)
 	mb.mu.Unlock()
-	take := func(to *kindWitness, i *informer, w witness) {
-		if w.at != "" && (to.at == "" || olderThan(to.at, w.at)) {
-			*to = kindWitness{w, i.kind, i.resource.Value().GVR, i.resets}
-		}
-	}
+	var newest [2][3]kindWitness // of all kinds, of built-in ones
+	doubt := mb.conn.doubts.Load()
 	for _, i := range informers {
+		gvr := i.resource.Value().GVR
+		ranks := newest[:1]
+		if scheme.Scheme.IsGroupRegistered(gvr.Group) && gvr.Resource != "events" {
+			ranks = newest[:]
+		}
 		i.mu.Lock()
 		for _, p := range i.listWatches {
-			take(&newest, i.informer, p.newest)
-			take(&before, i.informer, p.before)
+			known := p.before[1]
+			if p.doubt != doubt { // nothing was answered since
+				known = p.newest
+			}
+			for n, w := range [...]witness{p.newest, p.before[0], known} {
+				for r := range ranks {
+					if to := &ranks[r][n]; w.at != "" && (to.at == "" || olderThan(to.at, w.at)) {
+						*to = kindWitness{w, i.kind, gvr, i.resets}
+					}
+				}
+			}
 		}
 		i.mu.Unlock()
 	}
-	return newest, before
+	for _, w := range slices.Concat(newest[0][:], newest[1][:]) {
+		if w.at != "" && !slices.Contains(all, w) {
+			all = append(all, w)
+		}
+	}
+	return all
 }
 
 // unlessRefused returns an error that may not come again.

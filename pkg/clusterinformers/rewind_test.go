@@ -176,6 +176,51 @@ func TestRewind_HistoryIsVerifiedBesideAnotherStore(t *testing.T) {
 	r.until("the other history is detected", func() bool { return r.log.count(otherHistory) == 1 })
 }
 
+// TestRewind_HistoryIsVerifiedOnceTheServerAnswers: for as long as a server that has overtaken does not say what it
+// had before, its events come, and its watches end and are opened again.
+func TestRewind_HistoryIsVerifiedOnceTheServerAnswers(t *testing.T) {
+	opts := fewKinds()
+	var busy atomic.Bool
+	var refused atomic.Int64
+	var l *fakeServer
+	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
+		m := r.fleet.Members()[0]
+		fill(t, m, 10)
+		l = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+			refuse := busy.Load() && req.URL.Query().Get("resourceVersionMatch") == "Exact"
+			if refuse {
+				refused.Add(1)
+				writeStatus(w, http.StatusServiceUnavailable, "ServiceUnavailable")
+			}
+			return refuse
+		})
+		r.source.view[0] = l.spec
+	})
+	m := r.fleet.Members()[0]
+	at := m.ResourceVersion()
+	touch(t, m, 3, "lost")
+	r.touched(m, 3, "lost")
+	busy.Store(true)
+	m.Cut()
+	ok(t, m.Rewind(at))
+	for i := range 5 {
+		touch(t, m, 5+i, "overtaken")
+	}
+	ok(t, m.Restore())
+	l.cut()
+	r.touched(m, 9, "overtaken")
+	r.until("it is asked", func() bool { return refused.Load() > 0 })
+	for n := range 2 {
+		m.DropWatches()
+		touch(t, m, 4, fmt.Sprint("reopened-", n))
+		r.touched(m, 4, fmt.Sprint("reopened-", n))
+	}
+	busy.Store(false)
+	r.until("the other history is detected", func() bool { return r.log.count(otherHistory) == 1 })
+	r.exact(m, opts.Kinds)
+	r.synced(m)
+}
+
 func TestRewind_OlderListRelistsTheMember(t *testing.T) {
 	opts := fewKinds()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })

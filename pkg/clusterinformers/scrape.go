@@ -46,7 +46,7 @@ var (
 	descScopes     = memberDesc("federator_member_scopes", "Kinds of a member, by state; states without any have no series.", "state")
 	descObjects    = memberDesc("federator_member_objects", "Objects of a member that are held.")
 	descBytes      = memberDesc("federator_member_bytes", "Estimated heap bytes of the objects held.")
-	descLeftOut    = memberDesc("federator_member_left_out_objects", "Objects of a member that are not held because no API server would admit them.")
+	descLeftOut    = memberDesc("federator_member_left_out_objects", "Objects of a member that are not held because no API server would admit them: at least so many, where they exceed its budget.")
 	descContact    = memberDesc("federator_member_oldest_contact_timestamp_seconds", "When the member last sent anything for the kind that has waited longest; what keeps a connection alive counts for every kind that is watched. time() minus it is the freshness of federator members.")
 	descRestarts   = memberDesc("federator_member_watch_restarts_total", "Watches resumed at their resourceVersion.")
 	descRelists    = memberDesc("federator_member_relists_total", "Lists by cause; the first of a kind is initial. Causes without any have no series.", "cause")
@@ -59,7 +59,7 @@ var (
 	descUnaudited = memberDesc("federator_member_unaudited_scopes", "Kinds that an earlier process has held and that were not audited since; nothing is written to the member before they are. Members without any have no series.")
 
 	descScopeUnsynced  = scopeDesc("federator_scope_unsynced", "1 for a kind of a connected member that is not Synced, Partial or NotServed, by its state, once the member has synced or giveUpAfter is over."+ifWrong, "state")
-	descScopeLeftOut   = scopeDesc("federator_scope_left_out_objects", "Objects of a kind of a member that are not held because no API server would admit them."+ifWrong)
+	descScopeLeftOut   = scopeDesc("federator_scope_left_out_objects", "Objects of a kind of a member that are not held because no API server would admit them: at least so many, where they exceed its budget."+ifWrong)
 	descScopePanics    = scopeDesc("federator_scope_panics_total", "Panics of a kind's goroutines, which were restarted."+ifWrong)
 	descScopeFallbacks = scopeDesc("federator_scope_decode_fallbacks_total", "Objects or streams that fell back to the standard decoder or to JSON."+ifWrong)
 	descScopeObjects   = scopeDesc("federator_scope_objects", "Objects of a kind of a member that are held."+ifAsked)

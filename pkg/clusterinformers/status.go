@@ -112,6 +112,7 @@ type ScopeStatus struct {
 	Objects        int             `json:"objects"`
 	Bytes          int64           `json:"bytes"`
 	LeftOut        int             `json:"leftOut,omitempty"`        // objects that no API server would admit
+	LeftOutMore    bool            `json:"leftOutMore,omitempty"`    // there may be more: the member has no budget to count them
 	LeftOutExample string          `json:"leftOutExample,omitempty"` // namespace and name of one
 	Applied        string          `json:"appliedResourceVersion,omitempty"`
 	LastContact    *time.Time      `json:"heard,omitempty"` // when the member last sent anything

@@ -54,6 +54,10 @@ func (a *Client) ClusterUID(ctx context.Context, notOlder string) (string, error
 	return meta.UID, err
 }
 
+// optionsVersion is that of the options of requests. client-go's scheme has them in groups of its own only, and is
+// asked for custom kinds, too.
+var optionsVersion = schema.GroupVersion{Version: "v1"}
+
 // objectMeta is what is asked of an answer. What else it says may be anything.
 type objectMeta struct {
 	Name            string `json:"name"`
@@ -70,7 +74,8 @@ func (a *Client) VersionAt(ctx context.Context, of schema.GroupVersionResource, 
 	}
 	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," + runtime.ContentTypeJSON
 	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(), ResourceVersion: at, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
-	req := c.Get().NamespaceIfScoped(namespace, namespace != "").Resource(of.Resource).VersionedParams(&opts, scheme.ParameterCodec)
+	req := c.Get().NamespaceIfScoped(namespace, namespace != "").Resource(of.Resource).
+		SpecificallyVersionedParams(&opts, scheme.ParameterCodec, optionsVersion)
 	var list struct {
 		Metadata objectMeta `json:"metadata"`
 		Items    []struct {
@@ -122,6 +127,7 @@ func (a *Client) NewestResourceVersion(ctx context.Context, of schema.GroupVersi
 	if err != nil {
 		return "", err
 	}
-	meta, err := getMetadata(ctx, c.Get().Resource(of.Resource).VersionedParams(&metav1.ListOptions{Limit: 1}, scheme.ParameterCodec), of.String())
+	req := c.Get().Resource(of.Resource).SpecificallyVersionedParams(&metav1.ListOptions{Limit: 1}, scheme.ParameterCodec, optionsVersion)
+	meta, err := getMetadata(ctx, req, of.String())
 	return meta.ResourceVersion, err
 }

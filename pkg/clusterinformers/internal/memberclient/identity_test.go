@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 )
 
@@ -67,5 +68,20 @@ func TestClient_VersionAt(t *testing.T) {
 		if err != nil || version != want[0] || answered != want[1] {
 			t.Errorf("in namespace %q: %q at %q, %v; want %q", namespace, version, answered, err, want)
 		}
+	}
+}
+
+// TestClient_AsksForCustomKinds: most groups are of no kind that client-go knows.
+func TestClient_AsksForCustomKinds(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a","resourceVersion":%q}}]}`, r.URL.Query().Get("resourceVersion")+r.URL.Query().Get("limit"))
+	})
+	c, widgets := New(&rest.Config{Host: s.URL}, s.Client()), schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+	if version, answered, err := c.VersionAt(t.Context(), widgets, "shop", "a", "7"); err != nil || version != "7" || answered != "9" {
+		t.Errorf("what it had: %q at %q, %v", version, answered, err)
+	}
+	if newest, err := c.NewestResourceVersion(t.Context(), widgets); err != nil || newest != "9" {
+		t.Errorf("the newest: %q, %v", newest, err)
 	}
 }
