@@ -52,7 +52,10 @@ func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, opts Optio
 		return nil, fmt.Errorf("persistence.keyFile: %w", err)
 	}
 	log := opts.Logger
-	k := &keeper{log: log, onKept: opts.OnKept, grants: grantmemory.New(dir, log), verdicts: verdictmemory.New(dir, log)}
+	k := &keeper{log: log, onKept: opts.OnKept, grants: grantmemory.New(dir, log)}
+	if k.verdicts, err = verdictmemory.New(dir, key, log); err != nil {
+		return nil, err
+	}
 	k.store, k.why = persistence.Open(persistence.Options{
 		Directory: dir, MaxBytes: cfg.Persistence.MaxBytes, Key: key, Form: form, Log: log, OnChange: opts.OnKept,
 	})

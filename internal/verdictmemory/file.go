@@ -2,6 +2,10 @@ package verdictmemory
 
 import (
 	"bufio"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -21,7 +25,7 @@ import (
 // little endian:
 //
 //	binding    8 bytes, a digest
-//	key        8 bytes, a digest
+//	key        8 bytes, a digest; both are one block of AES where there is a key
 //	seconds    8 bytes, since 1970; 0: it is gone
 //	CRC32C     4 bytes
 const (
@@ -37,10 +41,40 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func digest(binding string) uint64 { return xxhash.Sum64String(binding) }
 
-func appendRecord(b []byte, binding uint64, x policy.Seen) []byte {
+// secrets encrypts what is on disk; the zero value does not.
+type secrets struct {
+	records     cipher.Block // of digests: equal ones stay equal
+	quarantines cipher.AEAD
+}
+
+// newSecrets derives what encrypts from a key, nil for none.
+func newSecrets(key []byte) (secrets, error) {
+	if key == nil {
+		return secrets{}, nil
+	}
+	own, err := hkdf.Key(sha256.New, key, nil, "federator verdicts", 64)
+	if err != nil {
+		return secrets{}, err
+	}
+	var s secrets
+	if s.records, err = aes.NewCipher(own[:32]); err != nil {
+		return secrets{}, err
+	}
+	block, err := aes.NewCipher(own[32:])
+	if err != nil {
+		return secrets{}, err
+	}
+	s.quarantines, err = cipher.NewGCMWithRandomNonce(block)
+	return s, err
+}
+
+func (s secrets) appendRecord(b []byte, binding uint64, x policy.Seen) []byte {
 	at := len(b)
 	b = binary.LittleEndian.AppendUint64(b, binding)
 	b = binary.LittleEndian.AppendUint64(b, x.Key)
+	if s.records != nil {
+		s.records.Encrypt(b[at:], b[at:])
+	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(x.At))
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
 }
@@ -64,7 +98,7 @@ func (s seen) set(binding uint64, x policy.Seen) {
 
 // readSeen reads records up to the first one that is not sound: what follows that was written at the same
 // time or later.
-func readSeen(from io.Reader) (seen, error) {
+func (s secrets) readSeen(from io.Reader) (seen, error) {
 	r := bufio.NewReaderSize(from, 1<<16)
 	var head [len(magic)]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil || string(head[:]) != magic {
@@ -88,6 +122,9 @@ func readSeen(from io.Reader) (seen, error) {
 		if at < 0 {
 			return out, errUnsound
 		}
+		if s.records != nil {
+			s.records.Decrypt(record[:16], record[:16])
+		}
 		out.set(binary.LittleEndian.Uint64(record[:]), policy.Seen{Key: binary.LittleEndian.Uint64(record[8:]), At: at})
 	}
 }
@@ -102,14 +139,31 @@ func readFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	return read(f)
 }
 
-func readQuarantines(from io.Reader) ([]policy.KeptQuarantine, error) {
+func (s secrets) readQuarantines(from io.Reader) ([]policy.KeptQuarantine, error) {
+	text, err := io.ReadAll(io.LimitReader(from, maxQuarantines))
+	if err == nil && s.quarantines != nil {
+		text, err = s.quarantines.Open(nil, nil, text, nil)
+	}
 	var out []policy.KeptQuarantine
-	d := json.NewDecoder(io.LimitReader(from, maxQuarantines))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&out); err != nil {
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnsound, err)
 	}
 	return out, nil
+}
+
+func (s secrets) writeQuarantines(to io.Writer, list []policy.KeptQuarantine) error {
+	text, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	if s.quarantines != nil {
+		text = s.quarantines.Seal(nil, nil, text, nil)
+	}
+	_, err = to.Write(text)
+	return err
 }
 
 // replace writes a file in the place of another. It stays open for appending.

@@ -23,6 +23,7 @@ const (
 // Memory is what of verdicts outlasts a process. It is safe for concurrent use; Run owns what writes it.
 type Memory struct {
 	directory string
+	secrets   secrets
 	log       *slog.Logger
 	clock     func() time.Time
 	patience  time.Duration
@@ -40,9 +41,14 @@ type Memory struct {
 	renewNow bool // quarantines are to be written
 }
 
-// New returns the memory of a directory, which recalls nothing until Open.
-func New(directory string, log *slog.Logger) *Memory {
-	return &Memory{directory: directory, log: log, clock: time.Now, patience: openPatience, changed: make(chan struct{}, 1)}
+// New returns the memory of a directory, which recalls nothing until Open. What is on disk is encrypted by
+// a key of 32 bytes, nil for none.
+func New(directory string, key []byte, log *slog.Logger) (*Memory, error) {
+	s, err := newSecrets(key)
+	if err != nil {
+		return nil, err
+	}
+	return &Memory{directory: directory, secrets: s, log: log, clock: time.Now, patience: openPatience, changed: make(chan struct{}, 1)}, nil
 }
 
 var errNoAnswer = errors.New("the disk does not answer")
@@ -58,8 +64,8 @@ func (m *Memory) Open() {
 	go func() {
 		var c contents
 		var failed error
-		c.seen, c.err = readFile(seenFile(m.directory), readSeen)
-		c.quarantines, failed = readFile(quarantinesFile(m.directory), readQuarantines)
+		c.seen, c.err = readFile(seenFile(m.directory), m.secrets.readSeen)
+		c.quarantines, failed = readFile(quarantinesFile(m.directory), m.secrets.readQuarantines)
 		for _, err := range []*error{&c.err, &failed} {
 			if errors.Is(*err, fs.ErrNotExist) {
 				*err = nil
@@ -121,7 +127,7 @@ func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuaran
 	var gone []change
 	if !changes.Rebuilt() {
 		for binding, x := range changes.Seen() {
-			records = appendRecord(records, digest(binding), x)
+			records = m.secrets.appendRecord(records, digest(binding), x)
 			if x.At == 0 {
 				gone = append(gone, change{digest(binding), x})
 			}

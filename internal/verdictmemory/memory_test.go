@@ -93,7 +93,7 @@ func load(t *testing.T, text string) *policy.Set {
 }
 
 // start starts a process of which the scopes of some members were not read yet.
-func start(t *testing.T, dir string, clock func() time.Time, text string, unread []string, objects ...object) *process {
+func start(t *testing.T, dir string, key []byte, clock func() time.Time, text string, unread []string, objects ...object) *process {
 	t.Helper()
 	p := &process{t: t, clock: clock, scopes: map[string]*aggregate.Scope{}, log: &safeBuffer{}}
 	var err error
@@ -113,7 +113,10 @@ func start(t *testing.T, dir string, clock func() time.Time, text string, unread
 			p.read(scope, member, objects)
 		}
 	}
-	p.memory = New(dir, slog.New(slog.NewTextHandler(p.log, nil)))
+	p.memory, err = New(dir, key, slog.New(slog.NewTextHandler(p.log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	p.memory.clock = clock
 	p.memory.Open()
 	set := load(t, text)
@@ -246,10 +249,15 @@ func newClock() (clock func() time.Time, set func(hour, minute int)) {
 }
 
 func TestMemory_RecallsWhatLastsOverAKill(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { testRecall(t, nil) })
+	t.Run("encrypted", func(t *testing.T) { testRecall(t, bytes.Repeat([]byte{7}, 32)) })
+}
+
+func testRecall(t *testing.T, key []byte) {
 	dir := t.TempDir()
 	clock, set := newClock()
 	a, b, c := object{member: "fleet/a", name: "a", replicas: 5}, object{member: "fleet/a", name: "b", replicas: 1}, object{member: "fleet/b", name: "c", replicas: 4}
-	p := start(t, dir, clock, rules, nil, a, b, c)
+	p := start(t, dir, key, clock, rules, nil, a, b, c)
 	p.wants(a, "odd since 09:00, too many since 09:00")
 	set(9, 10)
 	b.replicas = 7
@@ -265,13 +273,13 @@ func TestMemory_RecallsWhatLastsOverAKill(t *testing.T) {
 
 	set(10, 0)
 	a.replicas = 3 // one was corrected while nobody looked
-	p = start(t, dir, clock, rules, []string{"fleet/b"}, a, b, c)
+	p = start(t, dir, key, clock, rules, []string{"fleet/b"}, a, b, c)
 	p.wants(a, "odd since 09:00")
 	p.wants(b, "odd since 09:00, too many since 09:10")
 	p.kill() // before the other member was read
 
 	set(10, 10)
-	p = start(t, dir, clock, rules, []string{"fleet/b"}, a, b, c)
+	p = start(t, dir, key, clock, rules, []string{"fleet/b"}, a, b, c)
 	set(10, 20)
 	p.read(p.scopes["fleet/b"], "fleet/b", []object{c})
 	p.evaluated()
@@ -281,7 +289,7 @@ func TestMemory_RecallsWhatLastsOverAKill(t *testing.T) {
 	p.kill()
 
 	set(11, 0)
-	p = start(t, dir, clock, rules, nil, a, b, c)
+	p = start(t, dir, key, clock, rules, nil, a, b, c)
 	p.wants(a, "odd since 11:00")
 	p.wants(b, "odd since 09:00, too many since 09:10")
 	p.wants(c, "too many since 09:20")
@@ -290,11 +298,16 @@ func TestMemory_RecallsWhatLastsOverAKill(t *testing.T) {
 // TestMemory_QuarantineLasts: a member whose objects use up their time is not evaluated by the process
 // that comes next, until the quarantine ends; what was found before keeps its time.
 func TestMemory_QuarantineLasts(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { testQuarantine(t, nil) })
+	t.Run("encrypted", func(t *testing.T) { testQuarantine(t, bytes.Repeat([]byte{7}, 32)) })
+}
+
+func testQuarantine(t *testing.T, key []byte) {
 	dir := t.TempDir()
 	clock, set := newClock()
 	good := object{member: "fleet/a", name: "good", replicas: 4}
 	objects := []object{good, {member: "fleet/b", name: "other", replicas: 4}}
-	p := start(t, dir, clock, rules, nil, objects...)
+	p := start(t, dir, key, clock, rules, nil, objects...)
 	set(9, 1)
 	for i := range 4 {
 		o := object{member: "fleet/a", name: fmt.Sprint("slow", i), slow: true}
@@ -316,8 +329,11 @@ func TestMemory_QuarantineLasts(t *testing.T) {
 		t.Fatalf("quarantines: %+v", before)
 	}
 	p.kill()
+	if text, err := os.ReadFile(quarantinesFile(dir)); err != nil || bytes.Contains(text, []byte("fleet/a")) != (key == nil) {
+		t.Errorf("%q, %v", text, err)
+	}
 	for range 2 { // the second one finds what the first has written
-		p = start(t, dir, clock, rules, nil, objects...)
+		p = start(t, dir, key, clock, rules, nil, objects...)
 		if got := quarantines(); len(got) != 1 || got[0] != before[0] {
 			t.Errorf("quarantines: %+v, want %+v", got, before)
 		}
@@ -326,11 +342,11 @@ func TestMemory_QuarantineLasts(t *testing.T) {
 		p.kill()
 	}
 	set(9, 3)
-	p = start(t, dir, clock, rules, nil, objects[:2]...)
+	p = start(t, dir, key, clock, rules, nil, objects[:2]...)
 	p.wants(good, "too many since 09:00")
 	p.kill()
 
-	p = start(t, dir, clock, strings.Replace(rules, "> 3", "> 2", 1), nil, objects...) // an edit ends them
+	p = start(t, dir, key, clock, strings.Replace(rules, "> 3", "> 2", 1), nil, objects...) // an edit ends them
 	p.wants(objects[1], "too many since 09:00")
 }
 
@@ -339,7 +355,7 @@ func TestMemory_FullDiskLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	clock, set := newClock()
 	a := object{member: "fleet/a", name: "a", replicas: 5}
-	p := start(t, dir, clock, rules, nil, a)
+	p := start(t, dir, nil, clock, rules, nil, a)
 	p.wait("is written", func() bool { _, err := os.Stat(seenFile(dir)); return err == nil })
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
@@ -356,7 +372,7 @@ func TestMemory_FullDiskLosesNothing(t *testing.T) {
 	}
 	p.end() // it is tried a last time
 	set(10, 0)
-	p = start(t, dir, clock, rules, nil, a, b)
+	p = start(t, dir, nil, clock, rules, nil, a, b)
 	p.wants(a, "odd since 09:00, too many since 09:00")
 	p.wants(b, "too many since 09:05")
 }
@@ -364,17 +380,20 @@ func TestMemory_FullDiskLosesNothing(t *testing.T) {
 // TestMemory_IsRewritten: a violation that comes and goes all the time does not fill the disk.
 func TestMemory_IsRewritten(t *testing.T) {
 	dir := t.TempDir()
-	m := New(dir, slog.New(slog.DiscardHandler))
+	m, err := New(dir, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	f, size, err := replace(seenFile(dir), func(w io.Writer) error { _, err := w.Write([]byte(magic)); return err })
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &writer{memory: m, file: f, size: size, rewrote: size}
 	defer func() { w.file.Close() }()
-	state := start(t, t.TempDir(), time.Now, rules, nil).loop.State()
+	state := start(t, t.TempDir(), nil, time.Now, rules, nil).loop.State()
 	for i := range 100_000 {
 		m.mu.Lock()
-		m.state, m.pending = state, appendRecord(m.pending, 1, policy.Seen{Key: uint64(i % 7), At: int64(i % 2)})
+		m.state, m.pending = state, m.secrets.appendRecord(m.pending, 1, policy.Seen{Key: uint64(i % 7), At: int64(i % 2)})
 		m.mu.Unlock()
 		if i%100 == 0 {
 			if err := w.write(); err != nil {

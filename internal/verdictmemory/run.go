@@ -2,7 +2,6 @@ package verdictmemory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -150,7 +149,7 @@ func (w *writer) rewrite(state *policy.State, recalled seen) error {
 		}
 		var buf [recordBytes]byte
 		put := func(binding uint64, x policy.Seen) error {
-			_, err := to.Write(appendRecord(buf[:0], binding, x))
+			_, err := to.Write(w.memory.secrets.appendRecord(buf[:0], binding, x))
 			return err
 		}
 		for binding, of := range recalled {
@@ -182,7 +181,7 @@ func (w *writer) rewrite(state *policy.State, recalled seen) error {
 
 func (w *writer) writeQuarantines(list []policy.KeptQuarantine) error {
 	f, _, err := replace(quarantinesFile(w.memory.directory), func(to io.Writer) error {
-		return json.NewEncoder(to).Encode(list)
+		return w.memory.secrets.writeQuarantines(to, list)
 	})
 	if err != nil {
 		return err
