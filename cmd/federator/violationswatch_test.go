@@ -64,7 +64,7 @@ func (f *following) line(want string) {
 	if !f.lines.Scan() {
 		f.t.Fatalf("the end, want %q", want)
 	}
-	if got := strings.Join(strings.Fields(f.lines.Text()), " "); got != want {
+	if got := wordsOf(f.lines.Text()); got != want {
 		f.t.Errorf("printed %q, want %q", got, want)
 	}
 }
@@ -82,9 +82,9 @@ func TestViolations_AreWatched(t *testing.T) {
 	})
 	rows := follow(t, "violations", "-w", "--kubeconfig", r.kubeconfig, "--policy", "acme.owner", "--member", "context/member-0")
 	events := follow(t, "violations", "--watch", "--kubeconfig", r.kubeconfig, "--policy", "acme.names", "-o", "json")
-	rows.line("EVENT POLICY SEVERITY MEMBER SUBJECT STATE VIOLATION")
+	rows.line("EVENT POLICY SEVERITY MEMBER SUBJECT STATE AGE VIOLATION")
 	for _, name := range []string{"a", "b", "c"} {
-		rows.line("ADDED acme.owner high context/member-0 ConfigMap shop/" + name + " Known " + name + " has no owner")
+		rows.line("ADDED acme.owner high context/member-0 ConfigMap shop/" + name + " Known 0s " + name + " has no owner")
 	}
 	event := func(kind string) {
 		t.Helper()
@@ -106,7 +106,7 @@ func TestViolations_AreWatched(t *testing.T) {
 	if err := members[0].Delete(schema.GroupResource{Resource: "configmaps"}, "shop", "a"); err != nil {
 		t.Fatal(err)
 	}
-	rows.line("DELETED acme.owner high context/member-0 ConfigMap shop/a Known a has no owner")
+	rows.line("DELETED acme.owner high context/member-0 ConfigMap shop/a Known 0s a has no owner")
 	event("DELETED")
 	rows.interrupt()
 	events.interrupt()

@@ -38,6 +38,7 @@ type openReport struct {
 		Policy, Rule, Severity, Result, Message string
 		Resources                               []corev1.ObjectReference
 		Properties                              map[string]string
+		Timestamp                               metav1.Timestamp
 	}
 }
 
@@ -259,6 +260,7 @@ func TestReports_OfKeysMembersAndErrors(t *testing.T) {
 // TestReports_OfViolations: from a hub without OpenReports to one that is rid of
 // them again.
 func TestReports_OfViolations(t *testing.T) {
+	began := time.Now()
 	h := realHub(t)
 	clusters := clusterv1.GroupVersion.WithResource("clusters")
 	t.Cleanup(func() { forget(t, clusters, "reported", "eu-1") })
@@ -349,6 +351,7 @@ func TestReports_OfViolations(t *testing.T) {
 	}
 	one := all[first].Results[0]
 	if one.Policy != "reported" || one.Rule != "reported" || one.Severity != "low" || one.Result != "fail" || one.Message != "has the label" || one.Properties["revision"] == "" ||
+		one.Timestamp.Seconds < began.Unix() || one.Timestamp.Seconds > time.Now().Unix() ||
 		len(one.Resources) != 1 || one.Resources[0] != (corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "pod-0000", UID: "uid-pod-0000"}) {
 		t.Errorf("result %+v", one)
 	}

@@ -91,6 +91,9 @@ func TestViolationsWatch_StartsWithPresentFindings(t *testing.T) {
 	j.awaitEvaluation()
 	s := j.watch("resourceVersion=0", nil)
 	found, _ := j.list("")
+	if at := found.Items[0].Violations[0].FirstSeen; time.Since(at) < 0 || time.Since(at) > time.Minute {
+		t.Errorf("first seen at %v", at)
+	}
 	s.reach(found.ResourceVersion)
 	if got := strings.Join(s.eventTypes, " "); got != "ADDED BOOKMARK" || !s.mark.InitialEnd || s.mark.Revision != found.Revision {
 		t.Errorf("events %q, %+v", got, s.mark)
