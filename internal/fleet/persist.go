@@ -115,7 +115,12 @@ func (f *Fleet) Load(ctx context.Context) {
 	}
 	defer k.loaded.Store(true)
 	from := time.Now()
-	k.verdicts.Open()
+	k.verdicts.Open(func() (aggregate.Revision, bool) {
+		if f.Loading() {
+			return 0, false
+		}
+		return f.Index.Snapshot().Revision(), true
+	})
 	// What readers know of is loaded only if it is remembered what they are sent from here on.
 	failed := k.grants.Open(f.Index.First())
 	if failed != nil {

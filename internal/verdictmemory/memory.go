@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -28,10 +29,14 @@ type Memory struct {
 	clock     func() time.Time
 	patience  time.Duration
 
+	// settled returns a revision of the index that has all members, and what they have of what was lost; false
+	// until there is one.
+	settled func() (aggregate.Revision, bool)
 	changed chan struct{} // of capacity 1
 
 	mu       sync.Mutex
 	opened   time.Time
+	complete aggregate.Revision      // as settled; 0: not yet
 	recalled seen                    // what an earlier process knew, and this one has not evaluated
 	kept     []policy.KeptQuarantine // the same of quarantines
 	state    *policy.State           // the newest; nil: none
@@ -48,13 +53,19 @@ func New(directory string, key []byte, log *slog.Logger) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{directory: directory, secrets: s, log: log, clock: time.Now, patience: openPatience, changed: make(chan struct{}, 1)}, nil
+	return &Memory{
+		directory: directory, secrets: s, log: log, clock: time.Now, patience: openPatience, changed: make(chan struct{}, 1),
+	}, nil
 }
 
 var errNoAnswer = errors.New("the disk does not answer")
 
 // Open reads what an earlier process has kept. What cannot be read is not recalled: the log says so.
-func (m *Memory) Open() {
+//
+// settled returns a revision of the index at which it has all members, and all that was lost of them over the
+// restart; false until there is one. What is recalled is not forgotten before: a policy that reads nothing
+// because no member is known yet has not been evaluated.
+func (m *Memory) Open(settled func() (aggregate.Revision, bool)) {
 	type contents struct {
 		seen        seen
 		quarantines []policy.KeptQuarantine
@@ -87,7 +98,7 @@ func (m *Memory) Open() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.recalled, m.kept, m.opened = c.seen, c.quarantines, m.clock()
+	m.recalled, m.kept, m.opened, m.settled = c.seen, c.quarantines, m.clock(), settled
 }
 
 // FirstSeen implements policy.Memory.
@@ -133,9 +144,11 @@ func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuaran
 			}
 		}
 	}
+	complete := m.settles()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state = changes.After
+	m.complete = max(m.complete, complete)
 	if m.pending = append(m.pending, records...); changes.Rebuilt() || len(m.pending) > maxPending {
 		m.pending, m.renew = nil, true
 	}
@@ -149,6 +162,20 @@ func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuaran
 	if len(m.pending) > 0 || m.renew || m.renewNow {
 		m.wake()
 	}
+}
+
+// settles returns the revision at which the index is complete, where that matters and was not known; 0 otherwise.
+func (m *Memory) settles() aggregate.Revision {
+	m.mu.Lock()
+	known := m.complete != 0 || len(m.recalled) == 0
+	m.mu.Unlock()
+	if known {
+		return 0
+	}
+	if at, ok := m.settled(); ok {
+		return at
+	}
+	return 0
 }
 
 func (m *Memory) wake() {
@@ -168,6 +195,9 @@ func (m *Memory) forget() {
 		m.recalled = nil
 	}
 	for b := range m.state.Bindings() {
+		if m.complete == 0 || m.state.Snapshot.Revision() < m.complete {
+			break
+		}
 		of := digest(b.Name)
 		if _, is := m.recalled[of]; is && m.state.BindingSynced(b.Name) {
 			if h, _ := m.state.Health(b.Name); len(h.Quarantines) == 0 {

@@ -55,6 +55,7 @@ type process struct {
 	memory   *Memory
 	loop     *enforce.Loop
 	log      *safeBuffer
+	settled  atomic.Bool // all members are known
 	endLoop  func()
 	endWrite func()
 }
@@ -92,7 +93,7 @@ func load(t *testing.T, text string) *policy.Set {
 	return set
 }
 
-// start starts a process of which the scopes of some members were not read yet.
+// start starts a process of which the scopes of some members were not read yet; "" are all, which are not even known.
 func start(t *testing.T, dir string, key []byte, clock func() time.Time, text string, unread []string, objects ...object) *process {
 	t.Helper()
 	p := &process{t: t, clock: clock, scopes: map[string]*aggregate.Scope{}, log: &safeBuffer{}}
@@ -100,25 +101,17 @@ func start(t *testing.T, dir string, key []byte, clock func() time.Time, text st
 	if p.index, err = aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)}); err != nil {
 		t.Fatal(err)
 	}
-	for _, member := range []string{"fleet/a", "fleet/b"} {
-		if err := p.index.PutMember(aggregate.Member{Name: member, UID: member}); err != nil {
-			t.Fatal(err)
-		}
-		if p.scopes[member], err = p.index.OpenScope(member, kind, "apps/v1"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for member, scope := range p.scopes {
-		if !slices.Contains(unread, member) {
-			p.read(scope, member, objects)
-		}
+	if !slices.Contains(unread, "") {
+		p.join(unread, objects)
 	}
 	p.memory, err = New(dir, key, slog.New(slog.NewTextHandler(p.log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.memory.clock = clock
-	p.memory.Open()
+	p.memory.Open(func() (aggregate.Revision, bool) {
+		return p.index.Snapshot().Revision(), p.settled.Load()
+	})
 	set := load(t, text)
 	own, findings := policy.DefaultBindings(set, nil)
 	if len(findings) > 0 {
@@ -198,6 +191,26 @@ func (p *process) read(scope *aggregate.Scope, member string, objects []object) 
 	if _, err := scope.Replace(items, aggregate.Status{State: aggregate.Synced}); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// join makes the members known, and reads all but some.
+func (p *process) join(unread []string, objects []object) {
+	p.t.Helper()
+	for _, member := range []string{"fleet/a", "fleet/b"} {
+		if err := p.index.PutMember(aggregate.Member{Name: member, UID: member}); err != nil {
+			p.t.Fatal(err)
+		}
+		var err error
+		if p.scopes[member], err = p.index.OpenScope(member, kind, "apps/v1"); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	for member, scope := range p.scopes {
+		if !slices.Contains(unread, member) {
+			p.read(scope, member, objects)
+		}
+	}
+	p.settled.Store(true)
 }
 
 // put changes an object, and waits until it is evaluated.
@@ -348,6 +361,25 @@ func testQuarantine(t *testing.T, key []byte) {
 
 	p = start(t, dir, key, clock, strings.Replace(rules, "> 3", "> 2", 1), nil, objects...) // an edit ends them
 	p.wants(objects[1], "too many since 09:00")
+}
+
+// TestMemory_RecallsWhatMembersHaveThatComeLater: a process whose index was lost knows no member when it
+// evaluates policies for the first time.
+func TestMemory_RecallsWhatMembersHaveThatComeLater(t *testing.T) {
+	dir := t.TempDir()
+	clock, set := newClock()
+	a := object{member: "fleet/a", name: "a", replicas: 5}
+	start(t, dir, nil, clock, rules, nil, a).kill()
+	set(10, 0)
+	p := start(t, dir, nil, clock, rules, []string{""})
+	p.join(nil, []object{a})
+	p.evaluated()
+	p.wants(a, "odd since 09:00, too many since 09:00")
+	a.replicas = 2
+	p.put(a)
+	a.replicas = 4
+	p.put(a)
+	p.wants(a, "too many since 10:00")
 }
 
 // TestMemory_FullDiskLosesNothing: what could not be written is, once the disk takes it again.

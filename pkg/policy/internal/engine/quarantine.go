@@ -114,9 +114,7 @@ func (e *Engine) restoreQuarantines(bound []*boundBinding, views []*view) {
 		}
 		e.restored[of] = true
 		for _, k := range e.opts.Memory.Quarantines(of, digest) {
-			if _, is := e.snapshot.Member(k.Member); is {
-				scores.Restore(k.Kept, e.opts.Clock())
-			}
+			scores.Restore(k.Kept, e.opts.Clock()) // also of members that are not known yet
 		}
 	}
 	for _, v := range views {
