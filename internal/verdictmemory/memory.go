@@ -2,7 +2,6 @@ package verdictmemory
 
 import (
 	"errors"
-	"io/fs"
 	"log/slog"
 	"slices"
 	"sync"
@@ -74,15 +73,7 @@ func (m *Memory) Open(settled func() (aggregate.Revision, bool)) {
 	done := make(chan contents, 1) // of an attempt that may be abandoned
 	go func() {
 		var c contents
-		var failed error
-		c.seen, c.err = readFile(seenFile(m.directory), m.secrets.readSeen)
-		c.quarantines, failed = readFile(quarantinesFile(m.directory), m.secrets.readQuarantines)
-		for _, err := range []*error{&c.err, &failed} {
-			if errors.Is(*err, fs.ErrNotExist) {
-				*err = nil
-			}
-		}
-		c.err = errors.Join(c.err, failed)
+		c.seen, c.quarantines, c.err = m.secrets.read(m.directory)
 		done <- c
 	}()
 	patience := time.NewTimer(m.patience)

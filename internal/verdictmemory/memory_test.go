@@ -338,6 +338,10 @@ func testQuarantine(t *testing.T, key []byte) {
 		return out
 	}
 	before := quarantines()
+	p.wait("is written", func() bool {
+		c, err := Inspect(dir, key)
+		return err == nil && c == Contents{Violations: 2, Quarantines: 1}
+	})
 	if len(before) != 1 || before[0].Member != "fleet/a" {
 		t.Fatalf("quarantines: %+v", before)
 	}

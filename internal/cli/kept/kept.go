@@ -14,6 +14,7 @@ import (
 	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/exit"
 	"federator.dev/federator/internal/fleet"
+	"federator.dev/federator/internal/verdictmemory"
 	"federator.dev/federator/pkg/persistence"
 )
 
@@ -58,8 +59,12 @@ func newInspectCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--key-file: %w", err)
 			}
-			found, err := persistence.Inspect(cmd.Context(), dir, key)
+			index, err := persistence.Inspect(cmd.Context(), dir, key)
 			if err != nil {
+				return err
+			}
+			found := &inspection{Inspection: index}
+			if found.Verdicts, err = verdictmemory.Inspect(dir, key); err != nil {
 				return err
 			}
 			if output == "json" {
@@ -79,6 +84,13 @@ func newInspectCommand() *cobra.Command {
 	return cmd
 }
 
+// inspection is what is kept in a directory.
+type inspection struct {
+	*persistence.Inspection
+
+	Verdicts verdictmemory.Contents `json:"verdicts"`
+}
+
 // directory returns which directory is meant, and the key file that is configured for it.
 func directory(fs *pflag.FlagSet, flags *config.Flags, args []string) (dir, keyFile string, err error) {
 	if len(args) == 1 {
@@ -95,9 +107,12 @@ func directory(fs *pflag.FlagSet, flags *config.Flags, args []string) (dir, keyF
 }
 
 // unsound is the error of a directory of which not all would be loaded.
-func unsound(found *persistence.Inspection) error {
+func unsound(found *inspection) error {
 	if found.Problem != "" {
 		return exit.Findings(found.Problem)
+	}
+	if why := found.Verdicts.Problem; why != "" {
+		return exit.Findings("of violations and quarantines not all is sound: " + why)
 	}
 	n := 0
 	for _, m := range found.Members {
@@ -111,7 +126,7 @@ func unsound(found *persistence.Inspection) error {
 	return nil
 }
 
-func write(out io.Writer, found *persistence.Inspection, now time.Time) error {
+func write(out io.Writer, found *inspection, now time.Time) error {
 	t := console.NewTable("MEMBER", "SEGMENTS", "LOGS", "FRAMES", "BYTES", "REVISION", "WRITTEN", "PROBLEMS")
 	for _, m := range found.Members {
 		problems := console.Cell{Text: "none"}
@@ -129,7 +144,8 @@ func write(out io.Writer, found *persistence.Inspection, now time.Time) error {
 	if found.Readers > 0 {
 		readers = fmt.Sprintf("readers go on from revisions up to %d", found.Readers)
 	}
-	_, err := fmt.Fprintf(out, "%s: %d bytes, encrypted: %t, %s, %s\n%s", found.Directory, found.Bytes, found.Encrypted, use, readers, t.Render(console.Colored(out)))
+	_, err := fmt.Fprintf(out, "%s: %d bytes, encrypted: %t, %s, %s\nof %d violations it is known when they were first seen; quarantines: %d\n%s", found.Directory, found.Bytes,
+		found.Encrypted, use, readers, found.Verdicts.Violations, found.Verdicts.Quarantines, t.Render(console.Colored(out)))
 	return err
 }
 
