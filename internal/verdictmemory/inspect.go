@@ -2,6 +2,7 @@ package verdictmemory
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"federator.dev/federator/pkg/policy"
@@ -36,10 +37,11 @@ func Inspect(directory string, key []byte) (Contents, error) {
 func (s secrets) read(directory string) (seen, []policy.KeptQuarantine, error) {
 	violations, err := readFile(seenFile(directory), s.readSeen)
 	quarantines, failed := readFile(quarantinesFile(directory), s.readQuarantines)
-	for _, e := range []*error{&err, &failed} {
-		if errors.Is(*e, fs.ErrNotExist) {
-			*e = nil
+	sound := func(file string, err error) error {
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
+		return fmt.Errorf("%s: %w", file, err)
 	}
-	return violations, quarantines, errors.Join(err, failed)
+	return violations, quarantines, errors.Join(sound("violations", err), sound("quarantines", failed))
 }
