@@ -367,7 +367,7 @@ func (a *auditor) inconclusive(ctx context.Context, p *listWatch, r *AuditResult
 	case r.Outcome == outcomeNotSynced:
 		return
 	case r.Outcome == outcomeFailed && !resumed && !errors.Is(err, audit.ErrManyObjects):
-		p.audit.notBefore = time.Now().Add(backOff(p.audit.refusals, a.interval(p)))
+		p.audit.notBefore = time.Now().Add(min(backOff(p.audit.refusals, a.interval(p)), maxAuditRetry))
 		p.audit.refusals++
 		return
 	}

@@ -112,8 +112,8 @@ func TestRepairDelay_GrowsUpToTheInterval(t *testing.T) {
 	}
 }
 
-// TestAuditor_BacksOffWhileTheMemberFails: what the member does not answer is asked for less and less, down to
-// the interval, until it is answered.
+// TestAuditor_BacksOffWhileTheMemberFails: what the member does not answer is asked for less and less, down to every
+// five minutes, or the interval if that is shorter, until it is answered.
 func TestAuditor_BacksOffWhileTheMemberFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := unstartedInformer(t)
@@ -131,7 +131,7 @@ func TestAuditor_BacksOffWhileTheMemberFails(t *testing.T) {
 				time.Sleep(want)
 			}
 		}
-		fail("at first", 30*time.Second, time.Minute, 2*time.Minute, 4*time.Minute, 8*time.Minute, 10*time.Minute, 10*time.Minute)
+		fail("at first", 30*time.Second, time.Minute, 2*time.Minute, 4*time.Minute, 5*time.Minute, 5*time.Minute)
 		a.equal(p, &capture{at: time.Now()}, &audit.Result{}, &AuditResult{})
 		fail("after a success", 30*time.Second, time.Minute)
 		a.inconclusive(t.Context(), p, &AuditResult{Outcome: outcomeUnconfirmed}, nil)

@@ -203,27 +203,26 @@ func (c *conn) newestError() timedError {
 // onDial notes a new connection. What answers may be another than before, even where
 // the old one ended in good order.
 func (c *conn) onDial() {
+	c.mu.Lock()
 	c.dials.Add(1)
 	c.doubt() // before anything is sent
+	c.mu.Unlock()
 	c.redialed.Fire()
 }
 
-// doubt notes that what answers is to be verified.
+// doubt notes that what answers is to be verified. c.mu must be held.
 func (c *conn) doubt() {
 	if n := c.doubts.Load(); n%2 == 0 {
-		c.doubts.CompareAndSwap(n, n+1)
+		c.doubts.Store(n + 1)
 	}
 }
 
-// settle notes that what answers was verified, as of so many dials.
+// settle notes that what answers was verified, as of so many dials: after another one the doubt goes on.
 func (c *conn) settle(checked int64) {
-	if n := c.doubts.Load(); n%2 != 0 {
-		c.doubts.CompareAndSwap(n, n+1)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.up || c.dials.Load() != checked {
-		c.doubt()
+	if n := c.doubts.Load(); n%2 != 0 && c.up && c.dials.Load() == checked {
+		c.doubts.Store(n + 1)
 	}
 }
 

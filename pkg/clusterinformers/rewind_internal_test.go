@@ -189,3 +189,21 @@ func TestMember_VerifiesWhatWasSentLast(t *testing.T) {
 		h.want(true)
 	})
 }
+
+// TestWitness_DialWhileVerifying: a second connection is made while the first one's server is verified. What
+// was known before either is kept, whatever the second has sent.
+func TestWitness_DialWhileVerifying(t *testing.T) {
+	h, pods := newHistorian(t)
+	c := h.member.conn
+	h.sends(pods, "old", "90")
+	p := pods.listWatches[0]
+	c.onDial()
+	checked := c.dials.Load()
+	c.onDial() // to a server that was taken back to 50 and has written up to 95
+	delete(h.wrote, "90")
+	p.keepWitness()
+	h.sends(pods, "new", "95")
+	c.settle(checked)
+	p.keepWitness()
+	h.want(true)
+}
