@@ -15,22 +15,26 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
 	"federator.dev/federator/pkg/policy"
 )
 
-// The file of violations is magic and records, of which the last of its binding and key holds, all numbers
+// The file of violations is magic and records, of which the last of its binding, subject and violation holds, all numbers
 // little endian:
 //
 //	binding    8 bytes, a digest
-//	key        8 bytes, a digest; both are one block of AES where there is a key
+//	subject    8 bytes, a digest
+//	violation  8 bytes, a digest
 //	seconds    8 bytes, since 1970; 0: it is gone
 //	CRC32C     4 bytes
+//
+// Where there is a key, all but the sum are two blocks of AES, and magic ends with a digest of the key.
 const (
-	magic        = "fdvseen1"
-	recordBytes  = 8 + 8 + 8 + 4
+	plainMagic   = "fdvseen1"
+	recordBytes  = 8 + 8 + 8 + 8 + 4
 	temporaryExt = ".tmp"
 
 	maxViolations  = 1 << 23 // that are read
@@ -45,22 +49,25 @@ func digest(binding string) uint64 { return xxhash.Sum64String(binding) }
 type secrets struct {
 	records     cipher.Block // of digests: equal ones stay equal
 	quarantines cipher.AEAD
+	own         string // of the magic; "" without a key
 }
+
+func (s secrets) magic() string { return plainMagic[:len(plainMagic)-len(s.own)] + s.own }
 
 // newSecrets derives what encrypts from a key, nil for none.
 func newSecrets(key []byte) (secrets, error) {
 	if key == nil {
 		return secrets{}, nil
 	}
-	own, err := hkdf.Key(sha256.New, key, nil, "federator verdicts", 64)
+	own, err := hkdf.Key(sha256.New, key, nil, "federator verdicts", 68)
 	if err != nil {
 		return secrets{}, err
 	}
-	var s secrets
+	s := secrets{own: string(own[64:])}
 	if s.records, err = aes.NewCipher(own[:32]); err != nil {
 		return secrets{}, err
 	}
-	block, err := aes.NewCipher(own[32:])
+	block, err := aes.NewCipher(own[32:64])
 	if err != nil {
 		return secrets{}, err
 	}
@@ -71,28 +78,44 @@ func newSecrets(key []byte) (secrets, error) {
 func (s secrets) appendRecord(b []byte, binding uint64, x policy.Seen) []byte {
 	at := len(b)
 	b = binary.LittleEndian.AppendUint64(b, binding)
-	b = binary.LittleEndian.AppendUint64(b, x.Key)
+	b = binary.LittleEndian.AppendUint64(b, x.Subject)
+	b = binary.LittleEndian.AppendUint64(b, x.Violation)
+	b = binary.LittleEndian.AppendUint64(b, uint64(x.At))
 	if s.records != nil {
 		s.records.Encrypt(b[at:], b[at:])
+		s.records.Encrypt(b[at+aes.BlockSize:], b[at+aes.BlockSize:])
 	}
-	b = binary.LittleEndian.AppendUint64(b, uint64(x.At))
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
 }
 
 var errUnsound = errors.New("it is not as it was written")
 
-// seen is when violations were first seen, by digest of the binding and key.
-type seen map[uint64]map[uint64]int64
+// seen is when violations were first seen, by digest of their binding, and of their subject.
+type seen map[uint64]map[uint64][]policy.Seen
 
 func (s seen) set(binding uint64, x policy.Seen) {
 	of := s[binding]
-	switch {
-	case x.At == 0:
-		delete(of, x.Key)
-	case of == nil:
-		s[binding] = map[uint64]int64{x.Key: x.At}
-	default:
-		of[x.Key] = x.At
+	if of == nil {
+		if x.At == 0 {
+			return
+		}
+		of = map[uint64][]policy.Seen{}
+		s[binding] = of
+	}
+	list := slices.DeleteFunc(of[x.Subject], func(y policy.Seen) bool { return y.Violation == x.Violation })
+	if x.At != 0 {
+		list = append(list, x)
+	}
+	if of[x.Subject] = list; len(list) == 0 {
+		s.delete(binding, x.Subject)
+	}
+}
+
+// delete forgets a subject.
+func (s seen) delete(binding, subject uint64) {
+	delete(s[binding], subject)
+	if len(s[binding]) == 0 {
+		delete(s, binding)
 	}
 }
 
@@ -100,8 +123,8 @@ func (s seen) set(binding uint64, x policy.Seen) {
 // time or later.
 func (s secrets) readSeen(from io.Reader) (seen, error) {
 	r := bufio.NewReaderSize(from, 1<<16)
-	var head [len(magic)]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil || string(head[:]) != magic {
+	var head [len(plainMagic)]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil || string(head[:]) != s.magic() {
 		return nil, errUnsound
 	}
 	out := seen{}
@@ -118,14 +141,16 @@ func (s secrets) readSeen(from io.Reader) (seen, error) {
 		case n == maxViolations:
 			return out, fmt.Errorf("it has more than %d records", maxViolations)
 		}
-		at := int64(binary.LittleEndian.Uint64(record[16:]))
+		if s.records != nil {
+			s.records.Decrypt(record[:], record[:])
+			s.records.Decrypt(record[aes.BlockSize:], record[aes.BlockSize:])
+		}
+		word := func(i int) uint64 { return binary.LittleEndian.Uint64(record[8*i:]) }
+		at := int64(word(3))
 		if at < 0 {
 			return out, errUnsound
 		}
-		if s.records != nil {
-			s.records.Decrypt(record[:16], record[:16])
-		}
-		out.set(binary.LittleEndian.Uint64(record[:]), policy.Seen{Key: binary.LittleEndian.Uint64(record[8:]), At: at})
+		out.set(word(0), policy.Seen{Subject: word(1), Violation: word(2), At: at})
 	}
 }
 

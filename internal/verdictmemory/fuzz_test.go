@@ -2,6 +2,7 @@ package verdictmemory
 
 import (
 	"bytes"
+	"reflect"
 	"testing"
 
 	"federator.dev/federator/pkg/policy"
@@ -9,35 +10,33 @@ import (
 
 // FuzzSeen: whatever a file has, what is read of it is what its sound beginning says.
 func FuzzSeen(f *testing.F) {
-	one := secrets{}.appendRecord([]byte(magic), 7, policy.Seen{Key: 9, At: 1_700_000_000})
+	one := secrets{}.appendRecord([]byte(plainMagic), 7, policy.Seen{Subject: 8, Violation: 9, At: 1_700_000_000})
 	f.Add([]byte{})
-	f.Add([]byte(magic))
+	f.Add([]byte(plainMagic))
 	f.Add(one)
-	f.Add(append(secrets{}.appendRecord(bytes.Clone(one), 7, policy.Seen{Key: 9}), "torn"...))
+	f.Add(append(secrets{}.appendRecord(bytes.Clone(one), 7, policy.Seen{Subject: 8, Violation: 9}), "torn"...))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := secrets{}.readSeen(bytes.NewReader(text))
-		if err != nil && !bytes.HasPrefix(text, []byte(magic)) && got != nil {
+		if err != nil && !bytes.HasPrefix(text, []byte(plainMagic)) && got != nil {
 			t.Fatalf("%v of a file that is none", got)
 		}
-		again := []byte(magic)
+		again := []byte(plainMagic)
 		for binding, of := range got {
-			for key, at := range of {
-				if at <= 0 {
-					t.Fatalf("time %d", at)
+			for _, list := range of {
+				for _, x := range list {
+					if x.At <= 0 {
+						t.Fatalf("time %d", x.At)
+					}
+					again = secrets{}.appendRecord(again, binding, x)
 				}
-				again = secrets{}.appendRecord(again, binding, policy.Seen{Key: key, At: at})
 			}
 		}
 		same, err := secrets{}.readSeen(bytes.NewReader(again))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for binding, of := range got {
-			for key, at := range of {
-				if same[binding][key] != at {
-					t.Fatalf("%d, written again %d", at, same[binding][key])
-				}
-			}
+		if len(got)+len(same) > 0 && !reflect.DeepEqual(got, same) {
+			t.Fatalf("%v, written again %v", got, same)
 		}
 	})
 }

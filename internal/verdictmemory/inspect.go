@@ -24,7 +24,9 @@ func Inspect(directory string, key []byte) (Contents, error) {
 	seen, quarantines, err := s.read(directory)
 	var c Contents
 	for _, of := range seen {
-		c.Violations += len(of)
+		for _, list := range of {
+			c.Violations += len(list)
+		}
 	}
 	c.Quarantines = len(quarantines)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// How long what an earlier process knew is recalled at most: what reads a member that is never read, or a
-// policy that never comes, keeps it. It is the longest quarantine, which withholds what may be recalled.
+// recallFor is how long what an earlier process knew is recalled at most, of policies that do not come, or
+// that read what is not read.
 const recallFor = time.Hour
 
 const (
@@ -36,7 +36,8 @@ type Memory struct {
 	mu       sync.Mutex
 	opened   time.Time
 	complete aggregate.Revision      // as settled; 0: not yet
-	recalled seen                    // what an earlier process knew, and this one has not evaluated
+	recalled seen                    // what an earlier process knew of subjects that this one has not evaluated
+	taken    []taken                 // of these, what the call of the engine that is under way has asked for
 	kept     []policy.KeptQuarantine // the same of quarantines
 	state    *policy.State           // the newest; nil: none
 	pending  []byte                  // records that are not written
@@ -92,15 +93,29 @@ func (m *Memory) Open(settled func() (aggregate.Revision, bool)) {
 	m.recalled, m.kept, m.opened, m.settled = c.seen, c.quarantines, m.clock(), settled
 }
 
-// FirstSeen implements policy.Memory.
-func (m *Memory) FirstSeen(binding string, key uint64) (seconds int64, ok bool) {
+// taken is what was recalled of a subject.
+type taken struct {
+	binding string
+	subject policy.Subject
+	seen    []policy.Seen
+}
+
+// Recall implements policy.Memory.
+func (m *Memory) Recall(binding string, s policy.Subject) []policy.Seen {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.recalled) == 0 {
-		return 0, false
+		return nil
 	}
-	seconds, ok = m.recalled[digest(binding)][key]
-	return seconds, ok
+	of := m.recalled[digest(binding)]
+	if len(of) == 0 {
+		return nil
+	}
+	list := of[s.Digest()]
+	if len(list) > 0 {
+		m.taken = append(m.taken, taken{binding, s, list})
+	}
+	return list
 }
 
 // Quarantines implements policy.Memory.
@@ -108,10 +123,11 @@ func (m *Memory) Quarantines(of, digest string) (list []policy.KeptQuarantine) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.kept = slices.DeleteFunc(m.kept, func(q policy.KeptQuarantine) bool {
-		if q.Of == of && q.Digest == digest {
-			list = append(list, q)
+		if q.Of != of || q.Digest != digest {
+			return false
 		}
-		return q.Of == of
+		list = append(list, q)
+		return true
 	})
 	return list
 }
@@ -121,17 +137,19 @@ func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuaran
 	if changes.After == nil { // nothing was evaluated yet
 		return
 	}
+	found := m.takeRecalled()
 	var records []byte
-	type change struct {
-		binding uint64
-		policy.Seen
-	}
-	var gone []change
 	if !changes.Rebuilt() {
 		for binding, x := range changes.Seen() {
 			records = m.secrets.appendRecord(records, digest(binding), x)
-			if x.At == 0 {
-				gone = append(gone, change{digest(binding), x})
+		}
+		for _, t := range found { // what was not found again is gone
+			after := changes.After.SeenOf(t.binding, t.subject)
+			for _, x := range t.seen {
+				if !slices.Contains(after, x) {
+					x.At = 0
+					records = m.secrets.appendRecord(records, digest(t.binding), x)
+				}
 			}
 		}
 	}
@@ -143,9 +161,6 @@ func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuaran
 	if m.pending = append(m.pending, records...); changes.Rebuilt() || len(m.pending) > maxPending {
 		m.pending, m.renew = nil, true
 	}
-	for _, x := range gone {
-		m.recalled.set(x.binding, x.Seen)
-	}
 	m.forget()
 	if !slices.Equal(m.now, quarantines) {
 		m.now, m.renewNow = quarantines, true
@@ -153,6 +168,18 @@ func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuaran
 	if len(m.pending) > 0 || m.renew || m.renewNow {
 		m.wake()
 	}
+}
+
+// takeRecalled forgets what the engine has asked for, which the state has now, and returns it.
+func (m *Memory) takeRecalled() []taken {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := m.taken
+	m.taken = nil
+	for _, t := range list {
+		m.recalled.delete(digest(t.binding), t.subject.Digest())
+	}
+	return list
 }
 
 // settles returns the revision at which the index is complete, where that matters and was not known; 0 otherwise.
@@ -176,7 +203,8 @@ func (m *Memory) wake() {
 	}
 }
 
-// forget forgets what an earlier process knew of policies that were evaluated on all that they read.
+// forget forgets what an earlier process knew of policies that were evaluated on all that they read: the subjects
+// that are left are gone.
 func (m *Memory) forget() {
 	if len(m.recalled) == 0 {
 		return
@@ -191,9 +219,7 @@ func (m *Memory) forget() {
 		}
 		of := digest(b.Name)
 		if _, is := m.recalled[of]; is && m.state.BindingSynced(b.Name) {
-			if h, _ := m.state.Health(b.Name); len(h.Quarantines) == 0 {
-				delete(m.recalled, of)
-			}
+			delete(m.recalled, of)
 		}
 	}
 	if len(m.recalled) < before { // what is on disk of them and was not found is outdated

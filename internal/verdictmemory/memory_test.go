@@ -420,7 +420,7 @@ func TestMemory_IsRewritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, size, err := replace(seenFile(dir), func(w io.Writer) error { _, err := w.Write([]byte(magic)); return err })
+	f, size, err := replace(seenFile(dir), func(w io.Writer) error { _, err := w.Write([]byte(plainMagic)); return err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +429,7 @@ func TestMemory_IsRewritten(t *testing.T) {
 	state := start(t, t.TempDir(), nil, time.Now, rules, nil).loop.State()
 	for i := range 100_000 {
 		m.mu.Lock()
-		m.state, m.pending = state, m.secrets.appendRecord(m.pending, 1, policy.Seen{Key: uint64(i % 7), At: int64(i % 2)})
+		m.state, m.pending = state, m.secrets.appendRecord(m.pending, 1, policy.Seen{Violation: uint64(i % 7), At: int64(i % 2)})
 		m.mu.Unlock()
 		if i%100 == 0 {
 			if err := w.write(); err != nil {
@@ -439,5 +439,80 @@ func TestMemory_IsRewritten(t *testing.T) {
 	}
 	if info, err := os.Stat(seenFile(dir)); err != nil || info.Size() > slack+1<<16 {
 		t.Errorf("%v, %v", info.Size(), err)
+	}
+}
+
+// TestMemory_CleanIsNotRecalled: what a process has found to be gone is new when it comes back, also while
+// another member is not read, and in a process that comes later.
+func TestMemory_CleanIsNotRecalled(t *testing.T) {
+	dir := t.TempDir()
+	clock, set := newClock()
+	a := object{member: "fleet/a", name: "a", replicas: 4}
+	for i, replicas := range []int{4, 2, 2, 4} {
+		set(9+i, 0)
+		a.replicas = replicas
+		p := start(t, dir, nil, clock, rules, []string{"fleet/b"}, a)
+		if i == 1 {
+			p.wants(a, "")
+			set(10, 30)
+			a.replicas = 6
+			p.put(a)
+			p.wants(a, "too many since 10:30")
+			a.replicas = 2
+			p.put(a)
+		}
+		if i == 3 {
+			p.wants(a, "too many since 12:00")
+		}
+		p.kill()
+	}
+}
+
+// TestMemory_FailureAtStartKeepsTimes: an evaluation that fails in a process that has just started, as on a
+// busy machine, says nothing about what was there.
+func TestMemory_FailureAtStartKeepsTimes(t *testing.T) {
+	dir := t.TempDir()
+	clock, set := newClock()
+	a := object{member: "fleet/a", name: "a", replicas: 4}
+	start(t, dir, nil, clock, rules, nil, a).kill()
+	for i := range 2 {
+		set(10+i, 0)
+		a.slow = true
+		p := start(t, dir, nil, clock, rules, nil, a)
+		p.wants(a, "Error")
+		p.kill()
+	}
+	p := start(t, dir, nil, clock, rules, nil, a)
+	a.slow = false
+	a.replicas = 6
+	p.put(a)
+	p.wants(a, "too many since 09:00")
+}
+
+// TestMemory_QuarantineIsOfItsRules: a binding with other rules, which may be there first, takes none.
+func TestMemory_QuarantineIsOfItsRules(t *testing.T) {
+	m, err := New(t.TempDir(), nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.kept = []policy.KeptQuarantine{{Of: "binding replicas", Digest: "hub"}}
+	for i, digest := range []string{"default", "hub", "hub"} {
+		if got := m.Quarantines("binding replicas", digest); len(got) != i%2 {
+			t.Errorf("%d: %v", i, got)
+		}
+	}
+}
+
+// TestMemory_OtherKeyIsNoKey: what another key has written is not recalled, and said.
+func TestMemory_OtherKeyIsNoKey(t *testing.T) {
+	dir := t.TempDir()
+	clock, set := newClock()
+	a := object{member: "fleet/a", name: "a", replicas: 4}
+	start(t, dir, bytes.Repeat([]byte{7}, 32), clock, rules, nil, a).kill()
+	set(10, 0)
+	p := start(t, dir, bytes.Repeat([]byte{8}, 32), clock, rules, nil, a)
+	p.wants(a, "too many since 10:00")
+	if !strings.Contains(p.log.String(), "not as it was written") {
+		t.Errorf("log: %s", p.log)
 	}
 }

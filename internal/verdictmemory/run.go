@@ -144,7 +144,7 @@ func (w *writer) append(records []byte) error {
 // it is of later states, or says the same.
 func (w *writer) rewrite(state *policy.State, recalled seen) error {
 	f, size, err := replace(seenFile(w.memory.directory), func(to io.Writer) error {
-		if _, err := io.WriteString(to, magic); err != nil {
+		if _, err := io.WriteString(to, w.memory.secrets.magic()); err != nil {
 			return err
 		}
 		var buf [recordBytes]byte
@@ -153,9 +153,11 @@ func (w *writer) rewrite(state *policy.State, recalled seen) error {
 			return err
 		}
 		for binding, of := range recalled {
-			for key, at := range of {
-				if err := put(binding, policy.Seen{Key: key, At: at}); err != nil {
-					return err
+			for _, list := range of {
+				for _, x := range list {
+					if err := put(binding, x); err != nil {
+						return err
+					}
 				}
 			}
 		}

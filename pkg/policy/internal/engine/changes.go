@@ -68,8 +68,8 @@ func (c *Changes) Seen() iter.Seq2[string, state.Seen] {
 				}
 			}
 			for _, x := range before {
-				gone := !slices.ContainsFunc(after, func(y state.Seen) bool { return x.Key == y.Key })
-				if gone && !yield(t.binding, state.Seen{Key: x.Key}) {
+				gone := !slices.ContainsFunc(after, func(y state.Seen) bool { return x.Violation == y.Violation })
+				if gone && !yield(t.binding, state.Seen{Subject: x.Subject, Violation: x.Violation}) {
 					return
 				}
 			}

@@ -72,7 +72,6 @@ type Engine struct {
 	memberTerms  map[string]*ast.Term
 	synced       bool
 	needsReset   bool
-	restored     map[string]bool // bindings and views whose quarantines were restored
 
 	viewEvaluations atomic.Int64
 	unchanged       atomic.Int64
@@ -96,7 +95,7 @@ func New(opts Options) (*Engine, error) {
 	if opts.Parallelism == 0 {
 		opts.Parallelism = runtime.GOMAXPROCS(0)
 	}
-	e := &Engine{opts: opts, jobs: make(chan *job), memberTerms: map[string]*ast.Term{}, restored: map[string]bool{}}
+	e := &Engine{opts: opts, jobs: make(chan *job), memberTerms: map[string]*ast.Term{}}
 	e.quarantine = quarantine.Rules{Overruns: opts.Limits.Overruns, Slow: opts.Limits.Slow, Processors: opts.Parallelism, Clock: opts.Clock}
 	e.readSets.Clear()
 	e.callerWorker = e.newWorker()

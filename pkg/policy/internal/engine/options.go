@@ -7,6 +7,8 @@ import (
 
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
 // Options configure an Engine.
@@ -28,11 +30,10 @@ type Options struct {
 
 // Memory is what an earlier process knew. It is called by the engine's goroutine.
 type Memory interface {
-	// FirstSeen returns when a violation of a binding was first seen, in seconds since 1970; false if
-	// that is not known.
-	FirstSeen(binding string, key uint64) (seconds int64, ok bool)
-	// Quarantines returns the quarantines of a binding or view whose rules have a digest. It is asked once
-	// for each.
+	// Recall returns the violations of a subject that are to be found again, with when they were first seen. It
+	// is asked when a binding evaluates the subject for the first time, and again if that call fails.
+	Recall(binding string, s verdict.Subject) []state.Seen
+	// Quarantines returns the quarantines of a binding or view whose rules have a digest, and forgets them.
 	Quarantines(of, digest string) []KeptQuarantine
 }
 

@@ -109,10 +109,6 @@ func (e *Engine) restoreQuarantines(bound []*boundBinding, views []*view) {
 		return
 	}
 	restore := func(of, digest string, scores *quarantine.Scores) {
-		if e.restored[of] {
-			return
-		}
-		e.restored[of] = true
 		for _, k := range e.opts.Memory.Quarantines(of, digest) {
 			scores.Restore(k.Kept, e.opts.Clock()) // also of members that are not known yet
 		}

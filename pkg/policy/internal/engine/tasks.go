@@ -170,11 +170,11 @@ func (r *pass) accept(t *task, one *bindingTask) {
 	if same {
 		next = old
 	} else {
-		next = r.dated(b, s, old, next)
+		next = r.dated(b, s, !one.before, old, next)
 	}
 	delete(b.refused, s)
 	if cost := next.Size() + int64(len(keys))*readBytes; cost > 0 && b.refuse(s, cost, r.e.opts.Limits.Binding) {
-		next, c, keys = r.dated(b, s, old, state.Failed(bindingFull(r.e.opts.Limits.Binding))), b.Defaults[s.Ref.Kind], nil
+		next, c, keys = r.dated(b, s, !one.before, old, state.Failed(bindingFull(r.e.opts.Limits.Binding))), b.Defaults[s.Ref.Kind], nil
 		if same = one.before && state.SameOutcome(old, next); same {
 			next = old
 		}
@@ -206,20 +206,23 @@ func (r *pass) accept(t *task, one *bindingTask) {
 	}
 }
 
-// dated returns an outcome of a subject with the times at which its violations were first seen: before
-// this pass, before the binding or its policy changed, or by an earlier process.
-func (r *pass) dated(b *boundBinding, s verdict.Subject, before, next *state.Outcome) *state.Outcome {
+// dated returns an outcome of a subject with the times at which its violations were first seen: before this
+// pass or, where the binding evaluates the subject for the first time, before the binding or its policy
+// changed, or by an earlier process.
+func (r *pass) dated(b *boundBinding, s verdict.Subject, first bool, old, next *state.Outcome) *state.Outcome {
+	var earlier []state.Seen
+	if first {
+		if b.former != nil {
+			_, old = b.former.Get(s)
+		}
+		if memory := r.e.opts.Memory; memory != nil && old == nil {
+			earlier = memory.Recall(b.Name, s)
+		}
+	}
 	if next == nil {
 		return nil
 	}
-	if before == nil && b.former != nil {
-		_, before = b.former.Get(s)
-	}
-	memory := r.e.opts.Memory
-	if memory == nil {
-		return next.Dated(s, before, r.now, nil)
-	}
-	return next.Dated(s, before, r.now, func(key uint64) (int64, bool) { return memory.FirstSeen(b.Name, key) })
+	return next.Dated(s, old, earlier, r.now)
 }
 
 // recordReads stores what an evaluation read, and returns how many more bytes that

@@ -43,7 +43,7 @@ func SameOutcome(a, b *Outcome) bool {
 }
 
 // seenBytes is what a Seen takes.
-const seenBytes = 16
+const seenBytes = 24
 
 // Size estimates the bytes that an outcome takes.
 func (f *Outcome) Size() int64 {
@@ -62,8 +62,8 @@ func (f *Outcome) Size() int64 {
 
 // Seen is when a violation was first seen, in seconds since 1970; 0: it is gone.
 type Seen struct {
-	Key uint64 // see verdict.ViolationKey
-	At  int64
+	Subject, Violation uint64 // digests
+	At                 int64
 }
 
 // Seen returns the violations of a subject, and those that a failure hides.
@@ -74,32 +74,31 @@ func (f *Outcome) Seen(s verdict.Subject) []Seen {
 	case f.Failure != nil:
 		return f.Failure.former
 	}
-	out := make([]Seen, len(f.Violations))
+	out, subject := make([]Seen, len(f.Violations)), s.Digest()
 	for i := range f.Violations {
-		out[i] = Seen{verdict.ViolationKey(s, f.Violations[i].Msg), f.FirstSeen.Seconds(i)}
+		out[i] = Seen{subject, f.Violations[i].Digest(), f.FirstSeen.Seconds(i)}
 	}
 	return out
 }
 
-// Dated returns the outcome of a subject with the times at which its violations were first seen: those
-// of before, an outcome of the same subject, or of recall, and else now. Outcomes of one evaluation may
-// be shared by many subjects: one that has times of its own is a copy.
-func (f *Outcome) Dated(s verdict.Subject, before *Outcome, now int64, recall func(key uint64) (at int64, ok bool)) *Outcome {
+// Dated returns the outcome of a subject with the times at which its violations were first seen: those of
+// before, an outcome of the same subject, or where there is none those that an earlier process knew, and else now.
+// Outcomes of one evaluation may be shared by many subjects: one that has times of its own is a copy.
+func (f *Outcome) Dated(s verdict.Subject, before *Outcome, earlier []Seen, now int64) *Outcome {
+	known := earlier
+	if before != nil {
+		known = before.Seen(s)
+	}
 	if f.Failure != nil {
-		return f.datedFailure(s, before, now)
+		return f.datedFailure(before, known, now)
 	}
 	var times []int64
-	known := before.Seen(s)
 	for i := range f.Violations {
 		at := now
-		if len(known) > 0 || recall != nil {
-			key := verdict.ViolationKey(s, f.Violations[i].Msg)
-			if j := slices.IndexFunc(known, func(k Seen) bool { return k.Key == key }); j >= 0 {
+		if len(known) > 0 {
+			key := f.Violations[i].Digest()
+			if j := slices.IndexFunc(known, func(k Seen) bool { return k.Violation == key }); j >= 0 {
 				at = known[j].At
-			} else if recall != nil {
-				if t, ok := recall(key); ok {
-					at = t
-				}
 			}
 		}
 		if at != now && times == nil {
@@ -121,9 +120,9 @@ func (f *Outcome) Dated(s verdict.Subject, before *Outcome, now int64, recall fu
 	return &own
 }
 
-func (f *Outcome) datedFailure(s verdict.Subject, before *Outcome, now int64) *Outcome {
+func (f *Outcome) datedFailure(before *Outcome, known []Seen, now int64) *Outcome {
 	own, failure := *f, *f.Failure
-	own.Failure, failure.former = &failure, before.Seen(s)
+	own.Failure, failure.former = &failure, known
 	own.FirstSeen = verdict.AllAt(now)
 	if before != nil && before.Failure != nil && before.Failure.Err == failure.Err {
 		own.FirstSeen = before.FirstSeen

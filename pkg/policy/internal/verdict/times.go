@@ -48,13 +48,16 @@ func (t Times) Size() int64 {
 	return int64(24 + 8*len(*t.each))
 }
 
-// ViolationKey identifies a violation of a binding by its subject and message: details and remedy may
-// change while it lasts. It is the same in every process.
-func ViolationKey(s Subject, msg string) uint64 {
+// Digest identifies a subject, in every process.
+func (s Subject) Digest() uint64 {
 	var buf [256]byte
 	b := buf[:0]
-	for _, part := range []string{s.Ref.Member, string(s.Ref.Kind), s.Ref.Namespace, s.Ref.Name, s.Key} {
+	for _, part := range [...]string{s.Ref.Member, string(s.Ref.Kind), s.Ref.Namespace, s.Ref.Name, s.Key} {
 		b = append(append(b, part...), 0)
 	}
-	return xxhash.Sum64(append(b, msg...))
+	return xxhash.Sum64(b)
 }
+
+// Digest identifies a violation of a subject, in every process, by its message: details and remedy may change
+// while it lasts.
+func (v *Violation) Digest() uint64 { return xxhash.Sum64String(v.Msg) }
