@@ -184,9 +184,11 @@ func (f *Fleet) Keep(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	beside, end := context.WithCancel(ctx) // a store that ends before ctx ends all of it
 	var wg sync.WaitGroup
-	wg.Go(func() { k.verdicts.Run(ctx) })
+	wg.Go(func() { k.verdicts.Run(beside) })
 	err := k.store.Run(ctx, f.Index)
+	end()
 	wg.Wait()
 	k.grants.Close(ctx.Err() != nil) // readers are served until ctx is done
 	return errors.Join(err, k.store.Close())

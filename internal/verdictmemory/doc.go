@@ -1,6 +1,6 @@
 // Package verdictmemory keeps on disk what of verdicts cannot be evaluated again: when each violation was
-// first seen, and quarantines. A process that starts recalls what the one before knew of a policy until
-// all that this policy reads was read once; what is not found until then is forgotten.
+// first seen, and quarantines. A process recalls what the one before knew of a subject when a policy evaluates
+// it for the first time; what is left once all that this policy reads was read is forgotten.
 //
 // Nobody waits for the disk. What cannot be written is written again from the newest state; meanwhile the
 // log says that it is not kept.

@@ -1,14 +1,12 @@
 package verdictmemory
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,12 +14,10 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/clitest"
 )
 
-const (
-	patience = 20 * time.Second
-	kind     = "Deployment.apps"
-)
+const kind = "Deployment.apps"
 
 const rules = `# METADATA
 # title: Replicas
@@ -48,27 +44,10 @@ type process struct {
 	scopes   map[string]*aggregate.Scope
 	memory   *Memory
 	loop     *enforce.Loop
-	log      *safeBuffer
+	log      *clitest.Lines
 	settled  atomic.Bool // all members are known
 	endLoop  func()
 	endWrite func()
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
 }
 
 // object is one of the members' objects: many of them are quadratic to evaluate.
@@ -90,7 +69,7 @@ func load(t *testing.T, text string) *policy.Set {
 // start starts a process of which the scopes of some members were not read yet; "" are all, which are not even known.
 func start(t *testing.T, dir string, key []byte, clock func() time.Time, text string, unread []string, objects ...object) *process {
 	t.Helper()
-	p := &process{t: t, clock: clock, scopes: map[string]*aggregate.Scope{}, log: &safeBuffer{}}
+	p := &process{t: t, clock: clock, scopes: map[string]*aggregate.Scope{}, log: &clitest.Lines{}}
 	var err error
 	if p.index, err = aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)}); err != nil {
 		t.Fatal(err)
@@ -151,11 +130,12 @@ func (p *process) kill() {
 
 func (p *process) wait(what string, is func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("it never %s; log:\n%s", what, p.log)
+	clitest.Eventually(p.t, what, func() error {
+		if !is() {
+			return fmt.Errorf("it is not so; log:\n%s", p.log)
 		}
-	}
+		return nil
+	})
 }
 
 func (p *process) item(scope *aggregate.Scope, o object) aggregate.Item {

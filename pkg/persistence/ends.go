@@ -59,15 +59,15 @@ func (e *endsFile) change(name string, to end) {
 // write writes what has changed, and that readers may see up to a revision.
 func (e *endsFile) write(tip aggregate.Revision) error {
 	if e.file == nil || e.file.size() > e.limit {
-		return e.anew(tip)
+		return e.rewrite(tip)
 	}
 	e.file.add(typeEnds, tip, e.payload)
 	e.payload = e.payload[:0]
 	return e.file.flush()
 }
 
-// anew rewrites all of it.
-func (e *endsFile) anew(tip aggregate.Revision) error {
+// rewrite writes all of it to a new file.
+func (e *endsFile) rewrite(tip aggregate.Revision) error {
 	path := filepath.Join(e.store.opts.Directory, endsName)
 	if err := os.Remove(path + ".tmp"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

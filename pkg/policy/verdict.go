@@ -26,8 +26,6 @@ type (
 	Violation = verdict.Violation
 	// Seen is when a violation was first seen.
 	Seen = state.Seen
-	// Times are when each violation of a verdict was first seen.
-	Times = verdict.Times
 	// Remedy is the change that a violation proposes.
 	Remedy = verdict.Remedy
 	// Counts are the verdicts of a binding, of one member or of all.

@@ -29,6 +29,8 @@ type boundBinding struct {
 	// view is a view of a package in the engine, with what evaluates it.
 	view        *view  // of a ViewSubject
 	fingerprint string // of the package's rules
+	// digest is of all that its verdicts follow from, objects aside; "" until it is asked for.
+	digest string
 
 	selected, visible, tolerated binding.MemberSet // of the engine's snapshot
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/quarantine"
 	"federator.dev/federator/pkg/policy/internal/verdict"
@@ -117,7 +116,7 @@ func (e *Engine) restoreQuarantines(bound []*boundBinding, views []*view) {
 		restore(v.owner(), e.fingerprints[v.Pkg.Name], v.scores)
 	}
 	for _, b := range bound {
-		restore(b.owner(), bindingDigest(e.set, b.Binding), &b.scores)
+		restore(b.owner(), e.digest(b), &b.scores)
 	}
 }
 
@@ -132,7 +131,7 @@ func (e *Engine) Quarantines() []KeptQuarantine {
 	}
 	for _, b := range e.bindings {
 		for _, k := range b.scores.Kept(now) {
-			out = append(out, KeptQuarantine{b.owner(), bindingDigest(e.set, b.Binding), k})
+			out = append(out, KeptQuarantine{b.owner(), e.digest(b), k})
 		}
 	}
 	return out
@@ -141,13 +140,17 @@ func (e *Engine) Quarantines() []KeptQuarantine {
 func (v *view) owner() string         { return "view " + v.Pkg.Name + " " + v.Def.Name }
 func (b *boundBinding) owner() string { return "binding " + b.Name }
 
-// bindingDigest is a digest of what the verdicts of a binding follow from, objects aside.
-func bindingDigest(set *module.Set, b binding.Binding) string {
-	b.Mode = ""
-	spec, err := json.Marshal(b)
-	if err != nil {
-		panic(err) // it was read from JSON
+// digest returns a digest of all that the verdicts of a binding follow from, objects aside.
+func (e *Engine) digest(b *boundBinding) string {
+	if b.digest == "" {
+		own := b.Binding
+		own.Mode = ""
+		spec, err := json.Marshal(own)
+		if err != nil {
+			panic(err) // it was read from JSON
+		}
+		sum := sha256.Sum256(append([]byte(e.set.Digest(b.Package)), spec...))
+		b.digest = hex.EncodeToString(sum[:])
 	}
-	sum := sha256.Sum256(append([]byte(set.Digest(b.Package)), spec...))
-	return hex.EncodeToString(sum[:])
+	return b.digest
 }
