@@ -49,6 +49,9 @@ func (s *Server) assemble() error {
 	s.queries["count"] = builtinQuery{"count", builtin.Count}
 	s.queries["related"] = builtinQuery{"related", builtin.Related}
 	s.queries["members"] = builtinQuery{"members", builtin.Members}
+	if s.queries["stream"], err = s.newStream(); err != nil {
+		return fmt.Errorf("query API: %w", err)
+	}
 	if s.openAPI, err = json.Marshal(openAPIDocument(s.queries)); err != nil {
 		return fmt.Errorf("query API: describe: %w", err)
 	}

@@ -35,6 +35,7 @@ func (s *Server) chain() http.Handler {
 
 	stranger := genericapifilters.WithFailedAuthenticationAudit(http.HandlerFunc(s.unauthenticated), s.audit.sink, s.audit.rules)
 	h = genericapifilters.WithAuthentication(h, s.authenticator, stranger, s.audiences(), nil)
+	h = withCredentials(h)
 	h = withHubError(h)
 
 	h = s.withTracking(h)
@@ -70,12 +71,17 @@ func isWatch(r *http.Request) bool {
 // withLimits admits requests by the hub's API priority and fairness, or by number, and
 // watches by number: priority and fairness bounds how fast they start, not how many are open.
 func (s *Server) withLimits(next http.Handler) http.Handler {
-	next = s.withShare(next, s.options.Fairness.MaxWatches, isWatch, "watches")
-	plain := s.withShare(next, s.options.Fairness.MaxInFlight, func(r *http.Request) bool { return !isWatch(r) }, "requests")
+	plain := s.withShares(next)
 	if s.fairness == nil {
 		return plain
 	}
-	return s.fairness.filter(next, plain)
+	return s.fairness.filter(s.withShare(next, s.watchShares, isWatch, "watches"), plain)
+}
+
+// withShares admits requests and watches by number.
+func (s *Server) withShares(next http.Handler) http.Handler {
+	next = s.withShare(next, s.watchShares, isWatch, "watches")
+	return s.withShare(next, s.requestShares, func(r *http.Request) bool { return !isWatch(r) }, "requests")
 }
 
 // loadedAfter is after how many seconds clients ask again.

@@ -219,17 +219,32 @@ func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request, target route
 // findQuery returns the query that serves a path below /query/v1, and its name; nil if there is
 // none. It sets the request's path value.
 func (s *Server) findQuery(r *http.Request, path string) (string, Query) {
+	name, value := s.queryNameAt(path)
+	if _, parameter := splitQueryName(name); parameter != "" {
+		r.SetPathValue(parameter, value)
+	}
+	return name, s.queries[name]
+}
+
+// queryAt returns the query that serves a path below /query/v1, nil if there is none.
+func (s *Server) queryAt(path string) Query {
+	name, _ := s.queryNameAt(path)
+	return s.queries[name]
+}
+
+// queryNameAt returns the name of the query that serves a path below /query/v1, "" if there is
+// none, and the path's value.
+func (s *Server) queryNameAt(path string) (name, value string) {
 	head, value, below := strings.Cut(path, "/")
 	if !below {
-		return path, s.queries[path]
+		return path, ""
 	}
-	for name, q := range s.queries {
+	for name := range s.queries {
 		if base, parameter := splitQueryName(name); base == head && parameter != "" && value != "" && !strings.Contains(value, "/") {
-			r.SetPathValue(parameter, value)
-			return name, q
+			return name, value
 		}
 	}
-	return "", nil
+	return "", ""
 }
 
 // splitQueryName splits the name of a query, such as plans/{policy}, into what its paths begin

@@ -149,8 +149,7 @@ func (s *callerShares) release(name string) {
 }
 
 // withShare bounds the requests for which pick is true, in all and per caller.
-func (s *Server) withShare(next http.Handler, limit int, pick func(*http.Request) bool, what string) http.Handler {
-	slots := newCallerShares(limit, s.options.Local)
+func (s *Server) withShare(next http.Handler, slots *callerShares, pick func(*http.Request) bool, what string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !pick(r) {
 			next.ServeHTTP(w, r)

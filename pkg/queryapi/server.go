@@ -30,8 +30,10 @@ type Server struct {
 	authenticator authenticator.Request
 	token         string // of a local server
 	authorizer    *authz.Authorizer
-	hub           *http.Client       // nil without a hub
-	fairness      *fairness          // nil: only the number of requests is limited
+	hub           *http.Client  // nil without a hub
+	fairness      *fairness     // nil: only the number of requests is limited
+	requestShares *callerShares // of those in flight, without watches
+	watchShares   *callerShares
 	objects       *resources.Handler // get, list and watch
 	catalog       *catalog.Catalog
 	queries       map[string]Query
@@ -49,7 +51,10 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, log: o.Logger, encoders: newEncoders()}
+	s := &Server{
+		options: o, log: o.Logger, encoders: newEncoders(),
+		requestShares: newCallerShares(o.Fairness.MaxInFlight, o.Local), watchShares: newCallerShares(o.Fairness.MaxWatches, o.Local),
+	}
 	if s.metrics, err = newMetrics(o.Metrics); err != nil {
 		return nil, fmt.Errorf("query API: %w", err)
 	}

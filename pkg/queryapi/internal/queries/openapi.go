@@ -78,9 +78,16 @@ var operations = map[string]Operation{
 		}, commonParameters...),
 		Response: MemberList{}, Table: true,
 	},
+	"stream": {
+		Description: "Carry many reads in one response, a line of JSON for each event or changed answer.",
+		Parameters: []Parameter{
+			{Name: "s", Description: "An id, a blank and a path with its query; with watch=true there, events are passed on, else the answer is sent again when it changes. as=Table asks for a Table.", Required: true, Repeated: true},
+			{Name: "watch", Description: "Must be true.", Required: true, Type: "boolean"},
+		},
+	},
 }
 
-// Describe returns the description of count, related or members.
+// Describe returns the description of count, related, members or stream.
 func Describe(name string) Operation { return operations[name] }
 
 // parameter returns one that is accepted.

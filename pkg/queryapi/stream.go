@@ -1,0 +1,134 @@
+package queryapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"federator.dev/federator/pkg/queryapi/internal/multiplex"
+	"federator.dev/federator/pkg/queryapi/internal/queries"
+	"federator.dev/federator/pkg/queryapi/internal/route"
+)
+
+// Notifier is a Query that knows when its answers change. Those of others change with the index.
+type Notifier interface {
+	Query
+	// Changes returns a channel that is closed when answers may be others than now.
+	Changes() <-chan struct{}
+}
+
+// streamQuery serves /query/v1/stream: many reads in one response.
+type streamQuery struct {
+	*multiplex.Handler
+}
+
+// newStream returns the query that carries others.
+func (s *Server) newStream() (streamQuery, error) {
+	again := http.Handler(http.HandlerFunc(s.serveSubscription))
+	again = s.withLoading(again)
+	again = s.withShares(again)
+	again = genericapifilters.WithWarningRecorder(again)
+	// Of a question that is asked again and again, the first time is audited.
+	first := genericapifilters.WithAudit(again, s.audit.sink, s.audit.rules, longRunning)
+	h, err := multiplex.New(multiplex.Options{
+		Handler: s.subscriptions(first), Again: s.subscriptions(again), Changes: s.changes,
+		Check: s.checkSession, CheckInterval: s.options.Authentication.TokenTTL,
+	})
+	return streamQuery{h}, err
+}
+
+// subscriptions returns the handler of requests that a stream makes for its caller, who is
+// authenticated.
+func (s *Server) subscriptions(h http.Handler) http.Handler {
+	h = route.Filter(h, func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, s.log, err) })
+	h = genericapifilters.WithRequestReceivedTimestamp(h)
+	h = genericapifilters.WithAuditInit(h)
+	return s.withObservation(h)
+}
+
+// serveSubscription serves one of them. Watches last as long as the stream.
+func (s *Server) serveSubscription(w http.ResponseWriter, r *http.Request) {
+	info, _ := apirequest.RequestInfoFrom(r.Context())
+	watch := longRunning(r, info)
+	if label := labelsOf(r.Context()); label != nil {
+		label.setVerb(knownVerb(info.Verb), watch)
+	}
+	if watch {
+		s.metrics.watches.Inc()
+		defer s.metrics.watches.Dec()
+		s.serveOrFail(w, r)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.options.Limits.Request)
+	defer cancel()
+	s.serveOrFail(w, r.WithContext(ctx))
+}
+
+// Serve implements Query.
+func (streamQuery) Serve(http.ResponseWriter, *http.Request, Caller) error {
+	return apierrors.NewBadRequest("parameter watch must be true: " + route.Query + "/stream is one response that goes on")
+}
+
+// Watch implements Watchable.
+func (q streamQuery) Watch(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	return q.Handler.Serve(w, r)
+}
+
+// Describe implements Describer.
+func (streamQuery) Describe() Operation { return queries.Describe("stream") }
+
+// changes returns a channel that is closed when the answer to a question may have changed.
+func (s *Server) changes(path string) <-chan struct{} {
+	if name, ok := strings.CutPrefix(path, route.Query+"/"); ok {
+		if q, ok := s.queryAt(name).(Notifier); ok {
+			return q.Changes()
+		}
+	}
+	return s.options.Index.Newer(s.options.Index.Snapshot())
+}
+
+// credentialsKey is for a request as it was before it was authenticated, which takes its
+// credentials away.
+type credentialsKey struct{}
+
+// withCredentials keeps the credentials of streams, which outlive them.
+func withCredentials(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.TrimSuffix(r.URL.Path, "/") == route.Query+"/stream" {
+			r = r.WithContext(context.WithValue(r.Context(), credentialsKey{}, r.Clone(r.Context())))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// checkSession returns why the credentials of a stream do not count any more, "" while they do or
+// the hub does not say.
+func (s *Server) checkSession(stream *http.Request) string {
+	ctx := stream.Context()
+	given, ok := ctx.Value(credentialsKey{}).(*http.Request)
+	if !ok {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*tokenReviewTimeout)
+	defer cancel()
+	if audiences := s.audiences(); len(audiences) > 0 {
+		ctx = authenticator.WithAudiences(ctx, slices.Clone(audiences))
+	}
+	answer, ok, err := s.authenticator.AuthenticateRequest(given.Clone(ctx))
+	switch was := s.callerOf(stream.Context()).user; {
+	case !ok && hubFailure(err) != nil:
+		return ""
+	case !ok:
+		return "the credentials are not valid any more"
+	case answer.User.GetName() != was.GetName() || answer.User.GetUID() != was.GetUID():
+		return fmt.Sprintf("the credentials are not those of %s any more", was.GetName())
+	}
+	return ""
+}
