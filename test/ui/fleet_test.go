@@ -1,0 +1,246 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
+
+	"federator.dev/federator/charts"
+	"federator.dev/federator/test/git"
+	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/process"
+)
+
+// patience is how long a test waits for what takes a moment on an idle machine.
+const patience = 60 * time.Second
+
+// app is a Deployment of the shop, as test/demo/files/shop.yaml has it.
+type app struct {
+	Name, Tier string
+	Replicas   int
+	Privileged bool
+}
+
+// member is a cluster of the fleet.
+type member struct {
+	Name, Region, Host string
+	Apps               []app
+}
+
+var members = []member{
+	{"eu-1", "eu", "shop.example.com", []app{{"cart", "critical", 2, false}, {"search", "critical", 2, false}, {"web", "critical", 3, false}}},
+	{"us-1", "us", "shop.example.com", []app{{"cart", "critical", 1, false}, {"search", "critical", 2, false}, {"web", "critical", 3, false}}},
+	{"ap-1", "ap", "shop.example.jp", []app{{"cart", "critical", 2, false}, {"search", "critical", 2, false}, {"debug", "none", 1, true}}},
+}
+
+// fleet is a hub with members, git and federator.
+type fleet struct {
+	t         *testing.T
+	dir       string
+	clusters  *kube.Fleet
+	repo      *git.Repo
+	binary    string
+	federator *process.Process
+	url       string
+}
+
+// startFleet boots the fleet of the demonstration, without controllers: what stories look at are
+// desired states.
+func startFleet(t *testing.T) *fleet {
+	f := &fleet{t: t, dir: t.TempDir(), clusters: kube.StartTest(t, kube.Options{Members: len(members)})}
+	f.binary = build(t)
+	ctx := t.Context()
+	hub := f.clusters.Hub
+	policies, err := charts.Admission("kubernetes-admin") // as whom federator runs here
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := filepath.Join(root(t), "test/demo/files")
+	manifests := [][]byte{read(t, files, "hub.yaml"), read(t, files, "library.yaml"), read(t, "testdata", "people.yaml")}
+	for _, p := range policies {
+		manifests = append(manifests, []byte(p))
+	}
+	if err := hub.InstallCRDs(ctx, filepath.Join(root(t), "charts/federator/crds")); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range manifests {
+		if err := hub.Apply(ctx, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, m := range members {
+		f.join(f.clusters.Members[i], m, read(t, files, "shop.yaml"))
+	}
+	f.prepareRepo(files)
+	f.configure()
+	f.serve()
+	t.Cleanup(f.stop)
+	return f
+}
+
+func read(t *testing.T, dir, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// build builds the command, once for all tests.
+func build(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "federator")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "federator.dev/federator/cmd/federator").CombinedOutput(); err != nil {
+		t.Fatalf("build federator: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// join deploys the shop on a cluster and registers it.
+func (f *fleet) join(c *kube.ControlPlane, m member, shop []byte) {
+	f.t.Helper()
+	var manifests bytes.Buffer
+	err := template.Must(template.New(m.Name).Parse(string(shop))).Execute(&manifests, m)
+	if err == nil {
+		err = c.Apply(f.t.Context(), manifests.Bytes())
+	}
+	if err == nil {
+		err = f.clusters.Hub.Register(f.t.Context(), kube.Cluster{
+			Namespace: "fleet", Name: m.Name, Kubeconfig: c.Kubeconfig(), Labels: map[string]string{"region": m.Region},
+		})
+	}
+	if err != nil {
+		f.t.Fatalf("member %s: %v", m.Name, err)
+	}
+}
+
+// prepareRepo makes the repository of the demonstration, with its policy as it should be.
+func (f *fleet) prepareRepo(files string) {
+	f.t.Helper()
+	var err error
+	if f.repo, err = git.Init(filepath.Join(f.dir, "policies")); err != nil {
+		f.t.Fatal(err)
+	}
+	content := map[string]string{}
+	for _, name := range []string{"replicas.rego", "replicas_test.rego", "replicas.yaml"} {
+		content[name] = string(read(f.t, files, name))
+	}
+	content["replicas.rego"] = strings.ReplaceAll(content["replicas.rego"], "replicas < 1", "replicas < input.parameters.replicas")
+	if _, err = f.repo.Commit(content, "-m", "Ask for replicas"); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+const configuration = `sources:
+  clusterAPI: {kubeconfig: hub.yaml, namespaces: [fleet]}
+network: {allow: [127.0.0.0/8]}
+query:
+  listen: %s
+  tls: {certFile: tls.crt, keyFile: tls.key}
+policies: {hub: true, library: true, allowFile: true}
+listen: {serve: 127.0.0.1:0, admin: 127.0.0.1:0}
+`
+
+// configure writes what federator is started with.
+func (f *fleet) configure() {
+	f.t.Helper()
+	crt, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"tls.crt": crt, "tls.key": key, "hub.yaml": f.clusters.Hub.Kubeconfig()} {
+		if err := os.WriteFile(filepath.Join(f.dir, name), text, 0o600); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	f.listen("127.0.0.1:0")
+}
+
+// listen sets the address of the query API, which a browser keeps over a restart.
+func (f *fleet) listen(address string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, "federator.yaml"), fmt.Appendf(nil, configuration, address), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+var listening = regexp.MustCompile(`server=query address=(\S+)`)
+
+// serve starts federator and waits until it answers.
+func (f *fleet) serve() {
+	f.t.Helper()
+	var err error
+	if f.federator, err = process.Serve(f.binary, f.dir); err != nil {
+		f.t.Fatal(err)
+	}
+	insecure := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // of the test's own certificate
+	defer insecure.CloseIdleConnections()
+	err = kube.Until(f.t.Context(), patience, func() error {
+		log, err := os.ReadFile(f.federator.LogFile)
+		if err != nil {
+			return err
+		}
+		all := listening.FindAllSubmatch(log, -1)
+		if all == nil {
+			return errors.New("federator does not listen yet")
+		}
+		address := string(all[len(all)-1][1])
+		f.url = "https://" + address
+		resp, err := (&http.Client{Transport: insecure}).Get(f.url + "/healthz")
+		if err != nil {
+			return err
+		}
+		f.listen(address)
+		return resp.Body.Close()
+	})
+	if err != nil {
+		f.t.Fatalf("%v\n%s", err, f.log())
+	}
+}
+
+// log is the end of federator's log.
+func (f *fleet) log() []byte {
+	text, err := os.ReadFile(f.federator.LogFile)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return text[max(0, len(text)-8000):]
+}
+
+func (f *fleet) stop() {
+	if err := f.federator.Stop(30 * time.Second); err != nil {
+		f.t.Errorf("federator: %v", err)
+	}
+	if f.t.Failed() {
+		f.t.Logf("%s", f.log())
+	}
+}
+
+// token returns a token of a ServiceAccount of namespace teams, of an audience; "" is the hub's own.
+func (f *fleet) token(ctx context.Context, account, audience string) (string, error) {
+	request := &authenticationv1.TokenRequest{}
+	if audience != "" {
+		request.Spec.Audiences = []string{audience}
+	}
+	answer, err := f.clusters.Hub.Client().CoreV1().ServiceAccounts("teams").CreateToken(ctx, account, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("token of %s: %w", account, err)
+	}
+	return answer.Status.Token, nil
+}
