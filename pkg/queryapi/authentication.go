@@ -45,21 +45,38 @@ const (
 
 // newAuthenticator returns an authenticator for tokens, by TokenReviews on the hub, and for
 // client certificates, by ca where it is not nil. There are no anonymous users.
-func newAuthenticator(hub kubernetes.Interface, l Authentication, ca *clientCAs) (authenticator.Request, error) {
+func newAuthenticator(hub kubernetes.Interface, l Authentication, ca *clientCAs) (authenticator.Request, authenticator.Token, error) {
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 3}
 	reviews, err := webhook.NewFromInterface(hub.AuthenticationV1(), l.Audiences, backoff, tokenReviewTimeout, webhook.AuthenticatorMetrics{
 		RecordRequestTotal: authenticatorfactory.RecordRequestTotal, RecordRequestLatency: authenticatorfactory.RecordRequestLatency,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("query API: authentication: %w", err)
+		return nil, nil, fmt.Errorf("query API: authentication: %w", err)
 	}
-	tokens := tokencache.New(knownTokens{reviews, cache.NewLRUExpireCache(maxKnownTokens)}, false, l.TokenTTL, l.TokenTTL)
+	cached := tokencache.New(knownTokens{reviews, cache.NewLRUExpireCache(maxKnownTokens)}, false, l.TokenTTL, l.TokenTTL)
+	tokens := tokenReviews{cached, l.Audiences, l.HubTokens}
 	var ways []authenticator.Request
 	if ca != nil {
 		ways = append(ways, x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion)) // first: it needs no review
 	}
 	ways = append(ways, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
-	return hubErrorRecorder{group.NewAuthenticatedGroupAdder(union.New(ways...))}, nil
+	return hubErrorRecorder{group.NewAuthenticatedGroupAdder(union.New(ways...))}, tokens, nil // the hub names all groups
+}
+
+// tokenReviews reviews tokens for one of some audiences and, where a token says that it is one
+// of the hub's, for the hub's own.
+type tokenReviews struct {
+	reviews   authenticator.Token
+	audiences authenticator.Audiences
+	hubTokens []HubTokens
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (t tokenReviews) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if !ofHub(token, t.hubTokens) {
+		ctx = authenticator.WithAudiences(ctx, t.audiences)
+	}
+	return t.reviews.AuthenticateToken(ctx, token)
 }
 
 // knownTokens marks reviews of tokens that the hub has authenticated recently.
@@ -119,14 +136,14 @@ func newToken() string {
 }
 
 // newLocalAuthenticator accepts one token.
-func newLocalAuthenticator(token string) authenticator.Request {
+func newLocalAuthenticator(token string) (authenticator.Request, authenticator.Token) {
 	known := authenticator.TokenFunc(func(_ context.Context, got string) (*authenticator.Response, bool, error) {
 		if subtle.ConstantTimeCompare([]byte(got), []byte(token)) != 1 {
 			return nil, false, nil
 		}
 		return &authenticator.Response{User: &user.DefaultInfo{Name: LocalUser, Groups: []string{user.AllAuthenticated}}}, true, nil
 	})
-	return union.New(bearertoken.New(known), websocket.NewProtocolAuthenticator(known))
+	return union.New(bearertoken.New(known), websocket.NewProtocolAuthenticator(known)), known
 }
 
 type hubErrorKey struct{}
@@ -174,7 +191,7 @@ func withHubError(next http.Handler) http.Handler {
 
 // unauthenticated answers requests that could not be authenticated.
 func (s *Server) unauthenticated(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor == 2 {
+	if r.ProtoMajor == 2 && !s.ofBrowser(r) { // of whose one connection a tab may be logged in, and have a stream open
 		w.Header().Set("Connection", "close") // keep no HTTP/2 connection
 	}
 	o, _ := r.Context().Value(hubErrorKey{}).(*hubError)
@@ -184,11 +201,15 @@ func (s *Server) unauthenticated(w http.ResponseWriter, r *http.Request) {
 		writeStatus(w, apierrors.NewUnauthorized("Unauthorized").Status())
 		return
 	}
+	writeStatus(w, s.reviewFailure(o.err).Status())
+}
+
+// reviewFailure logs why a token was not reviewed, and returns what to answer.
+func (s *Server) reviewFailure(err error) *apierrors.StatusError {
 	s.metrics.refused.WithLabelValues("hub").Inc()
-	s.log.Warn("query API: TokenReview failed", "error", o.err)
-	status := apierrors.NewServiceUnavailable("the hub did not answer a TokenReview").Status()
-	if apierrors.IsForbidden(o.err) {
-		status = apierrors.NewInternalError(errors.New("federator may not create TokenReviews on the hub")).Status()
+	s.log.Warn("query API: TokenReview failed", "error", err)
+	if apierrors.IsForbidden(err) {
+		return apierrors.NewInternalError(errors.New("federator may not create TokenReviews on the hub"))
 	}
-	writeStatus(w, status)
+	return apierrors.NewServiceUnavailable("the hub did not answer a TokenReview")
 }

@@ -34,9 +34,11 @@ func (s *Server) chain() http.Handler {
 	h = genericapifilters.WithAudit(h, s.audit.sink, s.audit.rules, longRunning)
 
 	stranger := genericapifilters.WithFailedAuthenticationAudit(http.HandlerFunc(s.unauthenticated), s.audit.sink, s.audit.rules)
-	h = genericapifilters.WithAuthentication(h, s.authenticator, stranger, s.audiences(), nil)
+	h = genericapifilters.WithAuthentication(h, s.authenticator, stranger, nil, nil) // audiences: see tokenReviews
 	h = withCredentials(h)
 	h = withHubError(h)
+	h = s.withSession(h)
+	h = s.withUI(h)
 
 	h = s.withTracking(h)
 	h = genericapifilters.WithWarningRecorder(h)
@@ -48,15 +50,8 @@ func (s *Server) chain() http.Handler {
 	h = route.Filter(h, func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, s.log, err) })
 	h = genericapifilters.WithRequestReceivedTimestamp(h)
 	h = genericapifilters.WithAuditInit(h)
+	h = s.withUIHeaders(h)
 	return s.withObservation(h)
-}
-
-// audiences are nil for a local server, whose token is its own.
-func (s *Server) audiences() []string {
-	if s.options.Local {
-		return nil
-	}
-	return s.options.Authentication.Audiences
 }
 
 func longRunning(r *http.Request, info *apirequest.RequestInfo) bool {
@@ -96,7 +91,8 @@ func (s *Server) withLoading(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		probe := r.URL.Path == "/healthz" || r.URL.Path == "/livez" || r.URL.Path == "/readyz"
-		if !probe && loading() {
+		relayed := strings.HasPrefix(r.URL.Path, uiRelay) // a stop needs no index
+		if !probe && !relayed && loading() {
 			writeStatus(w, apierrors.NewTooManyRequests("federator has started and is loading its index", loadedAfter).ErrStatus)
 			return
 		}

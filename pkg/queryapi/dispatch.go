@@ -133,6 +133,8 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case reviewKind(r, info) != "":
 		return s.serveReview(w, r, info)
+	case s.options.UI != nil && strings.HasPrefix(r.URL.Path, uiRelay):
+		return s.serveRelay(w, r)
 	case !reading:
 		w.Header().Set("Allow", "GET, HEAD")
 		return methodNotAllowed(target, info)

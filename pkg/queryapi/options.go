@@ -61,6 +61,9 @@ type Options struct {
 	Limits         Limits
 	Audit          Audit
 
+	// UI is served at /ui. Nil: nothing is, and cookies are ignored.
+	UI UI
+
 	// Queries serve GET /query/v1/<name>, in addition to count, related and members.
 	// Names are lower-case letters, digits and dashes; a name such as plans/{policy} serves
 	// all paths with one more segment, which is the request's PathValue("policy"). See
@@ -96,6 +99,9 @@ type TLS struct {
 type Authentication struct {
 	// Audiences of tokens, of which a token needs one; empty means "federator".
 	Audiences []string
+	// HubTokens are reviewed with the hub's own audiences instead. Who bears one may read as
+	// its user, and write through a UI.
+	HubTokens []HubTokens
 	// TokenTTL is how long a TokenReview is cached, at most 10 s; 0 means 10 s.
 	TokenTTL time.Duration
 	// Parallel bounds the TokenReviews in flight, of unknown tokens and, separately,
@@ -238,6 +244,9 @@ func (o Options) checkAuth() error {
 	var errs []error
 	if slices.Contains(o.Authentication.Audiences, "") {
 		errs = append(errs, errors.New("an audience is empty"))
+	}
+	if slices.ContainsFunc(o.Authentication.HubTokens, func(t HubTokens) bool { return t.Issuer == "" || t.Audience == "" }) {
+		errs = append(errs, errors.New("HubTokens need an issuer and an audience"))
 	}
 	if t := o.Authentication.TokenTTL; t < 0 || t > maxTokenTTL {
 		errs = append(errs, fmt.Errorf("TokenTTL must be between 0 and %v, not %v", maxTokenTTL, t))

@@ -28,6 +28,7 @@ type Server struct {
 	certs         *certificates
 	audit         auditLog
 	authenticator authenticator.Request
+	tokens        authenticator.Token // the same, of tokens
 	token         string // of a local server
 	authorizer    *authz.Authorizer
 	hub           *http.Client  // nil without a hub
@@ -63,7 +64,8 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Local {
 		s.token = newToken()
-		s.authenticator, s.authorizer = newLocalAuthenticator(s.token), authz.Unrestricted()
+		s.authenticator, s.tokens = newLocalAuthenticator(s.token)
+		s.authorizer = authz.Unrestricted()
 	} else if err := s.connectHub(); err != nil {
 		return nil, err
 	}
@@ -97,7 +99,7 @@ func (s *Server) connectHub() error {
 	if err != nil {
 		return fmt.Errorf("query API: hub: %w", err)
 	}
-	if s.authenticator, err = newAuthenticator(reviewer, o.Authentication, s.certs.clients); err != nil {
+	if s.authenticator, s.tokens, err = newAuthenticator(reviewer, o.Authentication, s.certs.clients); err != nil {
 		return err
 	}
 	if o.Fairness.Priority {

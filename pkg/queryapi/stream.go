@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -118,9 +116,6 @@ func (s *Server) checkSession(stream *http.Request) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*tokenReviewTimeout)
 	defer cancel()
-	if audiences := s.audiences(); len(audiences) > 0 {
-		ctx = authenticator.WithAudiences(ctx, slices.Clone(audiences))
-	}
 	answer, ok, err := s.authenticator.AuthenticateRequest(given.Clone(ctx))
 	switch was := s.callerOf(stream.Context()).user; {
 	case !ok && hubFailure(err) != nil:

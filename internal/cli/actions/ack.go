@@ -37,7 +37,7 @@ for one window. Where approval is required, see approve.`,
 }
 
 func (c *hubClient) acknowledge(ctx context.Context, name string, halt []string, out io.Writer) error {
-	fp, err := c.policy(ctx, name)
+	fp, err := c.Policy(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (c *hubClient) acknowledge(ctx context.Context, name string, halt []string,
 	if err != nil {
 		return err
 	}
-	r := c.objects("PATCH", v1alpha1.FleetPolicies, name).SetHeader("Content-Type", string(types.MergePatchType)).Param("fieldManager", c.me(ctx)).Body(body)
+	r := c.Objects("PATCH", v1alpha1.FleetPolicies, name).SetHeader("Content-Type", string(types.MergePatchType)).Param("fieldManager", c.FieldManager(ctx)).Body(body)
 	switch err := r.Do(ctx).Error(); {
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("FleetPolicy %q has changed meanwhile: review it again", name)

@@ -4,22 +4,19 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/cli/console"
 	"federator.dev/federator/internal/exit"
+	"federator.dev/federator/internal/hubrequests"
 	"federator.dev/federator/pkg/remediate/rollbackplan"
 )
 
@@ -30,46 +27,11 @@ type bulk struct {
 	whileStopped, yes, wait bool
 }
 
-var fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-
 // selection returns what is selected, at a time.
-func (b *bulk) selection(now time.Time) (spec v1alpha1.RollbackSpec, err error) {
-	spec.Policy, spec.Commit, spec.WhileStopped = v1alpha1.PolicyName(b.policy), v1alpha1.CommitHash(b.commit), b.whileStopped
-	if spec.Since, err = parseTime("since", b.since, now); err != nil {
-		return spec, err
-	}
-	if spec.Until, err = parseTime("until", b.until, now); err != nil {
-		return spec, err
-	}
-	switch {
-	case b.commit != "" && !fullCommit.MatchString(b.commit):
-		return spec, fmt.Errorf("--commit %q: not the full hash of a commit: 40 or 64 hexadecimal digits", b.commit)
-	case b.commit == "" && b.since == "":
-		return spec, errors.New("--since or --commit is required with --policy: which Actions are to be rolled back?")
-	case spec.Since != nil && spec.Until != nil && !spec.Since.Before(spec.Until):
-		return spec, fmt.Errorf("--until %q must be after --since %q", b.until, b.since)
-	}
-	return spec, nil
-}
-
-// parseTime reads a duration before now, or a time; seconds are kept.
-func parseTime(flag, text string, now time.Time) (*metav1.Time, error) {
-	if text == "" {
-		return nil, nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 {
-			return nil, fmt.Errorf("--%s %q: neither a duration such as 1h30m nor a time such as %s", flag, text, now.UTC().Truncate(time.Second).Format(time.RFC3339))
-		}
-		at = now.Add(-d)
-	}
-	if at.After(now) {
-		return nil, fmt.Errorf("--%s %q is in the future", flag, text)
-	}
-	out := metav1.NewTime(at.Truncate(time.Second).UTC())
-	return &out, nil
+func (b *bulk) selection(now time.Time) (v1alpha1.RollbackSpec, error) {
+	spec, err := hubrequests.ParseSelection(b.policy, b.commit, b.since, b.until, now, func(field string) string { return "--" + field })
+	spec.WhileStopped = b.whileStopped
+	return spec, err
 }
 
 // runBulk shows what would be rolled back, asks, and creates a Rollback.
@@ -91,7 +53,7 @@ func (r *rollback) runBulk(ctx context.Context, c *hubClient, spec v1alpha1.Roll
 		}
 	}
 	spec.Reason, spec.Force = r.reason, r.force
-	made, err := c.createRollback(ctx, spec)
+	made, err := c.CreateRollback(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -168,7 +130,7 @@ func bulkCounts(s *rollbackplan.Selection, color bool) []byte {
 // bulkHint says that the policy would write the same again: nothing is rolled back before it
 // does not.
 func (c *hubClient) bulkHint(ctx context.Context, spec *v1alpha1.RollbackSpec, out io.Writer) error {
-	fp, err := c.policy(ctx, string(spec.Policy))
+	fp, err := c.Policy(ctx, string(spec.Policy))
 	if err != nil || fp.Spec.Mode != v1alpha1.Enforce || fp.Spec.Suspend {
 		return nil // It is a hint.
 	}
@@ -195,37 +157,16 @@ func confirm(question string, in io.Reader, out io.Writer) error {
 	return errors.New("nothing was rolled back")
 }
 
-// createRollback creates a Rollback in the caller's name.
-func (c *hubClient) createRollback(ctx context.Context, spec v1alpha1.RollbackSpec) (*v1alpha1.Rollback, error) {
-	me, err := c.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("asking the hub who you are: %w", err)
-	}
-	spec.By, spec.Groups = v1alpha1.UserName(me.Status.UserInfo.Username), groupsToName(me.Status.UserInfo.Groups, nil)
-	body, err := json.Marshal(&v1alpha1.Rollback{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: "Rollback"},
-		ObjectMeta: metav1.ObjectMeta{GenerateName: string(spec.Policy) + "-"}, Spec: spec,
-	})
-	if err != nil {
-		return nil, err
-	}
-	made := &v1alpha1.Rollback{}
-	if err := do(ctx, c.objects("POST", v1alpha1.Rollbacks).SetHeader("Content-Type", "application/json").Body(body), made); err != nil {
-		return nil, fmt.Errorf("rolling back FleetPolicy %q: %w", spec.Policy, err)
-	}
-	return made, nil
-}
-
 // follow waits until a Rollback has ended, and prints its states.
 func (c *hubClient) follow(ctx context.Context, r *v1alpha1.Rollback, timeout time.Duration, out io.Writer) error {
-	waiting, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	waiting, cancel := context.WithTimeoutCause(ctx, timeout, hubrequests.ErrTimeout)
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	shown := ""
 	for {
 		now := &v1alpha1.Rollback{}
-		switch err := do(waiting, c.objects("GET", v1alpha1.Rollbacks, r.Name), now); {
+		switch err := hubrequests.Do(waiting, c.Objects("GET", v1alpha1.Rollbacks, r.Name), now); {
 		case apierrors.IsNotFound(err):
 			return fmt.Errorf("rollback %q was deleted: what is done stays done", r.Name)
 		case err == nil && now.Status.State.IsFinal():

@@ -18,6 +18,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/cli/console"
 	"federator.dev/federator/internal/exit"
+	"federator.dev/federator/internal/hubrequests"
 )
 
 // phaseNames are those of --phase.
@@ -209,15 +210,15 @@ func (c *hubClient) actions(ctx context.Context, selector string, keep func(*v1a
 	}
 	for next := ""; ; {
 		page := &v1alpha1.ActionList{}
-		r := c.objects("GET", v1alpha1.Actions).Param("limit", pageSize)
+		r := c.Objects("GET", v1alpha1.Actions).Param("limit", pageSize)
 		if selector != "" {
 			r = r.Param("fieldSelector", selector)
 		}
 		if next != "" {
 			r = r.Param("continue", next)
 		}
-		if err := do(ctx, r, page); err != nil {
-			return nil, c.explain(err, "actions", "")
+		if err := hubrequests.Do(ctx, r, page); err != nil {
+			return nil, c.Explain(err, "actions", "")
 		}
 		for n := range page.Items {
 			if a := &page.Items[n]; keep(a) {

@@ -3,7 +3,6 @@ package actions
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,13 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
 
-	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/cli/console"
 	"federator.dev/federator/internal/exit"
-	"federator.dev/federator/pkg/hub"
 )
 
 const rollbackHelp = `Roll back an Action: restore the target's content from before it. With --policy, roll back
@@ -108,7 +104,7 @@ func (r *rollback) validate(args []string) error {
 }
 
 func (r *rollback) run(ctx context.Context, c *hubClient, name string, out io.Writer) error {
-	a, err := c.action(ctx, name)
+	a, err := c.Action(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -119,26 +115,11 @@ func (r *rollback) run(ctx context.Context, c *hubClient, name string, out io.Wr
 		_, err := out.Write(rollbackPlan(a, console.Colored(out)))
 		return err
 	}
-	how := api.RollbackValue
-	if r.force {
-		how = api.RollbackForce
-	}
-	notes := map[string]any{api.RollbackOutcomeKey: nil, api.RollbackReasonKey: nil}
-	if r.reason != "" {
-		notes[api.RollbackReasonKey] = console.Printable(r.reason)
-	}
-	if err := c.relabel(ctx, a.Name, c.me(ctx), how, notes); err != nil {
-		return err
-	}
-	outcome, err := c.outcome(ctx, a.Name, r.timeout)
+	message, err := c.RollbackAction(ctx, a, r.reason, r.force, r.timeout)
 	if err != nil {
 		return err
 	}
-	word, message, _ := strings.Cut(outcome, " ")
-	if word != hub.RollbackSucceeded {
-		return fmt.Errorf("action %q: rollback %s: %s", name, word, console.Printable(message))
-	}
-	if _, err := fmt.Fprintf(out, "%s is rolled back %s\n", name, console.Printable(message)); err != nil {
+	if _, err := fmt.Fprintf(out, "%s is rolled back %s\n", name, message); err != nil {
 		return err
 	}
 	return c.hint(ctx, a, out)
@@ -172,58 +153,9 @@ func rollbackPlan(a *v1alpha1.Action, color bool) []byte {
 	return b.Bytes()
 }
 
-var errTimeout = errors.New("timed out waiting for the outcome")
-
-// relabel requests a rollback, or withdraws the request with nil.
-func (c *hubClient) relabel(ctx context.Context, name, by string, how any, notes map[string]any) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{api.RollbackKey: how}, "annotations": notes}})
-	if err != nil {
-		return err
-	}
-	err = c.objects("PATCH", v1alpha1.Actions, name).SetHeader("Content-Type", string(types.MergePatchType)).
-		Param("fieldManager", by).Body(body).Do(ctx).Error()
-	if err != nil {
-		return c.explain(err, "action", name)
-	}
-	return nil
-}
-
-// outcome waits for the outcome of a request, and withdraws it on timeout.
-func (c *hubClient) outcome(ctx context.Context, name string, timeout time.Duration) (string, error) {
-	waiting, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		a, err := c.action(waiting, name)
-		if err == nil {
-			if text := a.Annotations[api.RollbackOutcomeKey]; text != "" {
-				return text, nil
-			}
-			if a.Labels[api.RollbackKey] == "" {
-				return "", fmt.Errorf("action %q: the request was withdrawn by another client", name)
-			}
-		}
-		if waiting.Err() == nil {
-			select {
-			case <-waiting.Done():
-			case <-tick.C:
-				continue // also after an error: the request must not stay
-			}
-		}
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		cause := fmt.Errorf("action %q: %w", name, context.Cause(waiting))
-		if err := c.relabel(late, name, "federator-actions", nil, map[string]any{api.RollbackReasonKey: nil}); err != nil {
-			return "", errors.Join(cause, fmt.Errorf("withdrawing the request failed: %w", err))
-		}
-		return "", fmt.Errorf("%w; the request is withdrawn (is federator running, with policies.hub?)", cause)
-	}
-}
-
 // hint warns if the policy would correct the target again.
 func (c *hubClient) hint(ctx context.Context, a *v1alpha1.Action, out io.Writer) error {
-	fp, err := c.policy(ctx, a.Spec.Binding)
+	fp, err := c.Policy(ctx, a.Spec.Binding)
 	if err != nil || fp.Spec.Mode != v1alpha1.Enforce || fp.Spec.Suspend || a.Spec.RollbackOf != "" {
 		return nil // It is a hint.
 	}

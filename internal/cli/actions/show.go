@@ -31,7 +31,7 @@ func showCommand(hub *hubFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a, err := client.action(cmd.Context(), actionName(args[0]))
+			a, err := client.Action(cmd.Context(), actionName(args[0]))
 			if err != nil {
 				return err
 			}

@@ -122,7 +122,7 @@ func (c *hubClient) leases(ctx context.Context, named string) ([]string, error) 
 }
 
 func (c *hubClient) stop(ctx context.Context, namespace string, of hub.StopScope, reason string, out io.Writer) error {
-	who, made, err := hub.CreateStop(ctx, c, namespace, of, c.me(ctx), reason)
+	who, made, err := hub.CreateStop(ctx, c, namespace, of, c.FieldManager(ctx), reason)
 	if err != nil {
 		return fmt.Errorf("actions are not stopped: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"federator.dev/federator/internal/election"
+	"federator.dev/federator/internal/hubrequests"
 )
 
 // TestNamespace_IsWhereFederatorsLeaseIs: a stop elsewhere would stop nothing.
@@ -52,7 +53,7 @@ func TestNamespace_IsWhereFederatorsLeaseIs(t *testing.T) {
 				return true, list, nil
 			})
 			var stderr strings.Builder
-			got, err := (&hubClient{hub}).namespace(t.Context(), c.named, &stderr)
+			got, err := (&hubClient{hubrequests.Client{Interface: hub}}).namespace(t.Context(), c.named, &stderr)
 			if got != c.want || (err == nil) != (c.error == "") || err != nil && !strings.Contains(err.Error(), c.error) || (stderr.Len() > 0) != c.warns {
 				t.Errorf("%q, %v, %q; want %+v", got, err, stderr.String(), c)
 			}
