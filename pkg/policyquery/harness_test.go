@@ -193,9 +193,11 @@ func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)
 		change(&o, &question)
 	}
 	j.watched = &counted{Violations: question}
+	rego := &policyquery.Rego{Index: index, Kinds: question.Kinds, State: j.loop.State}
 	o.Queries = map[string]queryapi.Query{
-		"violations": j.watched, "rego": &policyquery.Rego{Index: index, Kinds: question.Kinds, State: j.loop.State},
+		"violations": j.watched, "rego": rego,
 		"policies": &policyquery.Policies{Kinds: question.Kinds, Loop: j.loop, Clock: j.clock},
+		"explain":  policyquery.Explain{Kinds: question.Kinds, Loop: j.loop, Rego: rego},
 	}
 	if j.server, err = queryapi.New(o); err != nil {
 		t.Fatal(err)
