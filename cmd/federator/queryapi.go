@@ -93,6 +93,8 @@ func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds
 	if loop != nil {
 		rego.State = loop.State
 		all["violations"] = policyquery.Violations{Kinds: kinds, Loop: loop}
+		all["policies"] = &policyquery.Policies{Kinds: kinds, Loop: loop}
+		all["explain"] = policyquery.Explain{Kinds: kinds, Loop: loop, Rego: rego}
 	}
 	if plans != nil {
 		all["plans/{policy}"] = policyquery.Plans{Kinds: kinds, Index: index, Reader: plans}

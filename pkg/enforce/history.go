@@ -58,6 +58,7 @@ type history struct {
 	index    *aggregate.Index
 	maxBytes int64 // of dropped violations
 	newest   atomic.Pointer[Point]
+	first    chan struct{} // closed once there is a point
 
 	mu           sync.Mutex
 	points       []*Point // the oldest first
@@ -69,7 +70,7 @@ func newHistory(opts Options) history {
 	if limit := opts.Limits.Binding; limit > 0 {
 		maxBytes = min(maxBytes, limit/shareDropped)
 	}
-	return history{index: opts.Index, maxBytes: maxBytes}
+	return history{index: opts.Index, maxBytes: maxBytes, first: make(chan struct{})}
 }
 
 // record records the changes of the verdicts by a batch.
@@ -95,10 +96,12 @@ func (h *history) record(changes *policy.Changes) {
 	}
 	h.trim(p)
 	h.newest.Store(p)
-	if last != nil {
-		last.next.Store(p)
-		close(last.newer)
+	if last == nil {
+		close(h.first)
+		return
 	}
+	last.next.Store(p)
+	close(last.newer)
 }
 
 // trim adds a point and drops those that are too old.
@@ -127,6 +130,14 @@ func (h *history) trim(p *Point) {
 
 // Point returns the newest version of the verdicts, nil before the first.
 func (l *Loop) Point() *Point { return l.history.newest.Load() }
+
+// Newer returns a channel that is closed once there is a point after one; after nil, any.
+func (l *Loop) Newer(p *Point) <-chan struct{} {
+	if p == nil {
+		return l.history.first
+	}
+	return p.Newer()
+}
 
 // At returns the point of a version, or ErrExpired.
 func (l *Loop) At(version string) (*Point, error) {

@@ -14,6 +14,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/explain"
 )
 
 // ErrStopped is returned by Configure when the loop has stopped.
@@ -106,6 +107,11 @@ func New(opts Options) (*Loop, error) {
 
 // State returns the newest state, nil before the first: one atomic load.
 func (l *Loop) State() *policy.State { return l.engine.State() }
+
+// Explain says how a verdict of a state came about, as explain.Explain does.
+func (l *Loop) Explain(ctx context.Context, s *policy.State, binding string, subject policy.Subject) (*explain.Explanation, error) {
+	return explain.Explain(ctx, policy.EngineOptions{Set: s.Set(), Limits: l.opts.Limits, Parallelism: 1}, s, binding, subject)
+}
 
 // Stats returns the engine's counters as of the newest state.
 func (l *Loop) Stats() policy.Stats {

@@ -30,6 +30,7 @@ type reviews struct {
 	requests atomic.Int64 // access reviews
 	may      func(user, resource string) bool
 	where    func(*authorizationv1.ResourceAttributes) bool
+	who      func(*authorizationv1.SubjectAccessReviewSpec) bool
 	fails    func(*authorizationv1.SubjectAccessReviewSpec) bool // nil: it always answers
 }
 
@@ -60,6 +61,9 @@ func (h *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if h.where != nil {
 		review.Status.Allowed = h.where(review.Spec.ResourceAttributes)
+	}
+	if h.who != nil {
+		review.Status.Allowed = h.who(&review.Spec)
 	}
 	write(w, review)
 }

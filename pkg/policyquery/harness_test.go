@@ -74,6 +74,40 @@ type testServer struct {
 	endLoop  func() // verdicts stay what they are
 	token    string // of the caller; "": the server's own
 	watched  *counted
+	now      atomic.Int64 // Unix, that questions see; 0: that of the machine
+}
+
+func (j *testServer) clock() time.Time {
+	if at := j.now.Load(); at != 0 {
+		return time.Unix(at, 0)
+	}
+	return time.Now()
+}
+
+// into asks a question, and decodes its answer.
+func (j *testServer) into(path string, answer any) {
+	j.t.Helper()
+	resp := j.get(j.t.Context(), path)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(text, answer)
+	}
+	if err != nil || resp.StatusCode != http.StatusOK {
+		j.t.Fatalf("%s: %d, %v: %s", path, resp.StatusCode, err, text)
+	}
+}
+
+// fails wants a question refused.
+func (j *testServer) fails(path string, code int) string {
+	j.t.Helper()
+	resp := j.get(j.t.Context(), path)
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != code {
+		j.t.Errorf("%s: %d, want %d: %s", path, resp.StatusCode, code, text)
+	}
+	return string(text)
 }
 
 // counted counts the requests of watches of violations for their grants.
@@ -159,8 +193,11 @@ func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)
 		change(&o, &question)
 	}
 	j.watched = &counted{Violations: question}
+	rego := &policyquery.Rego{Index: index, Kinds: question.Kinds, State: j.loop.State}
 	o.Queries = map[string]queryapi.Query{
-		"violations": j.watched, "rego": &policyquery.Rego{Index: index, Kinds: question.Kinds, State: j.loop.State},
+		"violations": j.watched, "rego": rego,
+		"policies": &policyquery.Policies{Kinds: question.Kinds, Loop: j.loop, Clock: j.clock},
+		"explain":  policyquery.Explain{Kinds: question.Kinds, Loop: j.loop, Rego: rego},
 	}
 	if j.server, err = queryapi.New(o); err != nil {
 		t.Fatal(err)
@@ -248,17 +285,22 @@ func (j *testServer) serve(member, resource string) {
 // put writes a Deployment; without replicas it is deleted.
 func (j *testServer) put(member, name string, replicas int, text string) {
 	j.t.Helper()
+	j.putIn(member, "shop", name, replicas, text)
+}
+
+func (j *testServer) putIn(member, namespace, name string, replicas int, text string) {
+	j.t.Helper()
 	scope := j.scopes[member]
 	if replicas == 0 {
-		scope.Delete("shop", name)
+		scope.Delete(namespace, name)
 	} else {
 		more := ""
 		if text != "" {
 			more = fmt.Sprintf(`,"text":%q`, text)
 		}
 		scope.Upsert(scope.Item(&aggregate.Record{
-			Namespace: "shop", Name: name, UID: name, ResourceVersion: fmt.Sprint(replicas, len(text)),
-			Body: fmt.Appendf(nil, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q,"namespace":"shop"},"spec":{"replicas":%d%s}}`, name, replicas, more),
+			Namespace: namespace, Name: name, UID: name, ResourceVersion: fmt.Sprint(replicas, len(text)),
+			Body: fmt.Appendf(nil, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q,"namespace":%q},"spec":{"replicas":%d%s}}`, name, namespace, replicas, more),
 		}))
 	}
 	if _, err := scope.Commit(); err != nil {

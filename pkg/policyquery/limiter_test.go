@@ -35,6 +35,8 @@ func (s slow) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at
 	return s.Grants(ctx, verb, kind, at)
 }
 
+func (slow) HubAllows(context.Context, string, string) (bool, error) { return false, nil }
+
 func (slow) Visible(context.Context, *aggregate.Snapshot) ([]string, time.Time, error) {
 	return nil, time.Time{}, nil
 }

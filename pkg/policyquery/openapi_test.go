@@ -113,6 +113,8 @@ func TestDescribe_AnswersAreAsOpenAPISays(t *testing.T) {
 	var all strings.Builder
 	for _, question := range []string{
 		"violations", "violations?limit=1", "violations?groupBy=policy&groupBy=kind", "violations?policy=none",
+		"policies", "policies?policy=all", "explain?policy=all&member=fleet/a&kind=Deployment.apps&namespace=shop&name=web",
+		"explain?policy=all&member=fleet/a&kind=Deployment.apps&namespace=shop&name=wrong", "explain?policy=all&member=fleet/b&kind=Deployment.apps&namespace=shop&name=web",
 		"rego?query=" + url.QueryEscape(`x := data.fleet.objects["Deployment.apps"][m][_][_].spec; y := null`),
 		"rego?query=" + url.QueryEscape(`data.fleet.objects["Deployment.apps"].none`), "rego?query=" + url.QueryEscape("1 + 1; [null]"),
 	} {
@@ -123,7 +125,7 @@ func TestDescribe_AnswersAreAsOpenAPISays(t *testing.T) {
 		d.conforms(question, d.responses(question).StatusCodeResponses[http.StatusOK].Content["application/json"], body)
 		all.Write(body)
 	}
-	for _, wrong := range []string{"violations?x=y", "violations?watch=true&resourceVersion=9", "rego", "rego?query=("} {
+	for _, wrong := range []string{"violations?x=y", "policies?x=y", "policies?policy=no", "explain", "explain?policy=all&key=x", "explain?policy=all&member=fleet/a&x=y", "explain?policy=none&key=x", "violations?watch=true&resourceVersion=9", "rego", "rego?query=("} {
 		code, body := d.get("/query/v1/" + wrong)
 		if code < 400 {
 			t.Errorf("%s: %d %s", wrong, code, body)
@@ -133,6 +135,7 @@ func TestDescribe_AnswersAreAsOpenAPISays(t *testing.T) {
 	for _, sign := range []string{
 		`"details":{"a":[null]}`, `"action":"patch"`, `"object":{"spec"`, `"exempt":"it is known"`, `"state":"Unknown"`, `"gaps":[`, `"state":"Error"`, `"message":"`,
 		`"continue":"`, `"groups":[`, `"rows":[]`, `"bindings":{`, `null`,
+		`"exemptions":[`, `"rego":[`, `"lines":[`, `"freshness":[`, `"changes":[`,
 	} {
 		if !strings.Contains(all.String(), sign) {
 			t.Errorf("the test has seen no answer with %s: %s", sign, all.String())
@@ -176,9 +179,9 @@ func TestDescribe_OpenAPIListsTheParametersThatAreAccepted(t *testing.T) {
 	value := map[string]string{
 		"policy": "all", "package": "all", "severity": "low", "member": "fleet/a", "namespace": "shop", "kind": "Deployment.apps", "state": "Known",
 		"groupBy": "policy", "exempt": "false", "limit": "5", "continue": first.Continue, "watch": "false", "resourceVersion": "0", "timeoutSeconds": "0",
-		"query": "true", "pretty": "true", "labelSelector": "a=b", "timeout": "30s",
+		"query": "true", "name": "web", "key": "", "pretty": "true", "labelSelector": "a=b", "timeout": "30s",
 	}
-	for _, path := range []string{"/query/v1/violations", "/query/v1/rego"} {
+	for _, path := range []string{"/query/v1/violations", "/query/v1/rego", "/query/v1/policies"} {
 		known, needed := map[string]*spec3.Parameter{}, url.Values{}
 		for _, p := range d.Paths.Paths[path].Get.Parameters {
 			known[p.Name] = p

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/resources"
@@ -94,6 +95,11 @@ func (c caller) Visible(ctx context.Context, at *aggregate.Snapshot) (members []
 // VisibleIn implements Caller.
 func (c caller) VisibleIn(ctx context.Context, members []string) (visible []string, until time.Time, err error) {
 	return c.server.authorizer.Visible(ctx, c.user, members)
+}
+
+// HubAllows implements Caller.
+func (c caller) HubAllows(ctx context.Context, verb, resource string) (bool, error) {
+	return c.server.authorizer.HubAllows(ctx, c.user, verb, schema.GroupResource{Group: api.GroupName, Resource: resource})
 }
 
 // members are the names of those in the index, in order.

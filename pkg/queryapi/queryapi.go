@@ -56,6 +56,10 @@ type Caller interface {
 	Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error)
 	// VisibleIn is Visible among some members only, by name: the others are not reviewed.
 	VisibleIn(ctx context.Context, members []string) (visible []string, until time.Time, err error)
+	// HubAllows reports whether the caller may do what a verb says with a resource of group
+	// federator.dev on the hub, such as list actions. Without a hub everything is allowed.
+	// Errors are those of Grants.
+	HubAllows(ctx context.Context, verb, resource string) (bool, error)
 }
 
 // Query serves GET requests for /query/v1/<name>. Requests are authenticated, audited and
@@ -64,6 +68,15 @@ type Query interface {
 	// Serve writes the response, or returns an error before it has written anything; one
 	// that is not an *apierrors.StatusError becomes a 500 without its text.
 	Serve(w http.ResponseWriter, r *http.Request, caller Caller) error
+}
+
+// Notifier is a Query that says when its answers may have changed, besides by a change of the
+// index or of the caller's grants.
+type Notifier interface {
+	Query
+	// Changes returns a channel that is closed at the next change. One that was returned before
+	// an answer was made is closed by every change that the answer does not show.
+	Changes() <-chan struct{}
 }
 
 // Describer is a Query that is described in OpenAPI. It is called once, when a Server is

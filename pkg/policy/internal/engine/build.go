@@ -125,7 +125,7 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 	}
 	e.readSets.Sweep()
 	e.synced = e.synced || e.gaps.Synced()
-	parts := state.Parts{Gaps: e.gaps, Fingerprints: e.fingerprints}
+	parts := state.Parts{Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints}
 	var retry time.Time
 	wait := func(list []verdict.Quarantine) {
 		for _, q := range list {

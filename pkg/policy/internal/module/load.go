@@ -41,7 +41,7 @@ func Load(sources []Source, opts Options) (*Set, error) {
 		return nil, err
 	}
 	l := &loader{
-		opts: opts, set: &Set{Modules: map[string]*ast.Module{}, Tests: map[string]*ast.Module{}},
+		opts: opts, set: &Set{Modules: map[string]*ast.Module{}, Tests: map[string]*ast.Module{}, texts: map[string][]byte{}},
 		packages: map[string]*Package{}, source: map[string]string{}, text: map[string][]byte{}, consistent: map[*ast.Rule]bool{},
 	}
 	for _, stage := range []func(){
@@ -136,6 +136,7 @@ func (l *loader) read(source string, f File) {
 		l.set.Tests[name] = m
 	default:
 		l.set.Modules[name] = m
+		l.set.texts[name] = l.text[name]
 	}
 }
 

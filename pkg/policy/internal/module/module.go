@@ -115,6 +115,8 @@ type Set struct {
 	// Skipped are the files that Load does not read.
 	Skipped []string
 
+	texts map[string][]byte // of Modules
+
 	once         sync.Once // for fingerprints, which are computed on first use
 	fingerprints map[string]string
 }
@@ -126,6 +128,22 @@ func (s *Set) Package(name string) *Package {
 		return nil
 	}
 	return s.Packages[i]
+}
+
+// Files returns the files of a package as they were loaded, tests not included, by their name in
+// findings. Their data must not be changed.
+func (s *Set) Files(pkg string) []File {
+	p := s.Package(pkg)
+	if p == nil {
+		return nil
+	}
+	var out []File
+	for _, m := range p.modules {
+		name := m.Package.Location.File
+		out = append(out, File{Path: name, Data: s.texts[name]})
+	}
+	slices.SortFunc(out, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
+	return out
 }
 
 // View returns the view with a name, nil when there is none.

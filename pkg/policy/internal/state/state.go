@@ -34,6 +34,7 @@ type State struct {
 
 // Parts are what a state is made of.
 type Parts struct {
+	Set          *module.Set
 	Bindings     []*Binding      // by name
 	Views        []*matview.View // frozen, by package, then name
 	ByID         map[uint32]*matview.View
@@ -115,6 +116,9 @@ func (s *State) Get(binding string, subject verdict.Subject) (v verdict.Verdict,
 	c, f := b.Get(subject)
 	return b.Verdict(s, subject, c, f), true
 }
+
+// Set returns the policies that the state was evaluated with.
+func (s *State) Set() *module.Set { return s.parts.Set }
 
 // Package returns the loaded package of a binding, nil for an unknown binding.
 func (s *State) Package(binding string) *module.Package {

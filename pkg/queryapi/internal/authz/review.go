@@ -28,6 +28,7 @@ import (
 type attributes struct {
 	caller          [sha256.Size]byte
 	member          string
+	own             bool // resource is one of the hub's own, and not of the members
 	verb            string
 	resource        schema.GroupResource
 	namespace, name string
@@ -210,7 +211,7 @@ func (a *Authorizer) decide(ctx context.Context, u user.Info, attrs attributes) 
 		now := a.options.Now()
 		d := decision{allowed: allowed, requested: requested, latency: now.Sub(requested), ttl: ttl}
 		a.cache.add(attrs.clone(), d)
-		if allowed {
+		if allowed && !attrs.own {
 			a.forgetNoneAllowed(attrs)
 		}
 		return d, nil
@@ -261,8 +262,11 @@ func (a *Authorizer) review(ctx context.Context, u user.Info, attrs attributes) 
 }
 
 func (a *Authorizer) reviewHub(ctx context.Context, u user.Info, attrs attributes) (bool, error) {
-	resource := attrs.resource.Resource
-	if attrs.resource.Group != "" {
+	group, resource := Group, attrs.resource.Resource
+	switch {
+	case attrs.own:
+		group = attrs.resource.Group
+	case attrs.resource.Group != "":
 		resource += "." + attrs.resource.Group
 	}
 	extra := make(map[string]authorizationv1.ExtraValue, len(u.GetExtra()))
@@ -273,7 +277,7 @@ func (a *Authorizer) reviewHub(ctx context.Context, u user.Info, attrs attribute
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: Group, Resource: resource, Verb: attrs.verb, Namespace: attrs.namespace, Name: attrs.name,
+				Group: group, Resource: resource, Verb: attrs.verb, Namespace: attrs.namespace, Name: attrs.name,
 			},
 		},
 	}, metav1.CreateOptions{})
