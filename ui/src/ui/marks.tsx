@@ -21,7 +21,7 @@ export function SeverityMark({ severity, text = true }: { severity: string; text
     <span class="mark" title={severity}>
       <svg width="14" height="14" viewBox="0 0 14 14" role="img" aria-label={severity}>
         <path d={shapes[severity] ?? "M1 1h12v12H1z"} fill={known ? `var(--${severity}-fill)` : "var(--unknown-fill)"} />
-        <text x="7" y={severity === "high" ? 12 : 10.5} text-anchor="middle" font-size="9" font-weight="700" fill="#000">{severity.charAt(0).toUpperCase()}</text>
+        <text x="7" y={severity === "high" ? 11.8 : 10.3} text-anchor="middle" font-size={severity === "high" ? 7.5 : 9} font-weight="700" fill="#000">{severity.charAt(0).toUpperCase()}</text>
       </svg>
       {text && <span aria-hidden="true">{severity}</span>}
     </span>
