@@ -1,0 +1,66 @@
+import { signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import { Dialog } from "../ui/dialog";
+import { bind } from "./keyboard";
+import { go } from "./location";
+import { fixedTargets, searchTargets, type Target } from "./targets";
+
+const open = signal(false);
+
+export function openPalette(): void {
+  open.value = true;
+}
+
+export function Palette() {
+  useEffect(() => {
+    return bind("mod+k", () => { open.value = !open.value; });
+  }, []);
+  return open.value ? <Box /> : null;
+}
+
+function Box() {
+  const [text, setText] = useState("");
+  const [found, setFound] = useState<Target[]>([]);
+  const [at, setAt] = useState(0);
+  const [busy, setBusy] = useState(false);
+  useEffect(() => {
+    const abort = new AbortController();
+    setAt(0);
+    setFound([]);
+    if (text.trim() === "") return;
+    setBusy(true);
+    const timer = setTimeout(() => {
+      void searchTargets(text.trim(), abort.signal, (some) => { if (!abort.signal.aborted) setFound((before) => [...before, ...some]); })
+        .finally(() => { if (!abort.signal.aborted) setBusy(false); });
+    }, 120);
+    return () => { clearTimeout(timer); abort.abort(); };
+  }, [text]);
+  const targets = [...fixedTargets(text.trim()), ...found].slice(0, 40);
+  const close = () => { open.value = false; };
+  const choose = (target: Target | undefined) => {
+    if (target === undefined) return;
+    close();
+    go(target.href);
+  };
+  const keys = (event: KeyboardEvent) => {
+    if (event.key === "ArrowDown") setAt(Math.min(targets.length - 1, at + 1));
+    else if (event.key === "ArrowUp") setAt(Math.max(0, at - 1));
+    else if (event.key === "Enter") choose(targets[at]);
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <Dialog label="Go anywhere" class="palette" onClose={close}>
+      <input type="text" role="combobox" aria-expanded="true" aria-controls="targets" aria-activedescendant={targets.length > 0 ? `target-${at}` : undefined} aria-label="Go to"
+        placeholder="A page, member, kind, policy, Action, or the name of an object" value={text} spellcheck={false} autoComplete="off" onInput={(event) => setText(event.currentTarget.value)} onKeyDown={keys} />
+      <ul role="listbox" id="targets" aria-label="Where to">
+        {targets.map((target, i) => (
+          <li key={target.href + target.what} id={`target-${i}`} role="option" aria-selected={i === at} onPointerMove={() => setAt(i)} onClick={() => choose(target)}>
+            <span class="what">{target.what}</span><span class="cut">{target.name}</span><span class="cut dim">{target.more}</span>
+          </li>
+        ))}
+      </ul>
+      {targets.length === 0 && <div class="hint">{busy ? "Looking …" : `Nothing that you may read is called ${text}.`}</div>}
+    </Dialog>
+  );
+}

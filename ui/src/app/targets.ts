@@ -1,0 +1,59 @@
+// Where the palette can go: pages and kinds at once; members, policies, Actions and objects when the server has answered.
+import { get, withQuery } from "../data/api";
+import { kinds, listPath, loadKinds } from "../data/kinds";
+import type { Actions, KubeTable, MemberList, Policies } from "../data/types";
+import { pages } from "../pages/registry";
+import { href } from "./location";
+
+export interface Target {
+  what: string;
+  name: string;
+  more?: string;
+  href: string;
+}
+
+const perKind = 8;
+const searched = ["deployments.apps", "pods", "services", "statefulsets.apps", "daemonsets.apps", "namespaces", "nodes", "ingresses.networking.k8s.io", "configmaps", "secrets", "jobs.batch", "cronjobs.batch"];
+
+export function fixedTargets(text: string): Target[] {
+  const t = text.toLowerCase();
+  const matching = pages.filter((page) => page.nav && page.title.toLowerCase().includes(t)).map((page) => ({ what: "page", name: page.title, href: href(page.path) }));
+  if (t === "") return matching;
+  const some = kinds.value.filter((kind) => kind.resource.includes(t) || kind.kind.toLowerCase().includes(t) || kind.short.includes(t));
+  some.sort((a, b) => Number(b.plural.startsWith(t) || b.short.includes(t)) - Number(a.plural.startsWith(t) || a.short.includes(t)) || a.resource.length - b.resource.length);
+  return [...matching, ...some.slice(0, perKind).map((kind) => ({ what: "kind", name: kind.resource, href: href("/explore", { q: kind.resource }) }))];
+}
+
+// searchTargets passes on what it finds as it comes. What the caller may not read, or this server does not have, is not found.
+export async function searchTargets(text: string, signal: AbortSignal, found: (some: Target[]) => void): Promise<void> {
+  await loadKinds().catch(() => {});
+  const t = text.toLowerCase();
+  const ask = async <T>(path: string, targets: (answer: T) => Target[], accept?: string) => {
+    try {
+      found(targets(await get<T>(path, { signal, ...(accept === undefined ? {} : { accept }) })));
+    } catch {
+      // not allowed or not there
+    }
+  };
+  await Promise.all([
+    ask<MemberList>("/query/v1/members?limit=1000", (list) => list.items.filter((m) => m.name.toLowerCase().includes(t)).slice(0, perKind)
+      .map((m) => ({ what: "member", name: m.name, more: m.version ?? "", href: href(`/members/${m.name}`) }))),
+    ask<Policies>("/query/v1/policies", (list) => list.items.filter((p) => p.name.toLowerCase().includes(t) || p.title?.toLowerCase().includes(t) === true).slice(0, perKind)
+      .map((p) => ({ what: "policy", name: p.name, more: p.title ?? "", href: href(`/policies/${encodeURIComponent(p.name)}`) }))),
+    ask<Actions>("/query/v1/actions?limit=200", (list) => list.items.filter((a) => a.name.includes(t) || a.target.name?.includes(t) === true).slice(0, perKind)
+      .map((a) => ({ what: "Action", name: a.name, more: `${a.verb} ${a.target.kind ?? ""} ${a.target.name ?? ""} in ${a.member}`, href: href("/actions", { action: a.name }) }))),
+    ...objectNamed(text) ? searched.map((resource) => {
+      const kind = kinds.value.find((k) => k.resource === resource);
+      if (kind === undefined) return Promise.resolve();
+      const path = withQuery(listPath(kind), { fieldSelector: `metadata.name=${text}`, limit: 3 });
+      return ask<KubeTable>(path, (table) => table.rows.map((row) => {
+        const meta = row.object.metadata, member = meta.annotations?.["federator.dev/member"] ?? "";
+        return { what: kind.kind.split(".")[0] ?? "", name: meta.name, more: [meta.namespace, member].filter(Boolean).join(" · "), href: href("/explore", { q: `${kind.resource} name:${meta.name}`, open: `${member}/${meta.namespace ?? ""}/${meta.name}` }) };
+      }), "application/json;as=Table;g=meta.k8s.io;v=v1");
+    }) : [],
+  ]);
+}
+
+function objectNamed(text: string): boolean {
+  return text.length > 2 && /^[\w.:-]+$/.test(text);
+}

@@ -1,0 +1,117 @@
+// The tab's end of the browser's one stream: a SharedWorker's port, or a stream of its own where there is none.
+import { signal } from "@preact/signals";
+import type { FromStream, LinkState, ToStream } from "./protocol";
+import { Streams } from "./streams";
+import workerURL from "./worker.ts?sharedworker&url";
+
+export interface Receiver {
+  path: string;
+  resourceVersion(): string | undefined;
+  receive(message: FromStream): void;
+}
+
+export const linkState = signal<{ state: LinkState; at: number }>({ state: "idle", at: 0 });
+export const hidden = signal(document.hidden);
+
+const receivers = new Map<number, Receiver>();
+const pauseAfter = 1_000;
+let post: ((message: ToStream) => void) | undefined;
+let nextID = 1;
+let user = "";
+let onEnded: (why: string) => void = () => {};
+
+export function whenEnded(call: (why: string) => void): void {
+  onEnded = call;
+}
+
+interface TrustedTypes {
+  createPolicy(name: string, rules: { createScriptURL(url: string): string }): { createScriptURL(url: string): unknown };
+}
+
+// trusted makes the worker's address one that Trusted Types let pass; no other address becomes one.
+function trusted(url: string): string {
+  const types = (globalThis as { trustedTypes?: TrustedTypes }).trustedTypes;
+  if (types === undefined) return url;
+  const policy = types.createPolicy("federator", {
+    createScriptURL(candidate) {
+      if (candidate !== workerURL) throw new TypeError("not the address of our worker");
+      return candidate;
+    },
+  });
+  return policy.createScriptURL(url) as string;
+}
+
+function connect(): (message: ToStream) => void {
+  if (typeof SharedWorker !== "undefined") {
+    try {
+      const worker = new SharedWorker(trusted(workerURL), { type: "module", name: "federator" });
+      worker.port.onmessage = (event: MessageEvent<FromStream>) => receive(event.data);
+      worker.port.start();
+      const lock = `federator-tab-${crypto.randomUUID()}`;
+      if ("locks" in navigator) {
+        void navigator.locks.request(lock, () => new Promise(() => {})); // held as long as this tab lives
+        worker.port.postMessage({ t: "unsubscribe", id: 0, lock });
+      }
+      return (message) => worker.port.postMessage(message);
+    } catch (error) {
+      console.warn("no SharedWorker, this tab has a stream of its own:", error);
+    }
+  }
+  return new Streams().attach(receive);
+}
+
+function receive(message: FromStream): void {
+  if (message.t === "link") linkState.value = { state: message.state, at: message.at };
+  else if (message.t === "ended") onEnded(message.why);
+  else receivers.get(message.id)?.receive(message);
+}
+
+function say(message: ToStream): void {
+  post ??= connect();
+  post(message);
+}
+
+function ask(id: number, receiver: Receiver): void {
+  const resourceVersion = receiver.resourceVersion();
+  say({ t: "subscribe", id, path: receiver.path, ...(resourceVersion === undefined ? {} : { resourceVersion }) });
+}
+
+// subscribe passes what comes for a path to receiver until the function returned is called.
+export function subscribe(receiver: Receiver): () => void {
+  const id = nextID++;
+  receivers.set(id, receiver);
+  if (!hidden.value) ask(id, receiver);
+  return () => {
+    if (receivers.delete(id) && !hidden.value) say({ t: "unsubscribe", id });
+  };
+}
+
+export function setUser(name: string): void {
+  if (user === "" && name === "" && post === undefined) return;
+  user = name;
+  say({ t: "user", user });
+}
+
+let pauseTimer: ReturnType<typeof setTimeout> | undefined;
+
+function pause(): void {
+  if (hidden.value) return;
+  hidden.value = true;
+  if (post !== undefined) for (const id of receivers.keys()) say({ t: "unsubscribe", id });
+}
+
+function resume(): void {
+  clearTimeout(pauseTimer);
+  if (!hidden.value) return;
+  hidden.value = false;
+  for (const [id, receiver] of receivers) ask(id, receiver);
+}
+
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(pauseTimer);
+  if (document.hidden) pauseTimer = setTimeout(pause, pauseAfter);
+  else resume();
+});
+// A page kept for "back" lives on without its stream, and has one again when it is shown.
+addEventListener("pagehide", () => { if (post !== undefined) say({ t: "bye" }); });
+addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });

@@ -1,0 +1,68 @@
+// Who is logged in, for all tabs of this browser.
+import { signal } from "@preact/signals";
+import { get, send, whenUnauthorized } from "./api";
+import { setUser, whenEnded } from "./link";
+import type { Session } from "./types";
+
+export const session = signal<Session | undefined>(undefined); // undefined: not known yet
+export const sessionError = signal<string>("");
+export const endedWhy = signal<string>("");
+
+const channel = typeof BroadcastChannel === "undefined" ? undefined : new BroadcastChannel("federator-session");
+let expiry: ReturnType<typeof setTimeout> | undefined;
+
+function take(next: Session): void {
+  const before = session.value?.user ?? "";
+  session.value = next;
+  sessionError.value = "";
+  setUser(next.user);
+  if (next.user !== "") endedWhy.value = "";
+  if (before !== next.user) channel?.postMessage(next.user);
+  clearTimeout(expiry);
+  const left = next.expires === undefined || next.expires === "" ? NaN : Date.parse(next.expires) - Date.now();
+  if (next.user !== "" && left >= 0) expiry = setTimeout(() => void loadSession(), Math.min(left + 500, 2 ** 31 - 1));
+}
+
+export async function loadSession(): Promise<void> {
+  const before = session.value?.user ?? "";
+  try {
+    const next = await get<Session>("/ui/session");
+    if (before !== "" && before !== next.user) empty(next.user === "" ? "Your session has ended." : "Another user has logged in.");
+    take(next);
+  } catch (error) {
+    sessionError.value = error instanceof Error ? error.message : String(error);
+  }
+}
+
+export async function logIn(token: string): Promise<void> {
+  const next = await send<Session>("POST", "/ui/session", { token });
+  if (next !== undefined) take(next);
+}
+
+export async function logOut(): Promise<void> {
+  await send("DELETE", "/ui/session");
+  empty("");
+  await loadSession();
+}
+
+// empty takes everything off the page: what was read belongs to the user who is not here any more.
+function empty(why: string, tell = true): void {
+  const was = session.value;
+  endedWhy.value = why;
+  if (was !== undefined && was.user !== "") session.value = { ...was, user: "", groups: [], canWrite: false };
+  if (!tell) return; // who has told us has told all
+  setUser("");
+  channel?.postMessage("");
+}
+
+export function startSession(): void {
+  whenUnauthorized(() => { if ((session.value?.user ?? "") !== "") void loadSession(); });
+  whenEnded((why) => {
+    empty(why.charAt(0).toUpperCase() + why.slice(1) + (why.endsWith(".") ? "" : "."), false);
+    void loadSession();
+  });
+  channel?.addEventListener("message", (event: MessageEvent<string>) => {
+    if (event.data !== (session.value?.user ?? "")) void loadSession();
+  });
+  void loadSession();
+}

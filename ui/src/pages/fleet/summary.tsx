@@ -1,0 +1,57 @@
+import { useMemo } from "preact/hooks";
+import { href } from "../../app/location";
+import { useLive, type Live } from "../../data/live";
+import { session } from "../../data/session";
+import type { Actions, MemberList, Policies, Stops, Violations } from "../../data/types";
+import { SeverityMark, StateMark, ToneShape, bytes, count, many, severities } from "../../ui";
+import { verdict, type Findings } from "./model";
+
+// Summary answers "is anything wrong?" first, and then with figures of which each leads to what it counts.
+export function Summary({ totals, violations, findings }: { totals: Live<MemberList>; violations: Live<Violations>; findings: Findings | undefined }) {
+  const hub = session.value?.hub === true;
+  const policies = useLive<Policies>(hub ? "/query/v1/policies" : null);
+  const today = useMemo(() => new Date(new Date().setUTCHours(0, 0, 0, 0)).toISOString().replace(".000", ""), []);
+  const actions = useLive<Actions>(hub ? `/query/v1/actions?since=${encodeURIComponent(today)}&limit=1` : null);
+  const stops = useLive<Stops>(hub ? "/query/v1/stops" : null);
+  const sum = totals.value?.summary;
+  const halts = policies.value?.items.filter((policy) => policy.halted != null) ?? [];
+  const waiting = policies.value?.items.flatMap((policy) => policy.plans?.filter((plan) => plan.state === "Waiting") ?? []) ?? [];
+  const all = findings?.all;
+  const known = sum !== undefined && all !== undefined;
+  const said = known ? verdict({
+    members: sum.members, notSynced: sum.members - sum.synced, halts: halts.length, waiting: waiting.length,
+    violations: all.violations, unknown: all.unknown, errors: all.errors,
+  }) : undefined;
+  const stopped = stops.value?.items ?? [];
+  const synced = violations.value?.synced;
+  return (
+    <section class="summary" aria-label="Is anything wrong">
+      <h1>{said === undefined ? <span class="dim">{totals.error?.message ?? violations.error?.message ?? "Looking …"}</span> : <><ToneShape tone={said.tone} size={14} /> {said.text}</>}
+        {synced === false && <span class="dim"> · policies have not seen all members yet</span>}</h1>
+      {stopped.length > 0 && <p class="stopped"><a href={href("/actions", { tab: "stops" })}>Writes are stopped</a>: {stopped.map((stop) => `${stop.scope === "" ? "all" : `${stop.scope} ${stop.name ?? ""}`} by ${stop.by ?? "somebody"}, ${stop.reason ?? ""}`).join("; ")}</p>}
+      <dl>
+        <div><dt>Members</dt><dd>{sum === undefined ? <Missing live={totals} /> : <>
+          <a href={href("/")}><b>{count(sum.synced)}</b> of {count(sum.members)} fresh</a>
+          {Object.entries(sum.byState).filter(([state]) => state !== "Synced" && state !== "NotServed").map(([state, n]) => <a key={state} href={href("/", { show: state })} title={`${many(n, "member")} with a kind that is ${state}`}><StateMark state={state}>{count(n)} {state}</StateMark></a>)}
+        </>}</dd></div>
+        <div><dt>Violations</dt><dd>{all === undefined ? <Missing live={violations} /> : <>
+          {all.violations === 0 && <span>none</span>}
+          {severities.map((severity) => (all.bySeverity[severity] ?? 0) > 0 && <a key={severity} href={href("/violations", { severity })} title={`${severity} severity`}><SeverityMark severity={severity} text={false} /> {count(all.bySeverity[severity] ?? 0)}</a>)}
+          {all.unknown > 0 && <a href={href("/violations", { state: "Unknown" })}><StateMark state="Unknown">{count(all.unknown)} not known</StateMark></a>}
+          {all.exempt > 0 && <a class="dim" href={href("/violations", { exempt: "true" })}>{count(all.exempt)} exempt</a>}
+        </>}</dd></div>
+        {hub && <div><dt>Waiting</dt><dd>{policies.value === undefined ? <Missing live={policies} /> : policies.value.hubForbidden !== undefined ? <span class="dim" title={policies.value.hubForbidden}>not allowed</span> : <>
+          <a href={href("/actions", { tab: "waiting" })} class={halts.length > 0 ? "wrong" : ""}>{many(halts.length, "halt")}</a>
+          <a href={href("/actions", { tab: "waiting" })}>{many(waiting.length, "plan")}</a>
+        </>}</dd></div>}
+        {hub && <div><dt>Written today</dt><dd>{actions.value === undefined ? <Missing live={actions} /> : <a href={href("/actions", { since: today })}>{count(actions.value.total ?? actions.value.items.length)}</a>}</dd></div>}
+        <div><dt>Objects</dt><dd>{sum === undefined ? <Missing live={totals} /> : <><a href={href("/explore")}>{count(sum.objects)}</a> <span class="dim">in {bytes(sum.bytes)}</span></>}</dd></div>
+      </dl>
+    </section>
+  );
+}
+
+function Missing<T>({ live }: { live: Live<T> }) {
+  if (live.error === undefined) return <span class="dim">…</span>;
+  return <span class="dim" title={live.error.message}>{live.error.code === 403 ? "not allowed" : live.error.code === 404 ? "not offered here" : "not known"}</span>;
+}
