@@ -70,8 +70,8 @@ type Query interface {
 	Serve(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
 
-// Notifier is a Query that says when its answers may have changed, besides by a change of the
-// index or of the caller's grants.
+// Notifier is a Query that says when its answers may have changed, apart from a change of the
+// caller's grants. Those of others may change with each commit of the index.
 type Notifier interface {
 	Query
 	// Changes returns a channel that is closed at the next change. One that was returned before

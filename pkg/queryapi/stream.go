@@ -15,13 +15,6 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
-// Notifier is a Query that knows when its answers change. Those of others change with the index.
-type Notifier interface {
-	Query
-	// Changes returns a channel that is closed when answers may be others than now.
-	Changes() <-chan struct{}
-}
-
 // streamQuery serves /query/v1/stream: many reads in one response.
 type streamQuery struct {
 	*multiplex.Handler
