@@ -71,6 +71,28 @@ race: kube ## run the tests of pkg/, internal/ and cmd/ with the race detector a
 race-short: ## the same for a few minutes: no control planes, few histories, no commands
 	go test -race -short -tags invariants -p $(P) -timeout 12m ./pkg/... ./cmd/... $$(go list ./internal/... | grep -v /cli)
 
+# What npm brings, for the web UI and its stories.
+.PHONY: ui-modules
+ui-modules: ui/node_modules/.package-lock.json
+
+ui/node_modules/.package-lock.json: ui/package-lock.json
+	cd ui && npm ci --no-audit --no-fund
+	@touch $@
+
+.PHONY: ui
+ui: ui-modules ## build the web UI, which the binary embeds, from ui/
+	cd ui && npm run build
+
+.PHONY: ui-check
+ui-check: ui-modules ## check, test and build the web UI, and compare it with what is committed
+	cd ui && npm test
+	cp -R pkg/webui/dist $(CACHE)/ui-committed.$$$$ && trap "rm -rf $(CACHE)/ui-committed.$$$$" EXIT && \
+		cd ui && npm run build && node scripts/compare.mjs $(CACHE)/ui-committed.$$$$ ../pkg/webui/dist
+
+.PHONY: ui-audit
+ui-audit: ui-modules ## ask npm whether what the web UI is built of has known vulnerabilities
+	cd ui && npm audit
+
 .PHONY: verify
 verify: $(TOOLS)/golangci-lint ## check format, lint, layering, policies and module files
 	$(TOOLS)/golangci-lint fmt --diff

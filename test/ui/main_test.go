@@ -112,3 +112,13 @@ type world struct {
 	Screenshots string            `json:"screenshots"`
 	Tokens      map[string]string `json:"tokens"` // by user
 }
+
+// wait lets a second pass, for somebody who looks at a fleet.
+func wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-time.After(time.Second):
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+}

@@ -1,0 +1,29 @@
+import { defineConfig } from "@playwright/test";
+
+// The fleet that stories run on is started by the tests of test/ui, which say where it is.
+export default defineConfig({
+  testDir: "stories",
+  outputDir: process.env["UI_RESULTS"] ?? "results",
+  fullyParallel: false,
+  workers: 1, // the stories of a project share a fleet
+  retries: 0,
+  forbidOnly: true,
+  timeout: 90_000,
+  expect: { timeout: 20_000 },
+  reporter: "list",
+  use: {
+    baseURL: process.env["FEDERATOR_URL"],
+    ignoreHTTPSErrors: true, // the certificate is the test's own
+    viewport: { width: 1440, height: 900 },
+    trace: "retain-on-failure",
+    screenshot: "only-on-failure",
+    launchOptions: {
+      executablePath: process.env["UI_CHROMIUM"] ?? "/usr/bin/chromium",
+      args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
+    },
+  },
+  projects: [
+    { name: "fleet", testMatch: "fleet/*.story.ts" },
+    { name: "scale", testMatch: "scale/*.story.ts" },
+  ],
+});

@@ -1,0 +1,63 @@
+import { readFileSync } from "node:fs";
+import AxeBuilder from "@axe-core/playwright";
+import { expect, test as base, type Page } from "@playwright/test";
+
+// World says where things are: see test/ui.
+export interface World {
+  url: string;
+  driver: string;
+  screenshots: string;
+  tokens: Record<string, string>;
+}
+
+export const world: World = JSON.parse(readFileSync(process.env["UI_WORLD"] ?? "world.json", "utf8")) as World;
+
+// drive has the driver do something to the fleet.
+export async function drive<T>(what: string, command: Record<string, unknown> = {}): Promise<T> {
+  const response = await fetch(`${world.driver}/${what}`, { method: "POST", body: JSON.stringify(command) });
+  if (!response.ok) throw new Error(await response.text());
+  return (await response.json()) as T;
+}
+
+// test is a story: it fails on any error that the page reports, and on what its content security
+// policy refuses.
+export const test = base.extend<{ page: Page }>({
+  page: async ({ page }, use) => {
+    const problems: string[] = [];
+    page.on("pageerror", (error) => problems.push(`${error.name}: ${error.message}`));
+    page.on("console", (message) => {
+      if (message.type() === "error" && !/Failed to load resource|net::ERR_/.test(message.text())) problems.push(message.text());
+    });
+    await use(page);
+    expect(problems, "errors that the page reported").toEqual([]);
+  },
+});
+
+// logIn logs in by a token of a user.
+export async function logIn(page: Page, token: string, at = "/ui/"): Promise<void> {
+  await page.goto(world.url + at);
+  await page.getByLabel("Token", { exact: true }).fill(token);
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(page.getByRole("navigation")).toBeVisible();
+}
+
+export async function tokenOf(user: string, audience = "federator"): Promise<string> {
+  return drive<string>("token", { user, audience });
+}
+
+// accessible fails for what axe-core finds.
+export async function accessible(page: Page): Promise<void> {
+  const { violations } = await new AxeBuilder({ page }).analyze();
+  expect(violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.target.join(" ")).join(", ")}`)).toEqual([]);
+}
+
+// picture takes the pictures of docs/ui, in both themes.
+export async function picture(page: Page, name: string): Promise<void> {
+  for (const theme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
+    await accessible(page);
+    if (world.screenshots !== "") await page.screenshot({ path: `${world.screenshots}/${name}-${theme}.png` });
+  }
+}
+
+export { expect };
