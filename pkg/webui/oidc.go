@@ -157,7 +157,7 @@ func (u *UI) serveLogin(w http.ResponseWriter, r *http.Request) {
 	}
 	back, err := returnPath(r.URL.Query().Get("return"))
 	if err != nil {
-		u.refuseLogin(w, http.StatusBadRequest, err.Error())
+		u.refuseLogin(w, http.StatusBadRequest, "The page to return to is none of this UI.")
 		return
 	}
 	issuer, err := p.discover(r.Context())
@@ -192,7 +192,7 @@ func returnPath(text string) (string, error) {
 	if text == "" {
 		return root + "/", nil
 	}
-	bad := errors.New("The page to return to is none of this UI.") //nolint:staticcheck // shown to a person
+	bad := errors.New("the page to return to is none of this UI")
 	outside := func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`\"<>`, c) }
 	if len(text) > maxReturn || strings.ContainsFunc(text, outside) {
 		return "", bad
