@@ -75,6 +75,9 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	if q.AskMembers != nil {
 		opts.Authorization.Members, opts.Authorization.UserPrefix = f.Manager, q.AskMembers.UserPrefix
 	}
+	if err := addUI(&opts, &cfg, hubREST, log); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
 	server, err := queryapi.New(opts)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())

@@ -33,6 +33,7 @@ type Config struct {
 	Metrics  Metrics  `yaml:"metrics" doc:"What /metrics shows."`
 	Policies Policies `yaml:"policies" doc:"Policies that are evaluated on the fleet."`
 	Query    Query    `yaml:"query" doc:"The query API: the whole fleet, and each member, for kubectl and client-go."`
+	UI       UI       `yaml:"ui" doc:"The web UI, served with the query API."`
 	Listen   Listen   `yaml:"listen" doc:"Listen addresses."`
 	Log      Log      `yaml:"log" doc:"Logging, to standard error."`
 }
@@ -190,6 +191,7 @@ func Default() Config {
 		Policies:    Policies{Namespace: DefaultNamespace, ReportInterval: 30 * time.Second, ActionRetention: 7 * 24 * time.Hour, ActionsKept: 100, Corrections: defaultCorrections(), Notify: defaultNotify()},
 
 		Query:  defaultQueryConfig(),
+		UI:     UI{Enabled: true},
 		Listen: Listen{Serve: addressDefault, Admin: DefaultAdmin},
 		Log:    Log{Level: "info", Format: "text"},
 	}

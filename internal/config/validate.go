@@ -37,6 +37,7 @@ func (c *Config) validate(doc *document) error {
 	c.validatePersistence(p)
 	c.validateListen(p)
 	c.validateQuery(p)
+	c.validateUI(p)
 	c.validatePolicies(p)
 	if _, err := c.AllowedPrefixes(); err != nil {
 		p.errs = append(p.errs, prefixErrors(doc, c.Network.Allow)...)
