@@ -154,6 +154,13 @@ func describeStop(m *corev1.ConfigMap) string {
 	return text
 }
 
+// ReadStop reads a ConfigMap of federator's namespace. is is false for one that is no stop. One that looks
+// like a stop and is not understood stops everything, and malformed is set.
+func ReadStop(m *corev1.ConfigMap) (stop ActiveStop, malformed, is bool) {
+	f, is := readStop(m)
+	return f, is && f.Scope == StopAll && m.Name != stopName, is
+}
+
 // CreateStop creates the ConfigMap that stops actions, with by as its field manager. It
 // returns who has stopped them, since when and why, and whether they had not been stopped
 // before. Only DeleteStop ends it.

@@ -72,8 +72,7 @@ func shared(s string) string { return unique.Make(s).Value() }
 
 func clipped(s string) string { return strings.Clone(clip.Text(s, maxSummaryText)) }
 
-// ActionPosition is a place in the order of Actions: the newest first, then by name. The zero value is
-// before all.
+// ActionPosition is a place in the order of Actions: the newest first, then by name.
 type ActionPosition struct {
 	Created time.Time `json:"t"`
 	Name    string    `json:"n"`

@@ -246,7 +246,7 @@ func (e *explaining) readHub(ctx context.Context, caller queryapi.Caller, hub Hu
 	if err != nil || !ok {
 		return err
 	}
-	all, _, err := hub.Actions(ActionPosition{})
+	all, _, err := hub.Actions()
 	if err != nil {
 		return hubNotRead(err)
 	}
@@ -320,8 +320,11 @@ func (q Explain) evaluate(ctx context.Context, e *explaining) (*Explanation, err
 // inputOf returns an evaluation's input as far as the caller may read it.
 func (e *explaining) inputOf(input json.RawMessage) json.RawMessage {
 	var fields map[string]json.RawMessage
-	if e.whole || json.Unmarshal(input, &fields) != nil {
+	if e.whole {
 		return input
+	}
+	if json.Unmarshal(input, &fields) != nil {
+		return nil // it was not evaluated
 	}
 	delete(fields, "parameters")
 	text, err := json.Marshal(fields)

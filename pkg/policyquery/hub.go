@@ -21,8 +21,8 @@ type Hub interface {
 	FleetPolicies() (HubObjects[*v1alpha1.FleetPolicy], error)  // by name
 	PolicySources() (HubObjects[*v1alpha1.PolicySource], error) // by name
 	Stops() (HubObjects[Stop], error)
-	// Actions returns summaries of the newest Actions, newest first, that come after a position.
-	Actions(after ActionPosition) (iter.Seq[*ActionSummary], HubState, error)
+	// Actions returns summaries of the newest Actions, by position.
+	Actions() (iter.Seq[*ActionSummary], HubState, error)
 	// Action returns an Action as it is on the hub now. Unlike the others it waits for the hub.
 	Action(ctx context.Context, name string) (*v1alpha1.Action, error)
 	// Changes returns a channel that is closed when one of some resources changes next.

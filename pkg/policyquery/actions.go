@@ -1,0 +1,292 @@
+package policyquery
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/fieldchanges"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// Actions serves /query/v1/actions: the Actions on the hub whose targets the caller may read, for callers
+// who may list Actions on the hub. Others are only counted, all together and whatever is selected, so that
+// a selection says nothing about them. It is safe for concurrent use.
+type Actions struct {
+	Kinds Kinds
+	Index *aggregate.Index
+	Hub   Hub
+	Clock func() time.Time // nil means time.Now
+}
+
+var (
+	_ queryapi.Describer = Actions{}
+	_ queryapi.Notifier  = Actions{}
+)
+
+var actionsParameters = []queryapi.Parameter{
+	{Name: "policy", Description: "Only Actions of these policies.", Repeated: true},
+	{Name: "member", Description: "Only Actions in these members, <namespace>/<name>.", Repeated: true},
+	{Name: "phase", Description: "Only Actions in these phases.", Repeated: true, Enum: actionPhases()},
+	{Name: "kind", Description: "Only Actions on these kinds, such as Deployment.apps.", Repeated: true},
+	{Name: "namespace", Description: "Only Actions in these namespaces.", Repeated: true},
+	{Name: "name", Description: "Only Actions on objects of these names.", Repeated: true},
+	{Name: "since", Description: "Only Actions that were recorded at or after this time, RFC 3339, or within a duration such as 24h."},
+	{Name: "until", Description: "Only Actions that were recorded before this time, RFC 3339, or before a duration ago."},
+	{Name: "limit", Description: fmt.Sprintf("Maximum number of items per page, 1 to %d; the default is %d.", maxLimit, defaultLimit), Type: "integer"},
+	{Name: "continue", Description: "The continue value of the previous page."},
+}
+
+func actionPhases() (names []string) {
+	for _, p := range []v1alpha1.ActionPhase{
+		v1alpha1.PhasePending, v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseNoOp, v1alpha1.PhaseFailed,
+		v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseManaged, v1alpha1.PhaseRolledBack,
+	} {
+		names = append(names, string(p))
+	}
+	return names
+}
+
+// Describe implements queryapi.Describer.
+func (Actions) Describe() queryapi.Operation {
+	return queryapi.Operation{
+		Description: "List the Actions on objects that the caller may read, newest first.",
+		Parameters:  actionsParameters, Response: ActionList{},
+	}
+}
+
+// Changes implements queryapi.Notifier.
+func (q Actions) Changes() <-chan struct{} { return q.Hub.Changes(HubActions) }
+
+// ActionList is the response of Actions.
+type ActionList struct {
+	APIVersion string           `json:"apiVersion"`
+	Kind       string           `json:"kind"`
+	Items      []*ActionSummary `json:"items"` // newest first
+	Continue   string           `json:"continue,omitempty"`
+	Total      int              `json:"total"`           // selected, on all pages
+	Hidden     int              `json:"hidden"`          // of all Actions, those whose targets the caller may not read
+	Older      bool             `json:"older,omitempty"` // there are older Actions, which are neither listed nor counted
+	Stale      bool             `json:"stale,omitempty"` // the hub is out of reach: there may be newer ones
+}
+
+// SchemaName is the name of the component in OpenAPI, which clients generate code from.
+func (ActionList) SchemaName() string { return "ActionSummaries" }
+
+// actionParams are the parameters of Actions.
+type actionParams struct {
+	policies, members, phases, kinds, namespaces, names []string
+
+	since, until time.Time
+	limit        int
+	after        *ActionPosition
+}
+
+func parseActionParams(values url.Values, now time.Time) (*actionParams, error) {
+	if err := checkParameters(values, actionsParameters); err != nil {
+		return nil, err
+	}
+	a := &actionParams{
+		policies: values["policy"], members: values["member"], phases: values["phase"], kinds: values["kind"], namespaces: values["namespace"], names: values["name"],
+		limit: defaultLimit,
+	}
+	for name, at := range map[string]*time.Time{"since": &a.since, "until": &a.until} {
+		if text := values.Get(name); text != "" {
+			var err error
+			if *at, err = parseSince(text, now); err != nil {
+				return nil, badParameter(name, err.Error())
+			}
+		}
+	}
+	if values.Has("limit") {
+		n, err := strconv.Atoi(values.Get("limit"))
+		if err != nil || n < 1 || n > maxLimit {
+			return nil, badParameter("limit", fmt.Sprintf("is not a number from 1 to %d", maxLimit))
+		}
+		a.limit = n
+	}
+	if text := values.Get("continue"); text != "" {
+		a.after = &ActionPosition{}
+		decoded, err := base64.RawURLEncoding.Strict().DecodeString(text)
+		if err != nil || json.Unmarshal(decoded, a.after) != nil || a.after.Name == "" {
+			return nil, badParameter("continue", "is not a value that this server returned")
+		}
+	}
+	return a, nil
+}
+
+// parseSince parses a time, or how long ago it is.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	ago, err := time.ParseDuration(text)
+	if err != nil || ago < 0 {
+		return time.Time{}, errors.New("is neither a time, RFC 3339, nor a duration such as 24h")
+	}
+	return now.Add(-ago), nil
+}
+
+func (a *actionParams) matches(x *ActionSummary) bool {
+	t := &x.Target
+	return matches(a.policies, x.Policy) && matches(a.members, x.Member) && matches(a.phases, x.Phase) && matches(a.kinds, string(t.Kind)) &&
+		matches(a.namespaces, t.Namespace) && matches(a.names, t.Name) && (a.since.IsZero() || !x.Created.Before(a.since)) && (a.until.IsZero() || x.Created.Before(a.until))
+}
+
+// Serve implements queryapi.Query.
+func (q Actions) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	now := time.Now()
+	if q.Clock != nil {
+		now = q.Clock()
+	}
+	params, err := parseActionParams(r.URL.Query(), now)
+	if err != nil {
+		return err
+	}
+	if err := requireHub(r.Context(), caller, HubActions); err != nil {
+		return err
+	}
+	result, err := q.list(r.Context(), caller, params)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, result)
+}
+
+func (q Actions) list(ctx context.Context, caller queryapi.Caller, params *actionParams) (*ActionList, error) {
+	all, state, err := q.Hub.Actions()
+	if err != nil {
+		return nil, hubNotRead(err)
+	}
+	snapshot := q.Index.Snapshot()
+	reader, err := newCallerReader(ctx, caller, q.Kinds, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	grants := newActionGrants(reader, snapshot)
+	out := &ActionList{APIVersion: "query.federator.dev/v1", Kind: "Actions", Items: []*ActionSummary{}, Older: state.Older, Stale: state.Stale}
+	examined := 0
+	for a := range all {
+		if examined++; examined%1024 == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		switch {
+		case !grants.mayRead(a):
+			out.Hidden++
+			continue
+		case !params.matches(a):
+			continue
+		}
+		out.Total++
+		switch {
+		case params.after != nil && a.Position().Compare(*params.after) <= 0, out.Continue != "":
+		case len(out.Items) == params.limit:
+			text, err := json.Marshal(out.Items[len(out.Items)-1].Position())
+			if err != nil {
+				return nil, err
+			}
+			out.Continue = base64.RawURLEncoding.EncodeToString(text)
+		default:
+			out.Items = append(out.Items, a)
+		}
+	}
+	return out, reader.err // grants are unknown, not denied
+}
+
+// Action serves /query/v1/actions/{name}: one Action, as Actions would list it. It is safe for concurrent
+// use.
+type Action struct{ Actions }
+
+// Describe implements queryapi.Describer.
+func (Action) Describe() queryapi.Operation {
+	return queryapi.Operation{Description: "Read an Action on an object that the caller may read, with what it changes field by field.", Response: ActionDetails{}}
+}
+
+// ActionDetails is the response of Action.
+type ActionDetails struct {
+	Summary      ActionSummary         `json:"summary"`
+	Changes      []fieldchanges.Change `json:"changes"`
+	More         int                   `json:"more,omitempty"`    // changes that are not listed
+	Problem      string                `json:"problem,omitempty"` // why changes are not complete
+	Irreversible string                `json:"irreversible,omitempty"`
+	Action       any                   `json:"action"` // the hub's object
+}
+
+var actionName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+
+// Serve implements queryapi.Query.
+func (q Action) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	if err := checkParameters(r.URL.Query(), nil); err != nil {
+		return err
+	}
+	name := r.PathValue("name")
+	if !actionName.MatchString(name) {
+		return apierrors.NewBadRequest(fmt.Sprintf("%q is not a valid name of an Action", name))
+	}
+	if err := requireHub(r.Context(), caller, HubActions); err != nil {
+		return err
+	}
+	missing := newNotFound(fmt.Sprintf("there is no Action %s, or you may not read its target", name))
+	a, err := q.Hub.Action(r.Context(), name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return missing
+	case err != nil:
+		return hubError(r.Context(), err)
+	}
+	snapshot := q.Index.Snapshot()
+	reader, err := newCallerReader(r.Context(), caller, q.Kinds, snapshot)
+	if err != nil {
+		return err
+	}
+	summary := SummaryOf(a)
+	may := newActionGrants(reader, snapshot).mayRead(summary)
+	switch {
+	case reader.err != nil:
+		return reader.err // grants are unknown, not denied
+	case !may:
+		return missing
+	}
+	return writeJSON(w, detailsOf(a, summary))
+}
+
+func detailsOf(a *v1alpha1.Action, summary *ActionSummary) *ActionDetails {
+	shown := *a
+	shown.ManagedFields = nil
+	shown.TypeMeta.APIVersion, shown.Kind = v1alpha1.SchemeGroupVersion().String(), "Action"
+	out := &ActionDetails{Summary: *summary, Changes: []fieldchanges.Change{}, Action: &shown}
+	record := fieldchanges.Record{Verb: string(a.Spec.Verb)}
+	if a.Spec.Patch != "" {
+		record.Patch = []byte(a.Spec.Patch)
+	}
+	if a.Inverse != nil {
+		record.Inverse, out.Irreversible = string(a.Inverse.Verb), a.Inverse.Irreversible
+		if a.Inverse.Patch != "" {
+			record.Undo = []byte(a.Inverse.Patch)
+		}
+	}
+	changes, before, err := fieldchanges.Of(record)
+	switch {
+	case err != nil:
+		out.Problem = err.Error()
+	case record.Verb != "delete" && record.Patch == nil:
+		out.Problem = "the values of a " + string(a.Spec.Target.Kind) + " are not recorded"
+	case !before:
+		out.Problem = "what was before is not recorded"
+	}
+	if changes != nil {
+		out.Changes, out.More = bounded(changes)
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+package policyquery
+
+import (
+	"net/http"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// Sources serves /query/v1/sources: the PolicySources on the hub, for callers who may list them there. It is
+// safe for concurrent use.
+type Sources struct{ Hub Hub }
+
+// Stops serves /query/v1/stops: what is stopped. Stops of members are for callers who may read these. It is
+// safe for concurrent use.
+type Stops struct {
+	Kinds Kinds
+	Index *aggregate.Index
+	Hub   Hub
+}
+
+var (
+	_, _ queryapi.Describer = Sources{}, Stops{}
+	_, _ queryapi.Notifier  = Sources{}, Stops{}
+)
+
+// SourceList is the response of Sources.
+type SourceList struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Items      []any  `json:"items"` // PolicySources, by name
+	Stale      bool   `json:"stale,omitempty"`
+}
+
+// StopList is the response of Stops.
+type StopList struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Items      []Stop `json:"items"`
+	Stale      bool   `json:"stale,omitempty"`
+}
+
+// Describe implements queryapi.Describer.
+func (Sources) Describe() queryapi.Operation {
+	return queryapi.Operation{Description: "List the PolicySources of the hub.", Response: SourceList{}}
+}
+
+// Describe implements queryapi.Describer.
+func (Stops) Describe() queryapi.Operation {
+	return queryapi.Operation{Description: "List what is stopped: everything, or policies, sources and the members that the caller may read.", Response: StopList{}}
+}
+
+// Changes implements queryapi.Notifier.
+func (q Sources) Changes() <-chan struct{} { return q.Hub.Changes(HubPolicySources) }
+
+// Changes implements queryapi.Notifier.
+func (q Stops) Changes() <-chan struct{} { return q.Hub.Changes(HubStops) }
+
+// Serve implements queryapi.Query.
+func (q Sources) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	if err := checkParameters(r.URL.Query(), nil); err != nil {
+		return err
+	}
+	if err := requireHub(r.Context(), caller, HubPolicySources); err != nil {
+		return err
+	}
+	found, err := q.Hub.PolicySources()
+	if err != nil {
+		return hubNotRead(err)
+	}
+	out := SourceList{APIVersion: "query.federator.dev/v1", Kind: "PolicySources", Items: []any{}, Stale: found.Stale}
+	for _, s := range found.Items {
+		out.Items = append(out.Items, s)
+	}
+	return writeJSON(w, out)
+}
+
+// Serve implements queryapi.Query.
+func (q Stops) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	if err := checkParameters(r.URL.Query(), nil); err != nil {
+		return err
+	}
+	found, err := q.Hub.Stops()
+	if err != nil {
+		return hubNotRead(err)
+	}
+	reader, err := newCallerReader(r.Context(), caller, q.Kinds, q.Index.Snapshot())
+	if err != nil {
+		return err
+	}
+	out := StopList{APIVersion: "query.federator.dev/v1", Kind: "Stops", Items: []Stop{}, Stale: found.Stale}
+	for _, s := range found.Items {
+		if s.Scope != "member" || reader.MayReadMember(s.Name) {
+			out.Items = append(out.Items, s)
+		}
+	}
+	return writeJSON(w, out)
+}
