@@ -1,0 +1,135 @@
+import "./violations.css";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { address, param, setParams } from "../../app/location";
+import { useLive, type Live } from "../../data/live";
+import type { Violations } from "../../data/types";
+import { subjectText } from "../../pieces/links";
+import { stableRows, type StableState } from "../../pieces/stable";
+import { CopyAs, Empty, Facets, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, ago, count, many, seconds, type Column } from "../../ui";
+import { Detail } from "./detail";
+import { Groups } from "./groups";
+import { chosenOf, commandOf, facetOf, facetPath, filters, keep, listPath, rowsOf, type Chosen, type Filter, type Row } from "./model";
+
+const first = 500, most = 5000;
+
+const columns: readonly Column<Row>[] = [
+  { id: "severity", title: "Severity", width: 92, render: (row) => <SeverityMark severity={row.finding.severity} /> },
+  { id: "violation", title: "Violation", width: 380, render: (row) => row.finding.state === "Known" ? <>{row.violation?.exempt !== undefined && <span class="pill" title={row.violation.exempt}>exempt</span>} {row.text}</> : <StateMark state={row.finding.state}>{row.text}</StateMark>, text: (row) => row.text },
+  { id: "policy", title: "Policy", width: 150, line: 2, render: (row) => row.finding.policy, text: (row) => row.finding.policy },
+  { id: "member", title: "Member", width: 130, line: 2, render: (row) => row.finding.subject.member ?? "", text: (row) => row.finding.subject.member ?? "" },
+  { id: "kind", title: "Kind", width: 130, line: 0, render: (row) => row.finding.subject.kind ?? (row.finding.subject.key === undefined ? "member" : "key"), text: (row) => row.finding.subject.kind ?? "" },
+  { id: "subject", title: "Object", width: 200, line: 2, render: (row) => subjectText(row.finding.subject), text: (row) => subjectText(row.finding.subject) },
+  { id: "seen", title: "First seen", width: 84, right: true, line: 0, render: (row) => ago(row.violation?.firstSeen ?? row.finding.since ?? ""), text: (row) => row.violation?.firstSeen ?? row.finding.since ?? "" },
+];
+
+export default function ViolationsPage() {
+  const params = address.value.params;
+  const chosen = useMemo(() => chosenOf(params), [params]);
+  const [limit, setLimit] = useState(first);
+  const asked = useLive<Violations>(listPath(chosen, limit, true));
+  const refused = asked.error?.code === 400 && asked.error.message.includes("firstSeenSince"); // an older server
+  const plain = useLive<Violations>(refused ? listPath(chosen, limit, false) : null);
+  const live = refused ? plain : asked;
+  const by = params.getAll("by"), open = param("open"), text = param("q");
+  const [narrowed, setNarrowed] = useState(false);
+  return (
+    <div class="page">
+      <div class="head">
+        <h1>Violations</h1>
+        <FilterBox label="Search in what is loaded" placeholder="search  /" value={text} onInput={(value) => setParams({ q: value }, { replace: true })} />
+        <button type="button" aria-pressed={chosen.since !== ""} title="Only what was first seen in the last 24 hours" onClick={() => setParams({ since: chosen.since === "" ? "24h" : null })}>Changed since yesterday</button>
+        <label class="bar">by <select value={by.join(",")} onChange={(event) => setParams({ by: event.currentTarget.value === "" ? null : event.currentTarget.value.split(","), open: null })}>
+          <option value="">violation</option>{filters.map((name) => <option key={name} value={name}>{name}</option>)}<option value="policy,member">policy and member</option>
+        </select></label>
+        <button type="button" class="facets-toggle" aria-pressed={narrowed} onClick={() => setNarrowed(!narrowed)}>Filters</button>
+        <span class="grow" />
+        <Freshness at={live.at} {...(live.value === undefined ? {} : { revision: live.value.revision, synced: live.value.synced })} />
+        <CopyAs commands={{ kubectl: `kubectl --context fleet get --raw '${listPath(chosen, first, !refused)}'`, federator: commandOf(chosen), curl: listPath(chosen, first, !refused) }} />
+      </div>
+      <Chips chosen={chosen} />
+      {live.value !== undefined && <Gaps answer={live.value} />}
+      <div class="body">
+        <Filters chosen={chosen} open={narrowed} serverSince={!refused} onDone={() => setNarrowed(false)} />
+        {by.length > 0 ? <Groups by={by} chosen={chosen} serverSince={!refused} />
+          : <List live={live} chosen={chosen} text={text} open={open} localSince={refused} limit={limit} more={() => setLimit((n) => Math.min(most, n * 2))} />}
+        {open !== "" && <Detail key={open} open={open} />}
+      </div>
+    </div>
+  );
+}
+
+function Filters({ chosen, open, serverSince, onDone }: { chosen: Chosen; open: boolean; serverSince: boolean; onDone: () => void }) {
+  const answers: Record<Filter, Live<Violations>> = {
+    policy: useLive<Violations>(facetPath(chosen, "policy", serverSince)), severity: useLive<Violations>(facetPath(chosen, "severity", serverSince)),
+    member: useLive<Violations>(facetPath(chosen, "member", serverSince)), namespace: useLive<Violations>(facetPath(chosen, "namespace", serverSince)),
+    kind: useLive<Violations>(facetPath(chosen, "kind", serverSince)), state: useLive<Violations>(facetPath(chosen, "state", serverSince)),
+  };
+  const all = useLive<Violations>(facetPath({ ...chosen, exempt: "" }, "severity", serverSince)).value?.groups;
+  const sum = (of: "violations" | "exempt") => (all ?? []).reduce((n, group) => n + group[of], 0);
+  const order: readonly Filter[] = ["severity", "policy", "member", "namespace", "kind", "state"];
+  const facets = [...order.map((name) => facetOf(name, answers[name].value, chosen)), {
+    name: "exempt", title: "Exempt", chosen: chosen.exempt === "" ? [] : [chosen.exempt],
+    values: [{ value: "false", label: "not exempt", count: sum("violations") }, { value: "true", label: "exempt", count: sum("exempt") }],
+  }];
+  return <Facets facets={facets} open={open} busy={answers.policy.value === undefined} onChoose={(name, values) => { setParams({ [name]: name === "exempt" ? values.slice(-1) : values, open: null }); if (open) onDone(); }} />;
+}
+
+// Chips say what narrows the list; each is removed by a click.
+function Chips({ chosen }: { chosen: Chosen }) {
+  const chips = filters.flatMap((name) => chosen.lists[name].map((value) => ({ name, value })));
+  if (chips.length === 0 && chosen.exempt === "") return null;
+  return (
+    <div class="chips bar">
+      {chips.map(({ name, value }) => <button key={`${name}=${value}`} type="button" title="Remove this filter" onClick={() => setParams({ [name]: chosen.lists[name].filter((v) => v !== value) })}>{name}: {value === "" ? "(none)" : value} ✕</button>)}
+      {chosen.exempt !== "" && <button type="button" onClick={() => setParams({ exempt: null })}>{chosen.exempt === "true" ? "exempt" : "not exempt"} ✕</button>}
+      <button type="button" class="link" onClick={() => setParams({ ...Object.fromEntries(filters.map((name) => [name, null])), exempt: null, since: null, q: null })}>Show all</button>
+    </div>
+  );
+}
+
+// Gaps says which policies' findings are not in the list, and why.
+function Gaps({ answer }: { answer: Violations }) {
+  const withheld = answer.withheld ?? [], failed = answer.failed ?? [];
+  if (withheld.length === 0 && failed.length === 0) return null;
+  return (
+    <div class="gaps">
+      {withheld.length > 0 && <details><summary><Lock /> {many(withheld.length, "policy is", "policies are")} withheld: they read more of the fleet than you may</summary><p class="dim">{withheld.join(", ")}. Who may list all kinds that they read, in all members, sees what they find.</p></details>}
+      {failed.length > 0 && <details class="hatched"><summary><span class="text"><StateMark state="Error">{many(failed.length, "policy", "policies")} failed in part: what they find is not complete</StateMark></span></summary><p><span class="text">{failed.join(", ")}</span></p></details>}
+    </div>
+  );
+}
+
+interface ListProps {
+  live: Live<Violations>;
+  chosen: Chosen;
+  text: string;
+  open: string;
+  localSince: boolean;
+  limit: number;
+  more: () => void;
+}
+
+function List({ live, chosen, text, open, localSince, limit, more }: ListProps) {
+  const since = localSince && chosen.since !== "" ? Date.now() - seconds(chosen.since) * 1000 : 0;
+  const rows = useMemo(() => keep(rowsOf(live.value?.items ?? []), text, since, chosen.exempt), [live.value, text, localSince, chosen.since, chosen.exempt]);
+  const [turn, setTurn] = useState(0);
+  const before = useRef<{ of: string; state: StableState<Row> } | undefined>(undefined);
+  const of = `${live.path ?? ""} ${text} ${turn}`;
+  const loaded = live.value !== undefined;
+  const shown = stableRows(rows, (row) => row.key, before.current?.of === of ? before.current.state : undefined);
+  useEffect(() => { if (loaded) before.current = { of, state: shown.state }; });
+  const revisions = useRef(new Map<string, string>());
+  const changed = (row: Row) => { const old = revisions.current.get(row.key); return old !== undefined && old !== row.finding.revision; };
+  useEffect(() => { revisions.current = new Map(rows.map((row) => [row.key, row.finding.revision])); });
+  if (live.value === undefined) return live.error === undefined ? <Loading rows={14} /> : <Failed status={live.error} />;
+  const cut = live.value.continue !== undefined && live.value.continue !== "";
+  const narrowing = text !== "" || since > 0;
+  return (
+    <Table id="violations" label="Violations" columns={columns} rows={shown.rows} rowKey={(row) => row.key} open={shown.rows.find((row) => open !== "" && row.key.startsWith(`${open}#`))?.key ?? ""}
+      onOpen={(row) => setParams({ open: row.key.slice(0, row.key.lastIndexOf("#")) }, { replace: open !== "" })}
+      rowClass={(row) => `${row.finding.state === "Known" ? "" : "hatched"}${shown.gone.has(row.key) ? " gone" : ""}${changed(row) ? " flash" : ""}`}
+      fresh={shown.waiting} onFresh={() => setTurn(turn + 1)} {...(cut && limit < most ? { onEnd: more } : {})}
+      bar={<span class="dim">{many(shown.rows.length, "violation")}{cut ? limit >= most ? `: the first ${count(most)}; narrow it by a filter` : ", more below" : ""}{narrowing && cut ? " · searched in what is loaded" : ""}</span>}
+      empty={<Empty title={narrowing ? "Nothing matches" : "No violations"}><p>{narrowing ? "Of what is loaded, nothing matches the search." : "No policy finds anything that you may see, with these filters"}, at revision {live.value.revision}.{live.value.synced ? "" : " Not all that policies read has been seen yet."}</p></Empty>} />
+  );
+}

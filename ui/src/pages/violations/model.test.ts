@@ -1,0 +1,35 @@
+import { expect, test } from "vitest";
+import type { Finding } from "../../data/types";
+import { chosenOf, facetOf, facetPath, keep, listPath, rowsOf } from "./model";
+
+const chosen = chosenOf(new URLSearchParams("policy=a&policy=b&severity=high&exempt=false"));
+const finding: Finding = {
+  policy: "a", package: "p", severity: "high", revision: "1", state: "Known", subject: { member: "m/1", kind: "Pod", namespace: "n", name: "x" },
+  violations: [{ msg: "two replicas", firstSeen: "2026-01-02T00:00:00Z" }, { msg: "odd", exempt: "because", firstSeen: "2026-01-01T00:00:00Z" }],
+};
+
+test("the address becomes the question", () => {
+  expect(listPath(chosen, 500, true)).toBe("/query/v1/violations?policy=a&policy=b&severity=high&exempt=false&limit=500");
+  expect(listPath({ ...chosen, since: "24h" }, 500, true)).toContain("firstSeenSince=24h");
+  expect(listPath({ ...chosen, since: "24h" }, 500, false)).not.toContain("firstSeenSince");
+});
+
+test("a facet's counts are those of the other filters", () => {
+  expect(facetPath(chosen, "policy", true)).toBe("/query/v1/violations?severity=high&exempt=false&groupBy=policy");
+  const facet = facetOf("policy", { revision: "1", synced: true, groups: [{ key: ["a"], subjects: 3, violations: 2, exempt: 1 }] }, chosen);
+  expect(facet.values).toEqual([{ value: "a", count: 2 }]);
+  expect(facet.chosen).toEqual(["a", "b"]);
+});
+
+test("each violation is a row, and so is what is not known", () => {
+  expect(rowsOf([finding]).map((row) => row.text)).toEqual(["two replicas", "odd"]);
+  const unknown = { ...finding, state: "Unknown", violations: [], gaps: [{ member: "m/1", kind: "Pod", state: "Stale" }] };
+  expect(rowsOf([unknown]).map((row) => row.text)).toEqual(["not known: m/1 Pod Stale"]);
+});
+
+test("a text, a time and exemptions narrow what is loaded", () => {
+  const rows = rowsOf([finding]);
+  expect(keep(rows, "REPLICAS m/1", 0, "").map((row) => row.text)).toEqual(["two replicas"]);
+  expect(keep(rows, "", Date.parse("2026-01-01T12:00:00Z"), "").map((row) => row.text)).toEqual(["two replicas"]);
+  expect(keep(rows, "", 0, "true").map((row) => row.text)).toEqual(["odd"]);
+});

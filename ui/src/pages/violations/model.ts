@@ -1,0 +1,85 @@
+// What the page of violations asks for, and its rows.
+import { withQuery } from "../../data/api";
+import { findingKey } from "../../data/keys";
+import type { Finding, FindingGroup, FoundViolation, Violations } from "../../data/types";
+import type { Facet } from "../../ui";
+
+export const filters = ["policy", "severity", "member", "namespace", "kind", "state"] as const;
+export type Filter = (typeof filters)[number];
+
+export const titles: Record<Filter, string> = { policy: "Policy", severity: "Severity", member: "Member", namespace: "Namespace", kind: "Kind", state: "State" };
+
+export interface Chosen {
+  lists: Record<Filter, string[]>;
+  exempt: string; // "", "true" or "false"
+  since: string; // "24h": first seen since then
+}
+
+export function chosenOf(params: URLSearchParams): Chosen {
+  return {
+    lists: Object.fromEntries(filters.map((name) => [name, params.getAll(name)])) as Record<Filter, string[]>,
+    exempt: params.get("exempt") ?? "", since: params.get("since") ?? "",
+  };
+}
+
+const path = "/query/v1/violations";
+
+export function listPath(chosen: Chosen, limit: number, serverSince: boolean): string {
+  return withQuery(path, { ...chosen.lists, exempt: chosen.exempt, ...(serverSince ? { firstSeenSince: chosen.since } : {}), limit });
+}
+
+// facetPath asks for the counts of one filter, with all others applied: so one sees what choosing another gives.
+export function facetPath(chosen: Chosen, by: Filter, serverSince: boolean): string {
+  return withQuery(path, { ...chosen.lists, [by]: [], exempt: chosen.exempt, ...(serverSince ? { firstSeenSince: chosen.since } : {}), groupBy: by });
+}
+
+export function groupPath(chosen: Chosen, by: readonly string[], serverSince: boolean): string {
+  return withQuery(path, { ...chosen.lists, exempt: chosen.exempt, ...(serverSince ? { firstSeenSince: chosen.since } : {}), groupBy: by });
+}
+
+// sizeOf is how many a group counts: violations, exempt ones where these are asked for, and subjects without any.
+export function sizeOf(group: FindingGroup, exempt: string): number {
+  if (exempt === "true") return group.exempt;
+  return group.violations > 0 || exempt === "false" ? group.violations : group.exempt > 0 ? group.exempt : group.subjects;
+}
+
+export function facetOf(by: Filter, answer: Violations | undefined, chosen: Chosen): Facet {
+  const values = (answer?.groups ?? []).map((group) => ({ value: group.key[0] ?? "", count: sizeOf(group, chosen.exempt), ...(by === "member" && group.key[0] === "" ? { label: "(no single member)" } : {}) }));
+  return { name: by, title: titles[by], chosen: chosen.lists[by], values: values.sort((a, b) => b.count - a.count || a.value.localeCompare(b.value)), ...(answer?.truncated === true ? { truncated: true } : {}) };
+}
+
+export interface Row {
+  key: string;
+  finding: Finding;
+  violation?: FoundViolation; // none: it is Unknown or failed
+  text: string;
+}
+
+export function rowsOf(items: readonly Finding[]): Row[] {
+  return items.flatMap((finding): Row[] => {
+    const key = findingKey(finding);
+    const own = (finding.violations ?? []).map((violation, i) => ({ key: `${key}#${i}`, finding, violation, text: violation.msg }));
+    if (finding.state === "Known" && own.length > 0) return own;
+    const text = finding.state === "Error" ? finding.message ?? "the evaluation failed" : `not known: ${(finding.gaps ?? []).map((gap) => `${gap.member ?? ""} ${gap.kind ?? ""} ${gap.failure ?? gap.state ?? ""}`.trim()).join("; ")}`;
+    return [...own, { key: `${key}#`, finding, text }];
+  });
+}
+
+// keep narrows rows to those that match a text, of those that are loaded.
+export function keep(rows: readonly Row[], text: string, since: number, exempt: string): Row[] {
+  const words = text.toLowerCase().split(/\s+/).filter((word) => word !== "");
+  return rows.filter((row) => {
+    if (exempt !== "" && row.violation !== undefined && (row.violation.exempt !== undefined) !== (exempt === "true")) return false;
+    if (since > 0 && !(Date.parse(row.violation?.firstSeen ?? row.finding.since ?? "") >= since)) return false;
+    if (words.length === 0) return true;
+    const s = row.finding.subject;
+    const all = [row.text, row.finding.policy, s.member, s.kind, s.namespace, s.name, s.key].join(" ").toLowerCase();
+    return words.every((word) => all.includes(word));
+  });
+}
+
+export function commandOf(chosen: Chosen): string {
+  const flag = (name: string, values: readonly string[]) => values.map((value) => ` --${name} '${value}'`).join("");
+  const l = chosen.lists;
+  return `federator violations${flag("policy", l.policy)}${flag("severity", l.severity)}${flag("member", l.member)}${flag("namespace", l.namespace)}${flag("kind", l.kind)}${flag("state", l.state)}`;
+}

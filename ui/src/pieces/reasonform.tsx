@@ -1,0 +1,63 @@
+import "./pieces.css";
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { say } from "../app/notices";
+import { statusFrom } from "../data/api";
+import { session } from "../data/session";
+
+export interface Done {
+  text: string;
+  href?: string;
+  link?: string;
+}
+
+export interface ReasonFormProps {
+  verb: string; // with the number: "Let 9 corrections pass"
+  send: (reason: string) => Promise<Done>;
+  danger?: boolean;
+  needsReason?: boolean;
+  blocked?: string; // why it cannot be done now
+  children?: ComponentChildren; // more fields
+  onDone?: () => void;
+}
+
+// whyNot is why the caller cannot write; "" if they can.
+export function whyNot(): string {
+  const who = session.value;
+  if (who === undefined) return "It is not known yet who you are.";
+  if (who.canWrite) return "";
+  return who.cannotWriteWhy === undefined || who.cannotWriteWhy === "" ? "You are logged in to look only." : who.cannotWriteWhy;
+}
+
+// ReasonForm is the last step of a write: a reason, and a button that says what it does. What will happen is shown above it.
+export function ReasonForm({ verb, send, danger = false, needsReason = true, blocked = "", children, onDone }: ReasonFormProps) {
+  const [reason, setReason] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState("");
+  const [done, setDone] = useState<Done | undefined>(undefined);
+  const why = whyNot() || blocked;
+  const missing = needsReason && reason.trim() === "";
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (why !== "" || missing || busy) return;
+    setBusy(true);
+    setError("");
+    send(reason.trim()).then(
+      (result) => { setBusy(false); setDone(result); setReason(""); say(result.text, { ...(result.href === undefined ? {} : { href: result.href }), ...(result.link === undefined ? {} : { link: result.link }) }); onDone?.(); },
+      (failed: unknown) => { const status = statusFrom(failed); setBusy(false); setError(status.code === 0 ? status.message : `${status.message} (${status.code})`); },
+    );
+  };
+  if (done !== undefined) return <p class="reason-done" role="status">✓ {done.text} {done.href !== undefined && <a href={done.href}>{done.link ?? "See it"}</a>}</p>;
+  return (
+    <form class="reason" onSubmit={submit}>
+      {children}
+      {needsReason && <label class="reason-why">Why<textarea rows={2} value={reason} disabled={why !== ""} required maxLength={1024} placeholder="What others will read beside it" onInput={(event) => setReason(event.currentTarget.value)} /></label>}
+      <div class="bar">
+        <button type="submit" class={danger ? "danger" : "primary"} disabled={why !== "" || missing || busy}>{busy ? "Sending …" : verb}</button>
+        {why !== "" && <span class="dim">{why}</span>}
+        {why === "" && missing && <span class="dim">A reason is needed.</span>}
+      </div>
+      {error !== "" && <p class="wrong" role="alert">{error}</p>}
+    </form>
+  );
+}
