@@ -36,7 +36,7 @@ export const test = base.extend<{ page: Page }>({
 // logIn logs in by a token of a user.
 export async function logIn(page: Page, token: string, at = "/ui/"): Promise<void> {
   await page.goto(world.url + at);
-  await page.getByLabel("Token", { exact: true }).fill(token);
+  await page.getByLabel("Token of a user or ServiceAccount").fill(token);
   await page.getByRole("button", { name: "Log in", exact: true }).click();
   await expect(page.getByRole("navigation")).toBeVisible();
 }

@@ -2,8 +2,8 @@ import { expect, logIn, picture, test, tokenOf, world } from "../world.ts";
 
 test("somebody logs in by a token, sees the fleet, and logs out in every tab", async ({ page, context }) => {
   await page.goto(world.url + "/ui/");
-  await expect(page.getByLabel("Token", { exact: true })).toBeVisible();
-  await page.getByLabel("Token", { exact: true }).fill("not-a-token");
+  await expect(page.getByLabel("Token of a user or ServiceAccount")).toBeVisible();
+  await page.getByLabel("Token of a user or ServiceAccount").fill("not-a-token");
   await page.getByRole("button", { name: "Log in", exact: true }).click();
   await expect(page.getByRole("alert")).toBeVisible();
   await picture(page, "login");
@@ -20,4 +20,10 @@ test("somebody logs in by a token, sees the fleet, and logs out in every tab", a
     expect(cookie.name).toMatch(/^__Host-/);
   }
   expect(cookies.length).toBeGreaterThan(0);
+});
+
+test("the header says whether anything is wrong", async ({ page }) => {
+  await logIn(page, await tokenOf("olga"));
+  await expect(page.getByText("unique-host").first()).toBeVisible();
+  await picture(page, "fleet");
 });
