@@ -13,6 +13,7 @@ import (
 	"federator.dev/federator/internal/cli/query"
 	"federator.dev/federator/internal/cli/snapshot"
 	"federator.dev/federator/internal/cli/tree"
+	"federator.dev/federator/internal/cli/ui"
 	"federator.dev/federator/internal/cli/violations"
 	"federator.dev/federator/internal/execplugin"
 )
@@ -31,7 +32,7 @@ func newCommand() *cobra.Command {
 	root.AddCommand(
 		newServeCommand(), newVersionCommand(),
 		members.Command(v), query.Command(v), snapshot.Command(v), kubeconfig.Command(v), count.Command(v), tree.Command(v),
-		audit.Command(), violations.Command(v), policy.Command(v), actions.Command(v), kept.Command(), execplugin.Command(),
+		audit.Command(), violations.Command(v), policy.Command(v), actions.Command(v), ui.Command(v), kept.Command(), execplugin.Command(),
 	)
 	return root
 }

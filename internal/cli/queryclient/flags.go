@@ -23,12 +23,18 @@ type Flags struct {
 	Version string // of federator
 }
 
+// Register registers all flags.
 func (f *Flags) Register(cmd *cobra.Command) {
+	f.RegisterServer(cmd)
+	cmd.Flags().StringVarP(&f.Output, "output", "o", "table", "table, wide, json or yaml")
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// RegisterServer registers the flags that say how to reach the query API.
+func (f *Flags) RegisterServer(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "`file` with a context of the query API, as federator kubeconfig writes it (default KUBECONFIG, else ~/.kube/config, else that of a local server without a hub)")
 	fs.StringVar(&f.context, "context", "", "`context` of the kubeconfig (default \"fleet\", else the current one)")
-	fs.StringVarP(&f.Output, "output", "o", "table", "table, wide, json or yaml")
-	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 func (f *Flags) CheckOutput() error {
