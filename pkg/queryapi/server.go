@@ -29,7 +29,7 @@ type Server struct {
 	audit         auditLog
 	authenticator authenticator.Request
 	tokens        authenticator.Token // the same, of tokens
-	token         string // of a local server
+	token         string              // of a local server
 	authorizer    *authz.Authorizer
 	hub           *http.Client  // nil without a hub
 	fairness      *fairness     // nil: only the number of requests is limited

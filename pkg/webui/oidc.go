@@ -62,7 +62,7 @@ func newProvider(o OIDC, logins sealer, now func() time.Time) (*provider, error)
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: o.RootCAs, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout: issuerTimeout, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: issuerTimeout, DisableKeepAlives: true, // log-ins are rare
 	}
 	return &provider{
 		options: o, logins: logins, now: now, renewed: cache.NewLRUExpireCache(maxRenewed),

@@ -2,6 +2,7 @@ package webui
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,13 +26,14 @@ const (
 	maxRelayed      = 32
 	relayTimeout    = 45 * time.Second
 	rollbackTimeout = 30 * time.Second
+	dialTimeout     = 10 * time.Second
 )
 
 // relay sends a fixed list of requests to the hub, with the token of their caller and no other
 // credentials.
 type relay struct {
 	config    *rest.Config // address and CA of the hub, without credentials
-	transport http.RoundTripper
+	tls       *tls.Config
 	namespace string
 	log       *slog.Logger
 	now       func() time.Time
@@ -43,11 +45,11 @@ func newRelay(hub *rest.Config, namespace string, log *slog.Logger, now func() t
 	anonymous := rest.AnonymousClientConfig(hub)
 	anonymous.QPS = -1 // a person's requests are few
 	anonymous.UserAgent = "federator/ui"
-	base, err := rest.TransportFor(anonymous)
+	secure, err := rest.TLSConfigFor(anonymous)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	l := &relay{config: anonymous, transport: base, namespace: namespace, log: log, now: now, slots: semaphore.NewWeighted(maxRelayed), mux: http.NewServeMux()}
+	l := &relay{config: anonymous, tls: secure, namespace: namespace, log: log, now: now, slots: semaphore.NewWeighted(maxRelayed), mux: http.NewServeMux()}
 	for pattern, call := range map[string]relayCall{
 		"POST /ui/relay/approvals":                    l.approve,
 		"POST /ui/relay/actions/{name}/rollback":      l.rollBackAction,
@@ -82,7 +84,9 @@ func (l *relay) send(w http.ResponseWriter, r *http.Request, call relayCall) {
 	defer cancel()
 	var answer any
 	var object string
-	hub, err := l.client(caller.Token)
+	connections := l.connections()
+	defer connections.CloseIdleConnections()
+	hub, err := l.client(caller.Token, connections)
 	if err == nil {
 		answer, object, err = call(r.WithContext(ctx), hub)
 	}
@@ -100,10 +104,25 @@ func (l *relay) send(w http.ResponseWriter, r *http.Request, call relayCall) {
 	l.log.Info("web UI: request relayed to the hub", "user", caller.User.GetName(), "method", r.Method, "path", r.URL.Path, "object", object, "code", code)
 }
 
+// connections are those of one caller's request: no token shares one with another.
+func (l *relay) connections() *http.Transport {
+	t := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSClientConfig: l.tls.Clone(),
+		TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true,
+	}
+	if l.config.Proxy != nil {
+		t.Proxy = l.config.Proxy
+	}
+	if l.config.Dial != nil {
+		t.DialContext = l.config.Dial
+	}
+	return t
+}
+
 // client returns a client of the hub with a token.
-func (l *relay) client(token string) (hubrequests.Client, error) {
+func (l *relay) client(token string, connections http.RoundTripper) (hubrequests.Client, error) {
 	client, err := kubernetes.NewForConfigAndClient(l.config, &http.Client{
-		Transport:     transport.NewBearerAuthRoundTripper(token, l.transport),
+		Transport:     transport.NewBearerAuthRoundTripper(token, connections),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // which would get the token
 	})
 	return hubrequests.Client{Interface: client}, err
