@@ -18,6 +18,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
+	"federator.dev/federator/pkg/hub/hubreader"
 	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/pkg/remediate/planreader"
@@ -38,7 +39,7 @@ func (s querySource) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 
 // newQueryServer opens the query API's listener and returns its server; nil
 // when it is disabled. Nothing is served yet.
-func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop *enforce.Loop, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
+func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop *enforce.Loop, onHub *hubreader.Reader, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
 	q := cfg.Query
 	if q.Listen == "" {
 		return nil, nil
@@ -57,7 +58,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	}
 	source := querySource{f.Manager}
 	opts := queryapi.Options{
-		Queries: queries(f.Index, loop, f.Manager.Kinds, plans),
+		Queries: queries(f.Index, loop, f.Manager.Kinds, plans, onHub),
 		Index:   f.Index, Loading: f.Loading, Grants: f.Grants(), Fleet: source, Proved: f.Manager.Proved, WritesHeld: f.Manager.WritesHeld, WritesWith: f.Manager.WritesWith, Logger: log, Metrics: metrics, Listener: listener,
 		Hub: hubREST, Local: hubREST == nil, ValuesRedacted: !cfg.KeepSecretValues,
 		TLS:            queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: q.TLS.Version()},
@@ -89,20 +90,37 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	return server, nil
 }
 
-// queries returns the queries about policies: Rego, violations and, unless plans is nil, Plans.
-func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds, plans policyquery.PlanReader) map[string]queryapi.Query {
+// queries returns the queries about policies: Rego, those about verdicts where there is a loop and, where policies
+// are the hub's, Plans and what onHub holds.
+func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds, plans policyquery.PlanReader, onHub *hubreader.Reader) map[string]queryapi.Query {
 	rego := &policyquery.Rego{Index: index, Kinds: kinds}
 	all := map[string]queryapi.Query{"rego": rego}
+	var hub policyquery.Hub // nil without a reader
+	if onHub != nil {
+		hub = onHub
+		actions := policyquery.Actions{Kinds: kinds, Index: index, Hub: hub}
+		all["actions"], all["actions/{name}"] = actions, policyquery.Action{Actions: actions}
+		all["sources"], all["stops"] = policyquery.Sources{Hub: hub}, policyquery.Stops{Kinds: kinds, Index: index, Hub: hub}
+	}
 	if loop != nil {
 		rego.State = loop.State
 		all["violations"] = policyquery.Violations{Kinds: kinds, Loop: loop}
-		all["policies"] = &policyquery.Policies{Kinds: kinds, Loop: loop}
-		all["explain"] = policyquery.Explain{Kinds: kinds, Loop: loop, Rego: rego}
+		all["policies"] = &policyquery.Policies{Kinds: kinds, Loop: loop, Hub: hub}
+		all["explain"] = policyquery.Explain{Kinds: kinds, Loop: loop, Rego: rego, Hub: hub}
 	}
 	if plans != nil {
 		all["plans/{policy}"] = policyquery.Plans{Kinds: kinds, Index: index, Reader: plans}
 	}
 	return all
+}
+
+// newHubReader returns what holds the hub's objects for queries, nil where policies are not the hub's or
+// nothing is queried.
+func newHubReader(cfg *config.Config, hubREST *rest.Config, loop *enforce.Loop, log *slog.Logger) (*hubreader.Reader, error) {
+	if !cfg.Policies.Hub || cfg.Query.Listen == "" {
+		return nil, nil // nothing to hold
+	}
+	return hubreader.New(hubreader.Options{Config: hubREST, Namespace: cfg.Policies.Namespace, Loop: loop, Logger: log})
 }
 
 // planReaderOf returns a reader of the Plans on the hub, nil where policies are not the hub's.

@@ -79,7 +79,7 @@ func newServeCommand() *cobra.Command {
 }
 
 // serve runs until ctx is done or a component fails. Components stop in the reverse order
-// of their start, each joined before the next is stopped: the query API, the policies,
+// of their start, each joined before the next is stopped: the query API, what it reads of the hub, the policies,
 // the manager, what keeps the index, the keeper of revisions, the trainer, the HTTP servers.
 func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	log, err := config.NewLogger(stderr, cfg.Log)
@@ -178,11 +178,18 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook, nil); err != nil {
 		return err
 	}
-	query, err := newQueryServer(ctx, cfg, f, loop, log, registry)
+	c := components{fleet: f, keeper: keeper, policies: evaluate, onHub: component.Idle, servers: servers}
+	onHub, err := newHubReader(&cfg, hub, loop, log)
 	if err != nil {
 		return err
 	}
-	return run(ctx, components{fleet: f, keeper: keeper, policies: evaluate, query: query, servers: servers}, state, log)
+	if onHub != nil {
+		c.onHub = onHub.Run
+	}
+	if c.query, err = newQueryServer(ctx, cfg, f, loop, onHub, log, registry); err != nil {
+		return err
+	}
+	return run(ctx, c, state, log)
 }
 
 // components are what serve runs.
@@ -190,13 +197,14 @@ type components struct {
 	fleet    *fleet.Fleet
 	keeper   *revisions.Keeper
 	policies func(context.Context) error
-	query    *queryapi.Server // nil: none
+	onHub    func(context.Context) error // reads what queries show of the hub
+	query    *queryapi.Server            // nil: none
 	servers  []*server
 }
 
 // run starts the components, waits for the end and joins them.
 func run(ctx context.Context, c components, state *health, log *slog.Logger) error {
-	failed := make(chan error, len(c.servers)+5)
+	failed := make(chan error, len(c.servers)+6)
 	for _, s := range c.servers {
 		s.start(failed)
 	}
@@ -214,6 +222,7 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 	kept := component.Start(outlive, c.fleet.Keep, failed)
 	manager := component.Start(outlive, c.fleet.Manager.Run, failed)
 	policies := component.Start(outlive, c.policies, failed)
+	onHub := component.Start(outlive, c.onHub, failed)
 	log.Info("started", "version", version())
 
 	var err error
@@ -224,7 +233,7 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 		log.Info("stopping", "cause", "a component ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, query.Stop(), policies.Stop(), manager.Stop(), kept.Stop(), keeper.Stop(), trainer.Stop()}
+	errs := []error{err, query.Stop(), onHub.Stop(), policies.Stop(), manager.Stop(), kept.Stop(), keeper.Stop(), trainer.Stop()}
 	for i := len(c.servers) - 1; i >= 0; i-- {
 		errs = append(errs, c.servers[i].close())
 	}

@@ -316,7 +316,9 @@ func TestStops_OfMembersAreOfThoseWhoMayReadThem(t *testing.T) {
 	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), bad, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = client.CoreV1().ConfigMaps("default").Delete(context.Background(), bad.Name, metav1.DeleteOptions{}) })
+	t.Cleanup(func() {
+		_ = client.CoreV1().ConfigMaps("default").Delete(context.Background(), bad.Name, metav1.DeleteOptions{})
+	})
 	if err := shared.Fleet.Hub.Apply(t.Context(), []byte("apiVersion: federator.dev/v1alpha1\nkind: PolicySource\nmetadata: {name: git}\nspec: {url: \"https://example.com/x.git\"}\n")); err != nil {
 		t.Fatal(err)
 	}

@@ -298,11 +298,11 @@ func (q Explain) evaluate(ctx context.Context, e *explaining) (*Explanation, err
 	p := e.state.Package(e.name)
 	b := policy.Binding{Name: e.name, Package: p.Name}
 	out := &Explanation{
-		Policy: e.name, Package: p.Name, Title: p.Title, Severity: p.Severity, Revision: e.state.Snapshot.Revision(), Finding: findingOf(b, p.Severity, &x.Verdict),
+		Policy: e.name, Package: p.Name, Title: p.Title, Severity: p.Severity, Revision: e.state.Snapshot.Revision(), Finding: e.findingOf(b, p.Severity, &x.Verdict),
 		Input: e.inputOf(x.Input), Lines: []ExplainedLine{}, Files: filesOf(e.state, p.Name), Reads: []ExplainedRead{}, Commit: e.commit, Actions: e.actions,
 	}
 	if x.Reevaluated != nil {
-		repeated := findingOf(b, p.Severity, x.Reevaluated)
+		repeated := e.findingOf(b, p.Severity, x.Reevaluated)
 		out.Repeated = &repeated
 	}
 	for _, l := range x.Lines {

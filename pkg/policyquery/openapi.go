@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"federator.dev/federator/pkg/policy"
@@ -69,6 +70,8 @@ var parameters = []parameter{
 	repeatedParameter("groupBy", fmt.Sprintf("Count violations by these keys, at most %d, instead of listing them.", maxGroupBy), groups,
 		func(a *params) *[]string { return &a.groupBy }),
 	singleParameter("exempt", "true: only subjects with exempt violations; false: only those with violations that are not exempt.", "boolean", (*params).setExempt),
+	singleParameter("firstSeenSince", "Only subjects with a violation that was first seen at or after this time, RFC 3339, or within a duration such as 24h.", "", (*params).setFirstSeenSince),
+	singleParameter("search", fmt.Sprintf("Only subjects with this text in a message, their name, namespace or key, or the policy's name, in upper or lower case: at most %d bytes.", maxSearch), "", (*params).setSearch),
 	singleParameter("limit", fmt.Sprintf("Maximum number of items per page, 1 to %d; the default is %d.", maxLimit, defaultLimit), "integer", (*params).setLimit),
 	singleParameter("continue", "The continue value of the previous page.", "", (*params).setContinue),
 	singleParameter("watch", "Watch for changes, as a stream of events. Not supported with groupBy or continue.", "boolean", (*params).setWatch),
@@ -92,6 +95,24 @@ func (a *params) setExempt(value string) error {
 	}
 	a.exempt = value
 	return nil
+}
+
+// maxSearch bounds what is searched for, in bytes.
+const maxSearch = 256
+
+func (a *params) setSearch(value string) error {
+	if len(value) > maxSearch {
+		return fmt.Errorf("has more than %d bytes", maxSearch)
+	}
+	a.search = strings.ToLower(value)
+	return nil
+}
+
+func (a *params) setFirstSeenSince(value string) (err error) {
+	_, notATime := time.Parse(time.RFC3339, value)
+	a.sinceDuration = notATime != nil
+	a.firstSeenSince, err = parseSince(value, time.Now())
+	return err
 }
 
 func (a *params) setLimit(value string) error {

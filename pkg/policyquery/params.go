@@ -27,6 +27,10 @@ const (
 type params struct {
 	policies, packages, severities, members, namespaces, kinds, states []string
 
+	firstSeenSince time.Time // only subjects with a violation first seen then or later; zero: all
+	sinceDuration  bool      // it was given as how long ago
+	search         string    // in lower case
+
 	exempt  string // "true": only subjects with exempt violations; "false": only those with others
 	groupBy []string
 	limit   int
@@ -91,6 +95,8 @@ func (a *params) check() error {
 		return badParameter("continue", "is not supported with watch")
 	case !a.watch && a.resourceVersion != "":
 		return badParameter("resourceVersion", "requires watch: a list always has the newest verdicts")
+	case a.resourceVersion != "" && a.sinceDuration:
+		return badParameter("firstSeenSince", "must be a time with resourceVersion: what a duration selects changes with time")
 	case !a.watch && a.timeout != 0:
 		return badParameter("timeoutSeconds", "requires watch")
 	}
@@ -131,10 +137,32 @@ func (a *params) matchesVerdict(v *policy.Verdict) bool {
 	if !matches(a.namespaces, ref.Namespace) || !matches(a.kinds, string(ref.Kind)) || !matches(a.states, v.State.String()) {
 		return false
 	}
+	if !a.firstSeenSince.IsZero() && !a.seenSince(v) || a.search != "" && !a.found(v) {
+		return false
+	}
 	if a.exempt == "" {
 		return true
 	}
 	return slices.ContainsFunc(v.Violations, func(f policy.Violation) bool { return (f.Exempt != "") == (a.exempt == "true") })
+}
+
+// seenSince reports whether a violation was first seen at firstSeenSince or later.
+func (a *params) seenSince(v *policy.Verdict) bool {
+	for i := range v.Violations {
+		if !v.FirstSeen.At(i).Before(a.firstSeenSince) {
+			return true
+		}
+	}
+	return false
+}
+
+// found reports whether the text that is searched for is in a verdict.
+func (a *params) found(v *policy.Verdict) bool {
+	in := func(text string) bool { return strings.Contains(strings.ToLower(text), a.search) }
+	if in(v.Binding) || in(v.Subject.Ref.Namespace) || in(v.Subject.Ref.Name) || in(v.Subject.Key) || in(v.Message) {
+		return true
+	}
+	return slices.ContainsFunc(v.Violations, func(f policy.Violation) bool { return in(f.Msg) })
 }
 
 // addToGroup counts a verdict in its group.

@@ -29,6 +29,11 @@ type Violations struct {
 	WriteTimeout, BookmarkInterval time.Duration
 }
 
+var _ queryapi.Notifier = Violations{}
+
+// Changes implements queryapi.Notifier.
+func (q Violations) Changes() <-chan struct{} { return q.Loop.Newer(q.Loop.Point()) }
+
 // Serve implements queryapi.Query.
 func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
 	params, err := parseParams(r.URL.Query())
@@ -93,6 +98,7 @@ func (ViolationList) SchemaName() string { return "Found" }
 type Finding struct {
 	Policy     string             `json:"policy"`
 	Package    string             `json:"package"`
+	Title      string             `json:"title,omitempty"` // of the package
 	Severity   string             `json:"severity"`
 	Subject    Subject            `json:"subject"`
 	State      string             `json:"state"` // Known, Unknown or Error
@@ -114,7 +120,12 @@ type Violation struct {
 // SchemaName is the name of the component in OpenAPI, which clients generate code from.
 func (Violation) SchemaName() string { return "FoundViolation" }
 
-func findingOf(b policy.Binding, severity string, v *policy.Verdict) Finding {
+// findingOf returns a verdict of a binding as it is listed.
+func (s readScope) findingOf(b policy.Binding, severity string, v *policy.Verdict) Finding {
+	title := ""
+	if p := s.state.Package(b.Name); p != nil {
+		title = p.Title
+	}
 	var found []Violation
 	for i, x := range v.Violations {
 		found = append(found, Violation{x, v.FirstSeen.At(i)})
@@ -124,7 +135,7 @@ func findingOf(b policy.Binding, severity string, v *policy.Verdict) Finding {
 		since = &at
 	}
 	return Finding{
-		Policy: b.Name, Package: b.Package, Severity: severity, Subject: subjectOf(v.Subject), State: v.State.String(),
+		Policy: b.Name, Package: b.Package, Title: title, Severity: severity, Subject: subjectOf(v.Subject), State: v.State.String(),
 		Since: since, Violations: found, Gaps: v.Gaps, Message: v.Message, Revision: v.Revision,
 	}
 }
@@ -297,7 +308,7 @@ func (s *listing) addFindings(ctx context.Context, b policy.Binding, severity st
 				s.result.Continue = encodeCursor(last.Policy, last.Subject)
 				return nil
 			}
-			s.result.Items = append(s.result.Items, findingOf(b, severity, &v))
+			s.result.Items = append(s.result.Items, s.findingOf(b, severity, &v))
 		}
 	}
 	return nil

@@ -236,7 +236,7 @@ func sameMembersAndBindings(a, b *policy.State) bool {
 		}
 		out = append(out, "")
 		for b, severity := range s.Bindings() {
-			out = append(out, b.Name, b.Package, severity)
+			out = append(out, b.Name, b.Package, severity, s.Package(b.Name).Title)
 		}
 		return out
 	}
@@ -404,7 +404,7 @@ func (s *watchStream) finding(of readScope, b boundBinding, v *policy.Verdict) *
 	if v == nil || v.Revision == 0 || !matches(s.members, v.Subject.Ref.Member) || !s.matchesVerdict(v) || !of.mayReadSubject(v.Subject) {
 		return nil
 	}
-	f := findingOf(b.Binding, b.severity, v)
+	f := of.findingOf(b.Binding, b.severity, v)
 	return &f
 }
 
