@@ -151,7 +151,7 @@ function unquote(text: string): string {
 }
 
 function quoted(text: string): string {
-  return /[\s"]/.test(text) ? `"${text.replaceAll('"', "")}"` : text;
+  return /[\s",]/.test(text) ? `"${text.replaceAll('"', "")}"` : text;
 }
 
 // formatQuery writes a query as a line.

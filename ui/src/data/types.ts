@@ -248,6 +248,7 @@ export interface ActionSummary {
   reason?: string;
   rollbackOf?: string;
   wave?: string | number;
+  created?: string;
   startedAt?: string;
   endedAt?: string;
   acknowledgedBy?: string;

@@ -4,8 +4,9 @@ import { findingKey } from "../data/keys";
 import type { Subject } from "../data/types";
 
 export function objectHref(ref: Subject, field?: string): string {
-  const open = [ref.member ?? "", ref.kind ?? "", ref.namespace ?? "", ref.name ?? ""].join("|");
-  return href("/explore", { kind: ref.kind ?? null, member: ref.member ?? null, open, ...(field === undefined ? {} : { field }) });
+  const q = [ref.kind ?? "", ...(ref.member === undefined ? [] : [`member:${ref.member}`]), ...(ref.namespace === undefined || ref.namespace === "" ? [] : [`ns:${ref.namespace}`])].join(" ");
+  const open = `${ref.member ?? ""}/${ref.namespace ?? ""}/${ref.name ?? ""}`;
+  return href("/explore", { q, open: ref.member === undefined ? null : open, at: field ?? null });
 }
 
 export function memberHref(member: string): string {

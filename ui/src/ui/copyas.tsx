@@ -1,14 +1,11 @@
 import { say } from "../app/notices";
 import { Menu } from "./menu";
+import { quote } from "./quote";
 
 export interface Commands {
   kubectl?: string;
   federator?: string;
   curl?: string; // the path and query; the rest is added
-}
-
-export function quote(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
 export function curlOf(path: string, accept?: string): string {

@@ -1,5 +1,6 @@
 // The shared components.
-export { CopyAs, copy, curlOf, quote, type Commands } from "./copyas";
+export { CopyAs, copy, curlOf, type Commands } from "./copyas";
+export { quote } from "./quote";
 export { Dialog } from "./dialog";
 export { Drawer } from "./drawer";
 export { Facets, type Facet, type FacetValue } from "./facets";

@@ -3,7 +3,8 @@ import { withQuery } from "../../data/api";
 import { listPath, type Kind } from "../../data/kinds";
 import { empty, selectorsOf, type Query } from "../../data/query";
 import type { ListQuery } from "../../data/uselist";
-import { quote, type Commands } from "../../ui";
+import type { Commands } from "../../ui/copyas";
+import { quote } from "../../ui/quote";
 
 export function listOf(kind: Kind, query: Query): ListQuery {
   return { path: listPath(kind, query.namespace), ...selectorsOf(query) };

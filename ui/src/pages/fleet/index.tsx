@@ -1,4 +1,4 @@
-import "./fleet.css";
+import "../../style/summary.css";
 import { useMemo } from "preact/hooks";
 import { go, href, param, setParams } from "../../app/location";
 import { theme } from "../../app/theme";

@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+import type { ActionSummary } from "../../data/types";
+import { actionsPath, boundsOf, canRollBack, inSpan, marksOf, spanOf } from "./model";
+
+const action = (name: string, at: string, phase = "Succeeded", rollbackOf?: string): ActionSummary => ({
+  name, policy: "p", member: "m/1", target: { name: "web" }, verb: "patch", phase, created: at, startedAt: at, ...(rollbackOf === undefined ? {} : { rollbackOf }),
+});
+
+test("the address becomes the question", () => {
+  expect(actionsPath(new URLSearchParams("policy=p&phase=Failed&since=24h&tab=all"))).toBe("/query/v1/actions?policy=p&phase=Failed&since=24h&limit=500");
+});
+
+test("a span holds its Actions, and its bounds are whole seconds around them", () => {
+  const span = spanOf(new URLSearchParams("from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z"));
+  const some = [action("a", "2026-01-01T00:10:00.400Z"), action("b", "2026-01-01T00:20:00.900Z"), action("c", "2026-01-01T02:00:00Z")];
+  const inside = some.filter((a) => inSpan(a, span));
+  expect(inside.map((a) => a.name)).toEqual(["a", "b"]);
+  expect(boundsOf(inside)).toEqual({ since: "2026-01-01T00:10:00Z", until: "2026-01-01T00:20:01Z" });
+  expect(boundsOf([])).toBeUndefined();
+  expect(spanOf(new URLSearchParams("from=x"))).toBeUndefined();
+});
+
+test("only what was written by a policy is rolled back", () => {
+  expect([action("a", "", "Succeeded"), action("b", "", "Failed"), action("c", "", "Succeeded", "a")].map(canRollBack)).toEqual([true, false, false]);
+});
+
+test("lanes are what happened to policies, then the policies", () => {
+  const { lanes, marks } = marksOf([action("a", "2026-01-01T00:00:00Z", "Failed")], "policy", [{ name: "p", package: "p", severity: "low", halted: { id: "1", reason: "OverLimit", since: "2026-01-01T00:00:00Z" } }], [], (n) => n, () => "");
+  expect(lanes).toEqual(["halts", "p"]);
+  expect(marks.map((m) => m.kind)).toEqual(["halt", "failure"]);
+});

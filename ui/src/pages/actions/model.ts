@@ -1,0 +1,70 @@
+// What the page of Actions asks for, and what it shows of them.
+import { withQuery } from "../../data/api";
+import type { ActionSummary, PolicyInfo } from "../../data/types";
+import type { Span, TimelineMark } from "../../pieces/timeline";
+import type { PolicySource } from "../../data/policytypes";
+
+export const filters = ["policy", "member", "phase", "namespace", "kind", "name"] as const;
+export const phases = ["Pending", "Writing", "Succeeded", "NoOp", "Failed", "Superseded", "Contended", "Protected", "Managed", "RolledBack"] as const;
+
+export function actionsPath(params: URLSearchParams, limit = 500): string {
+  return withQuery("/query/v1/actions", { ...Object.fromEntries(filters.map((name) => [name, params.getAll(name)])), since: params.get("since"), limit });
+}
+
+export function timeOf(action: ActionSummary): number {
+  return Date.parse(action.startedAt ?? action.created ?? action.endedAt ?? "");
+}
+
+export function inSpan(action: ActionSummary, span: Span | undefined): boolean {
+  const at = timeOf(action);
+  return span === undefined || (at >= span.from && at <= span.to);
+}
+
+// canRollBack reports whether an Action has been written and could be taken back.
+export function canRollBack(action: ActionSummary): boolean {
+  return action.phase === "Succeeded" && (action.rollbackOf === undefined || action.rollbackOf === "");
+}
+
+export function spanOf(params: URLSearchParams): Span | undefined {
+  const from = Date.parse(params.get("from") ?? ""), to = Date.parse(params.get("to") ?? "");
+  return Number.isNaN(from) || Number.isNaN(to) || to <= from ? undefined : { from, to };
+}
+
+// sinceOf and untilOf hold all Actions of a span: the hub's times are of whole seconds.
+export function boundsOf(actions: readonly ActionSummary[]): { since: string; until: string } | undefined {
+  const times = actions.map((action) => Date.parse(action.created ?? action.startedAt ?? "")).filter((at) => !Number.isNaN(at));
+  if (times.length === 0) return undefined;
+  const iso = (at: number) => new Date(at).toISOString().replace(/\.\d+Z$/, "Z");
+  return { since: iso(Math.floor(Math.min(...times) / 1000) * 1000), until: iso(Math.floor(Math.max(...times) / 1000) * 1000 + 1000) };
+}
+
+const kinds: Record<string, TimelineMark["kind"]> = { Failed: "failure", Contended: "failure", RolledBack: "rollback" };
+
+// marksOf puts what happened on the lanes of a timeline: commits and halts by policy first, then Actions by policy or member.
+export function marksOf(actions: readonly ActionSummary[], by: "policy" | "member", policies: readonly PolicyInfo[], sources: readonly PolicySource[], link: (name: string) => string, commitLink: (source: string, hash: string) => string): { lanes: string[]; marks: TimelineMark[] } {
+  const marks: TimelineMark[] = [];
+  for (const source of sources) {
+    for (const commit of [source.status?.observedCommit, source.status?.activeCommit]) {
+      const at = Date.parse(commit?.since ?? commit?.time ?? "");
+      if (commit === undefined || Number.isNaN(at) || marks.some((m) => m.text.includes(commit.hash.slice(0, 8)))) continue;
+      const rejected = commit.hash !== source.status?.activeCommit?.hash;
+      marks.push({ at, kind: rejected ? "failure" : "commit", lane: "commits", text: `commit ${commit.hash.slice(0, 8)} of ${source.metadata.name}${rejected ? ", not active" : ""}`, href: commitLink(source.metadata.name, commit.hash) });
+    }
+  }
+  for (const policy of policies) {
+    const at = Date.parse(policy.halted?.since ?? "");
+    if (!Number.isNaN(at)) marks.push({ at, kind: "halt", lane: "halts", text: `${policy.name} halted: ${policy.halted?.reason ?? ""}` });
+  }
+  const approvals = sources.flatMap((source) => source.status?.approvals ?? []);
+  for (const approval of approvals) marks.push({ at: Date.parse(approval.at), kind: "approval", lane: "approvals", text: `approved by ${approval.by}` });
+  for (const action of actions) {
+    const at = timeOf(action);
+    if (Number.isNaN(at)) continue;
+    const lane = by === "policy" ? action.policy : action.member;
+    const kind = action.rollbackOf !== undefined && action.rollbackOf !== "" ? "rollback" : kinds[action.phase] ?? "action";
+    marks.push({ at, kind, lane, text: `${action.verb} ${action.target.name ?? ""} in ${action.member}: ${action.phase || "Pending"}`, href: link(action.name) });
+  }
+  const special = ["commits", "halts", "approvals"].filter((lane) => marks.some((m) => m.lane === lane));
+  const own = [...new Set(actions.map((action) => by === "policy" ? action.policy : action.member))].sort();
+  return { lanes: [...special, ...own], marks };
+}

@@ -1,0 +1,24 @@
+import { useLive } from "../../data/live";
+import type { StopItem } from "../../data/policytypes";
+import { CopyAs, Empty, Failed, Freshness, Loading, StateMark, ago } from "../../ui";
+import { ResumeForm, scopeText } from "./stop";
+
+const path = "/query/v1/stops";
+
+// Stops lists what is stopped, by whom and why.
+export function Stops() {
+  const live = useLive<{ items: StopItem[] }>(path);
+  if (live.value === undefined) return live.error === undefined ? <Loading /> : <Failed status={live.error} />;
+  return (
+    <div class="scroll pad">
+      <div class="bar"><span class="grow" /><Freshness at={live.at} /><CopyAs commands={{ federator: "federator actions stop --help", curl: path }} /></div>
+      {live.value.items.length === 0 ? <Empty title="Nothing is stopped"><p>The Stop button in the header stops all writes, or those of one policy, member or source.</p></Empty> : live.value.items.map((stop) => (
+        <section key={`${stop.scope}/${stop.name ?? ""}`} class="waiting">
+          <h3><StateMark state="Halted">{scopeText(stop)}</StateMark>{stop.since !== undefined && <span class="dim">for {ago(stop.since)}</span>}</h3>
+          <p class="message">{stop.reason ?? "No reason is given."}</p><p class="dim">by {stop.by ?? "somebody"}</p>
+          <ResumeForm stop={stop} />
+        </section>
+      ))}
+    </div>
+  );
+}

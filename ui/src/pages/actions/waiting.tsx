@@ -1,0 +1,114 @@
+import { useState } from "preact/hooks";
+import { href, param, setParams } from "../../app/location";
+import { send, withQuery } from "../../data/api";
+import { useLive, type Live } from "../../data/live";
+import type { PlanInfo, PlanList } from "../../data/policytypes";
+import type { KubeObject, Policies, PolicyInfo } from "../../data/types";
+import { policyHref } from "../../pieces/links";
+import { ReasonForm } from "../../pieces/reasonform";
+import { CopyAs, Drawer, Empty, Failed, Freshness, Loading, Lock, StateMark, ago, many } from "../../ui";
+import { Targets } from "./targets";
+
+export interface Wait {
+  policy: PolicyInfo;
+  plan: string; // its name; "" for a halt without one
+  halt: string; // its id
+  title: string;
+  since?: string;
+}
+
+const waits = new Set(["Waiting", "Freezing"]);
+
+// waitingOf is all that waits for a person: halts first, then plans.
+export function waitingOf(policies: readonly PolicyInfo[]): Wait[] {
+  const halts = policies.flatMap((policy): Wait[] => policy.halted == null ? [] : [{
+    policy, halt: policy.halted.id, plan: policy.plans?.find((plan) => plan.purpose === "Halt" && waits.has(plan.state))?.name ?? "",
+    title: `halted: ${policy.halted.reason ?? ""}`, ...(policy.halted.since === undefined ? {} : { since: policy.halted.since }),
+  }]);
+  const plans = policies.flatMap((policy) => (policy.plans ?? []).filter((plan) => waits.has(plan.state) && !(plan.purpose === "Halt" && policy.halted != null)).map((plan): Wait => ({
+    policy, halt: "", plan: plan.name, title: plan.purpose === "Rollback" ? "a rollback waits for approval" : plan.purpose === "Amendment" ? "an amendment waits for approval" : "a plan waits for approval",
+  })));
+  return [...halts, ...plans];
+}
+
+export function Waiting({ live }: { live: Live<Policies> }) {
+  const only = param("policy");
+  if (live.value === undefined) return live.error === undefined ? <Loading /> : <Failed status={live.error} />;
+  if (live.value.hubForbidden !== undefined) return <div class="state"><h3><Lock /> You may not see what waits</h3><p>Missing on the hub: <code>{live.value.hubForbidden}</code></p></div>;
+  const all = waitingOf(live.value.items).filter((wait) => only === "" || wait.policy.name === only);
+  const open = all.find((wait) => keyOf(wait) === param("wait")) ?? all.find((wait) => param("plan") !== "" && wait.plan === param("plan"));
+  return (
+    <div class="split">
+      <div class="scroll pad">
+        <div class="bar">{only !== "" && <button type="button" onClick={() => setParams({ policy: null })}>policy: {only} ✕</button>}<span class="grow" /><Freshness at={live.at} revision={live.value.revision} /><CopyAs commands={{ kubectl: "kubectl get plans", federator: "federator actions plan <policy>", curl: "/query/v1/policies" }} /></div>
+        {all.length === 0 && <Empty title="Nothing waits"><p>No halt and no Plan of {many(live.value.items.length, "policy", "policies")} waits for a person, at revision {live.value.revision}.</p></Empty>}
+        {all.map((wait) => (
+          <section key={keyOf(wait)} class={open === wait ? "waiting open" : "waiting"}>
+            <h3><StateMark state={wait.halt === "" ? "Waiting" : "Halted"}><a href={policyHref(wait.policy.name)}>{wait.policy.name}</a></StateMark> <span>{wait.title}</span>{wait.since !== undefined && <span class="dim">for {ago(wait.since)}</span>}</h3>
+            {wait.policy.halted?.message !== undefined && wait.halt !== "" && <p class="message">{wait.policy.halted.message}</p>}
+            <button type="button" aria-expanded={open === wait} onClick={() => setParams({ wait: keyOf(wait), plan: null })}>See what would be let pass</button>
+          </section>
+        ))}
+      </div>
+      {open !== undefined && <Pass key={keyOf(open)} wait={open} />}
+    </div>
+  );
+}
+
+function keyOf(wait: Wait): string {
+  return `${wait.policy.name}:${wait.halt === "" ? wait.plan : wait.halt}`;
+}
+
+// Pass shows exactly what would be let pass, and lets it.
+function Pass({ wait }: { wait: Wait }) {
+  const [limit, setLimit] = useState(100);
+  const path = withQuery(`/query/v1/plans/${encodeURIComponent(wait.policy.name)}`, { plan: wait.plan === "" ? undefined : wait.plan, limit });
+  const live = useLive<PlanList>(path);
+  const plan = live.value?.plans?.find((one) => wait.plan !== "" ? one.name === wait.plan : wait.halt !== "" && one.halt === wait.halt);
+  const close = () => setParams({ wait: null, plan: null });
+  return (
+    <Drawer id="waiting" title={`${wait.policy.name} ${wait.title}`} onClose={close} {...(plan === undefined ? {} : { sub: <>Plan <code>{plan.name}</code></> })}
+      tools={<CopyAs commands={{ federator: `federator actions plan ${wait.policy.name}`, curl: path }} />}>
+      {wait.halt !== "" && <p class="message">{wait.policy.halted?.message}</p>}
+      {live.value === undefined ? live.error === undefined ? <Loading /> : <Failed status={live.error} /> : plan === undefined ? <Without wait={wait} />
+        : <Frozen wait={wait} plan={plan} list={live.value} more={live.value.continue !== undefined && limit < 5000 ? () => setLimit(Math.min(5000, limit * 4)) : undefined} />}
+    </Drawer>
+  );
+}
+
+function Frozen({ wait, plan, list, more }: { wait: Wait; plan: PlanInfo; list: PlanList; more: (() => void) | undefined }) {
+  const items = (list.items ?? []).filter((item) => item.plan === plan.name);
+  const damaged = plan.problem !== undefined && plan.problem !== "";
+  const rollback = plan.purpose === "Rollback";
+  const verb = rollback ? `Let ${many(plan.targets, "rollback")} pass` : `Let ${many(plan.targets, "correction")} pass`;
+  return (
+    <>
+      <section class="section"><dl class="facts">
+        <dt>Hash</dt><dd><code class="hash">{plan.hash}</code></dd>
+        <dt>Targets</dt><dd>{many(plan.targets, "object")}{plan.hidden > 0 && <span class="wrong"> · {plan.hidden} of them you may not see</span>}{plan.irreversible > 0 && <span class="wrong"> · {plan.irreversible} could not be rolled back</span>}</dd>
+        <dt>By member</dt><dd>{(plan.counts ?? []).slice(0, 20).map((one) => <span key={`${one.member} ${one.kind} ${one.verb}`} class="pill">{one.member}: {one.verb} {many(one.targets, one.kind, one.kind)}</span>)}</dd>
+        {plan.required > 0 && <><dt>Approvals</dt><dd>{plan.approved} of {plan.required}</dd></>}
+        <dt>Frozen</dt><dd>{ago(plan.created)} ago{plan.amends !== undefined && plan.amends !== "" && <>, amends {plan.amends}</>}</dd>
+      </dl></section>
+      {damaged ? <p class="wrong" role="alert">It must not be approved: {plan.problem}</p> : <Targets policy={wait.policy.name} items={items} total={plan.targets - plan.hidden} {...(more === undefined ? {} : { more })} rollback={rollback} />}
+      <p class="dim">{plan.required > 1 ? `${plan.required} people must let it pass; ${plan.approved} have. ` : ""}Nothing else is let pass: what comes later waits again.</p>
+      <ReasonForm verb={verb} blocked={damaged ? "The Plan is not what was frozen." : ""} send={(reason) => approve(wait.policy.name, wait.halt !== "" ? { halt: wait.halt } : rollback ? { rollback: plan.hash } : { plan: plan.hash }, reason)} />
+    </>
+  );
+}
+
+// Without is a halt of which there is no Plan: what follows it is not frozen, as where a wave is not healthy.
+function Without({ wait }: { wait: Wait }) {
+  if (wait.halt === "") return <p>The Plan is gone: it has ended, or was superseded.</p>;
+  return (
+    <>
+      <p class="dim">There is no Plan of this halt: no limit is raised. Let pass, the policy goes on with <a href={href("/violations", { policy: wait.policy.name, exempt: "false" })}>{wait.policy.violations === undefined ? "what violates it" : many(wait.policy.violations, "violation")}</a>, within its limits.</p>
+      <ReasonForm verb={`Let ${wait.policy.name} go on`} send={(reason) => approve(wait.policy.name, { halt: wait.halt }, reason)} />
+    </>
+  );
+}
+
+async function approve(fleetPolicy: string, what: { halt: string } | { plan: string } | { rollback: string }, reason: string) {
+  const made = await send<KubeObject>("POST", "/ui/relay/approvals", { fleetPolicy, ...what, reason, expiresSeconds: 86_400 });
+  return { text: `Approved as ${made?.metadata.name ?? "you"}. Whether it counts is in its status.`, href: href("/actions", { policy: fleetPolicy }), link: "See its Actions" };
+}
