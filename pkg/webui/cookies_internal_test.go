@@ -11,7 +11,7 @@ import (
 
 // request is one with the cookies of a jar.
 func request(jar map[string]string) *http.Request {
-	r := httptest.NewRequest("GET", "https://a/", nil)
+	r := httptest.NewRequest(http.MethodGet, "https://a/", nil)
 	for name, value := range jar {
 		r.AddCookie(&http.Cookie{Name: name, Value: value})
 	}
