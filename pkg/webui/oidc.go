@@ -20,6 +20,8 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/util/cache"
+
+	"federator.dev/federator/pkg/webui/internal/cookies"
 )
 
 // OIDC is an issuer of OpenID Connect whose ID tokens the hub accepts, too.
@@ -46,7 +48,7 @@ const (
 // provider logs users in at an issuer.
 type provider struct {
 	options OIDC
-	logins  sealer
+	logins  cookies.Sealer
 	now     func() time.Time
 	client  *http.Client
 	renewed *cache.LRUExpireCache // outcomes of renewals, by refresh token
@@ -56,7 +58,7 @@ type provider struct {
 	known *oidc.Provider // nil until the issuer has been reached
 }
 
-func newProvider(o OIDC, logins sealer, now func() time.Time) (*provider, error) {
+func newProvider(o OIDC, logins cookies.Sealer, now func() time.Time) (*provider, error) {
 	if o.Issuer == "" || o.ClientID == "" {
 		return nil, errors.New("OIDC: issuer and client ID are required")
 	}
@@ -173,12 +175,12 @@ func (u *UI) serveLogin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	l := login{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Return: back, Expires: p.now().Add(loginTTL).Unix()}
-	sealed, err := p.logins.seal(l)
+	sealed, err := p.logins.Seal(l)
 	if err != nil {
 		u.writeError(w, r, err)
 		return
 	}
-	c := newCookie(loginCookie)
+	c := cookies.New(loginCookie)
 	c.Value, c.MaxAge, c.SameSite = sealed, int(loginTTL/time.Second), http.SameSiteLaxMode // the issuer is another site
 	http.SetCookie(w, c)
 	http.Redirect(w, r, config.AuthCodeURL(l.State, oidc.Nonce(l.Nonce), oauth2.S256ChallengeOption(l.Verifier)), http.StatusFound)
@@ -210,8 +212,8 @@ func returnPath(text string) (string, error) {
 // readLogin returns the log-in that a browser has begun, and that its callback is of.
 func (p *provider) readLogin(r *http.Request) (login, bool) {
 	var l login
-	text, ok := cookieValue(r)(loginCookie)
-	if !ok || p.logins.open(text, &l) != nil || p.now().Unix() >= l.Expires {
+	text, ok := cookies.ReadOne(r, loginCookie)
+	if !ok || p.logins.Open(text, &l) != nil || p.now().Unix() >= l.Expires {
 		return l, false
 	}
 	return l, subtle.ConstantTimeCompare([]byte(l.State), []byte(r.URL.Query().Get("state"))) == 1

@@ -15,6 +15,7 @@ import (
 
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/pkg/webui/internal/cookies"
 )
 
 // issued is what the issuer has sent for a user.
@@ -35,9 +36,9 @@ func (u *UI) serveCallback(w http.ResponseWriter, r *http.Request, tokens querya
 		u.refuseLogin(w, http.StatusBadRequest, "It was not begun in this browser, or more than ten minutes ago.")
 		return
 	}
-	c := newCookie(loginCookie)
+	c := cookies.New(loginCookie)
 	c.SameSite = http.SameSiteLaxMode
-	clearCookie(w, r, c) // it counts once
+	cookies.ClearOne(w, r, c) // it counts once
 	q := r.URL.Query()
 	if problem := q.Get("error"); problem != "" {
 		u.refuseLogin(w, http.StatusForbidden, "The issuer says: "+clip.Text(problem+" "+q.Get("error_description"), 300))
@@ -98,14 +99,14 @@ func (u *UI) setIssued(w http.ResponseWriter, r *http.Request, got issued) error
 		return err
 	}
 	if got.refresh == "" {
-		clearCookies(w, r, refreshCookie)
+		cookies.Clear(w, r, refreshCookie)
 		return nil
 	}
-	sealed, err := u.refreshes.seal(refresh{got.refresh, got.subject})
+	sealed, err := u.refreshes.Seal(refresh{got.refresh, got.subject})
 	if err != nil {
 		return err
 	}
-	return setCookies(w, r, refreshCookie, sealed, time.Time{}, u.now())
+	return cookies.Set(w, r, refreshCookie, sealed, time.Time{}, u.now())
 }
 
 func (u *UI) refuseLogin(w http.ResponseWriter, code int, why string) {

@@ -10,6 +10,8 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"federator.dev/federator/pkg/webui/internal/cookies"
 )
 
 // Renewal of ID tokens. An outcome is kept for the requests that were sent before the browser had
@@ -36,8 +38,8 @@ type outcome struct {
 
 func (u *UI) readRefresh(r *http.Request) (refresh, bool) {
 	var f refresh
-	text, err := joinChunks(cookieValue(r), refreshCookie)
-	return f, err == nil && text != "" && u.refreshes.open(text, &f) == nil && f.Token != ""
+	text, err := cookies.Read(r, refreshCookie)
+	return f, err == nil && text != "" && u.refreshes.Open(text, &f) == nil && f.Token != ""
 }
 
 func (u *UI) hasRefresh(r *http.Request) bool {

@@ -11,10 +11,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/pkg/webui/internal/cookies"
 )
 
 // maxToken is how large a token may be, in bytes.
 const maxToken = 12 << 10
+
+// Names of cookies. The prefix has browsers take them only over TLS, from this host and for all
+// of its paths: no other host of the domain can set them.
+const (
+	sessionCookie = "__Host-federator-session"
+	refreshCookie = "__Host-federator-refresh"
+	loginCookie   = "__Host-federator-login"
+)
 
 // session is what is sealed in the cookie of a session.
 type session struct {
@@ -133,7 +142,7 @@ func (u *UI) logIn(w http.ResponseWriter, r *http.Request, tokens queryapi.Token
 	if err := u.setSession(w, r, token); err != nil {
 		return err
 	}
-	clearCookies(w, r, refreshCookie)
+	cookies.Clear(w, r, refreshCookie)
 	u.log.Info("web UI: logged in", "user", caller.User.GetName(), "method", byToken)
 	info := u.nobody(false)
 	u.describe(&info, caller, false)
@@ -168,8 +177,8 @@ func (u *UI) checkPage(r *http.Request) error {
 
 // forget ends the session of a browser.
 func (u *UI) forget(w http.ResponseWriter, r *http.Request) {
-	clearCookies(w, r, sessionCookie)
-	clearCookies(w, r, refreshCookie)
+	cookies.Clear(w, r, sessionCookie)
+	cookies.Clear(w, r, refreshCookie)
 }
 
 // setSession sets the cookies of a session, until its token expires.
@@ -179,11 +188,11 @@ func (u *UI) setSession(w http.ResponseWriter, r *http.Request, token string) er
 	if !expires.IsZero() {
 		s.Expires = expires.Unix()
 	}
-	sealed, err := u.sessions.seal(s)
+	sealed, err := u.sessions.Seal(s)
 	if err == nil {
-		err = setCookies(w, r, sessionCookie, sealed, expires, u.now())
+		err = cookies.Set(w, r, sessionCookie, sealed, expires, u.now())
 	}
-	if errors.Is(err, errTooLarge) {
+	if errors.Is(err, cookies.ErrTooLarge) {
 		return newStatus(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "the token: "+err.Error())
 	}
 	return err
@@ -192,8 +201,8 @@ func (u *UI) setSession(w http.ResponseWriter, r *http.Request, token string) er
 // readSession returns a request's session, of which the token has not expired.
 func (u *UI) readSession(r *http.Request) (session, bool) {
 	var s session
-	text, err := joinChunks(cookieValue(r), sessionCookie)
-	if err != nil || text == "" || u.sessions.open(text, &s) != nil || s.Token == "" {
+	text, err := cookies.Read(r, sessionCookie)
+	if err != nil || text == "" || u.sessions.Open(text, &s) != nil || s.Token == "" {
 		return session{}, false
 	}
 	if s.Expires != 0 && u.now().Unix() >= s.Expires {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/pkg/webui/internal/cookies"
 )
 
 //go:embed all:dist
@@ -49,7 +50,7 @@ type UI struct {
 	now     func() time.Time
 	origins *http.CrossOriginProtection
 
-	sessions, refreshes sealer // of cookies
+	sessions, refreshes cookies.Sealer // of cookies
 	oidc                *provider
 	relay               *relay // nil without a hub
 }
@@ -90,15 +91,15 @@ func New(o Options) (*UI, error) {
 func (u *UI) makeSealers(o Options) (err error) {
 	key := o.Key
 	if key == nil {
-		key = newKey()
+		key = cookies.NewKey()
 	}
-	if u.sessions, err = newSealer(key, "session"); err != nil {
+	if u.sessions, err = cookies.NewSealer(key, "session"); err != nil {
 		return err
 	}
-	if u.refreshes, err = newSealer(key, "refresh"); err != nil || o.OIDC == nil {
+	if u.refreshes, err = cookies.NewSealer(key, "refresh"); err != nil || o.OIDC == nil {
 		return err
 	}
-	logins, err := newSealer(key, "login")
+	logins, err := cookies.NewSealer(key, "login")
 	if err != nil {
 		return err
 	}

@@ -95,6 +95,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else -}}
 {{- $_ := set $ours "persistence" (dict "off" true) -}}
 {{- end -}}
+{{- $_ := set $ours "ui" (include "federator.ui" . | fromYaml) -}}
 {{- if .Values.metrics.perScope }}{{ $_ := set $ours "metrics" (dict "perScope" true) }}{{ end -}}
 {{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml -}}
 {{- end -}}
@@ -133,6 +134,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 {{- $type -}}
+{{- end -}}
+
+{{/* The Secret with the key of sessions of the web UI. */}}
+{{- define "federator.uiSessionSecret" -}}
+{{- default (printf "%s-ui-session" (include "federator.fullname" .)) .Values.ui.sessionKeySecretName -}}
+{{- end -}}
+
+{{- define "federator.ui" -}}
+{{- $ui := dict "enabled" .Values.ui.enabled -}}
+{{- if .Values.ui.enabled }}{{ $_ := set $ui "sessionKeyFile" "/etc/federator/ui/session/key" }}{{ end -}}
+{{- with .Values.ui.oidc -}}
+{{- if and $.Values.ui.enabled .issuer -}}
+{{- $oidc := dict "issuer" .issuer "clientID" (required "ui.oidc.clientID is required with ui.oidc.issuer" .clientID) "scopes" .scopes -}}
+{{- if .clientSecretName }}{{ $_ := set $oidc "clientSecretFile" "/etc/federator/ui/client/clientSecret" }}{{ end -}}
+{{- if .caSecretName }}{{ $_ := set $oidc "caFile" "/etc/federator/ui/issuer/ca.crt" }}{{ end -}}
+{{- if .redirectURL }}{{ $_ := set $oidc "redirectURL" .redirectURL }}{{ end -}}
+{{- $_ := set $ui "oidc" $oidc -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $ui -}}
 {{- end -}}
 
 {{- define "federator.notify" -}}

@@ -1,4 +1,5 @@
-package webui
+// Package cookies keeps values in a browser: encrypted, and in several cookies where one is too small.
+package cookies
 
 import (
 	"errors"
@@ -16,19 +17,11 @@ const (
 	maxChunks = 5
 )
 
-// Names of cookies. The prefix has browsers take them only over TLS, from this host and for all
-// of its paths: no other host of the domain can set them.
-const (
-	sessionCookie = "__Host-federator-session"
-	refreshCookie = "__Host-federator-refresh"
-	loginCookie   = "__Host-federator-login"
-)
+// ErrTooLarge is the error of a value for which cookies have no room.
+var ErrTooLarge = fmt.Errorf("it is too large for cookies: %d bytes are possible", maxChunk*maxChunks*3/4)
 
-// errTooLarge is the error of a value for which cookies have no room.
-var errTooLarge = fmt.Errorf("it is too large for cookies: %d bytes are possible", maxChunk*maxChunks*3/4)
-
-// errCookies is the error of cookies that do not make a value.
-var errCookies = errors.New("the cookies are incomplete")
+// ErrIncomplete is the error of cookies that do not make a value.
+var ErrIncomplete = errors.New("the cookies are incomplete")
 
 // chunkName returns the name of a chunk's cookie.
 func chunkName(name string, chunk int) string {
@@ -38,9 +31,9 @@ func chunkName(name string, chunk int) string {
 	return name + "-" + strconv.Itoa(chunk)
 }
 
-// joinChunks returns the value of cookies that splitChunks made; "" without any. The first has the number of
+// join returns the value of cookies that splitChunks made; "" without any. The first has the number of
 // them, so that one that was left over from a longer value is none of it.
-func joinChunks(get func(name string) (string, bool), name string) (string, error) {
+func join(get func(name string) (string, bool), name string) (string, error) {
 	first, ok := get(name)
 	if !ok || first == "" {
 		return "", nil
@@ -48,14 +41,14 @@ func joinChunks(get func(name string) (string, bool), name string) (string, erro
 	digits, value, ok := strings.Cut(first, ".")
 	n, err := strconv.Atoi(digits)
 	if !ok || err != nil || n < 1 || n > maxChunks || len(value) > maxChunk {
-		return "", errCookies
+		return "", ErrIncomplete
 	}
 	var b strings.Builder
 	b.WriteString(value)
 	for i := 1; i < n; i++ {
 		more, ok := get(chunkName(name, i))
 		if !ok || more == "" || len(more) > maxChunk {
-			return "", errCookies
+			return "", ErrIncomplete
 		}
 		b.WriteString(more)
 	}
@@ -66,7 +59,7 @@ func joinChunks(get func(name string) (string, bool), name string) (string, erro
 func splitChunks(value string) ([]string, error) {
 	n := (len(value) + maxChunk - 1) / maxChunk
 	if n > maxChunks {
-		return nil, errTooLarge
+		return nil, ErrTooLarge
 	}
 	out := make([]string, 0, n)
 	for i := range n {
@@ -78,8 +71,14 @@ func splitChunks(value string) ([]string, error) {
 	return out, nil
 }
 
-// cookieValue returns the value of a request's cookie. Of two with a name none counts.
-func cookieValue(r *http.Request) func(string) (string, bool) {
+// Read returns the value that Set has set in a browser; "" where there is none.
+func Read(r *http.Request, name string) (string, error) { return join(valueOf(r), name) }
+
+// ReadOne returns the value of a request's cookie that is in one piece. Of two with the name none counts.
+func ReadOne(r *http.Request, name string) (string, bool) { return valueOf(r)(name) }
+
+// valueOf returns the value of a request's cookie. Of two with a name none counts.
+func valueOf(r *http.Request) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		named := r.CookiesNamed(name)
 		if len(named) != 1 {
@@ -89,15 +88,15 @@ func cookieValue(r *http.Request) func(string) (string, bool) {
 	}
 }
 
-// setCookies sets a value, in chunks, and clears what a longer one before has left over. Without expires it
+// Set sets a value, in chunks, and clears what a longer one before has left over. Without expires it
 // is gone when the browser is closed.
-func setCookies(w http.ResponseWriter, r *http.Request, name, value string, expires time.Time, now time.Time) error {
+func Set(w http.ResponseWriter, r *http.Request, name, value string, expires time.Time, now time.Time) error {
 	chunks, err := splitChunks(value)
 	if err != nil {
 		return err
 	}
 	for i := range maxChunks {
-		switch c := newCookie(chunkName(name, i)); {
+		switch c := New(chunkName(name, i)); {
 		case i < len(chunks):
 			c.Value = chunks[i]
 			if !expires.IsZero() {
@@ -105,20 +104,21 @@ func setCookies(w http.ResponseWriter, r *http.Request, name, value string, expi
 			}
 			http.SetCookie(w, c)
 		default:
-			clearCookie(w, r, c)
+			ClearOne(w, r, c)
 		}
 	}
 	return nil
 }
 
-// clearCookies has the browser forget a value, as far as it has it.
-func clearCookies(w http.ResponseWriter, r *http.Request, name string) {
+// Clear has the browser forget a value, as far as it has it.
+func Clear(w http.ResponseWriter, r *http.Request, name string) {
 	for i := range maxChunks {
-		clearCookie(w, r, newCookie(chunkName(name, i)))
+		ClearOne(w, r, New(chunkName(name, i)))
 	}
 }
 
-func clearCookie(w http.ResponseWriter, r *http.Request, c *http.Cookie) {
+// ClearOne has the browser forget a cookie, as far as it has it.
+func ClearOne(w http.ResponseWriter, r *http.Request, c *http.Cookie) {
 	if len(r.CookiesNamed(c.Name)) == 0 {
 		return
 	}
@@ -126,6 +126,8 @@ func clearCookie(w http.ResponseWriter, r *http.Request, c *http.Cookie) {
 	http.SetCookie(w, c)
 }
 
-func newCookie(name string) *http.Cookie {
+// New returns a cookie without a value, for all paths of this host and no other, over TLS, that no script reads and
+// no other site has sent.
+func New(name string) *http.Cookie {
 	return &http.Cookie{Name: name, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 }

@@ -1,4 +1,4 @@
-package webui
+package cookies
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 
 // request is one with the cookies of a jar.
 func request(jar map[string]string) *http.Request {
-	r := httptest.NewRequest("GET", "https://a/", nil)
+	r := httptest.NewRequest(http.MethodGet, "https://a/", nil)
 	for name, value := range jar {
 		r.AddCookie(&http.Cookie{Name: name, Value: value})
 	}
@@ -29,19 +29,30 @@ func take(jar map[string]string, w *httptest.ResponseRecorder) {
 	}
 }
 
+// session is a value, and its cookie; a token may have maxToken bytes.
+type session struct {
+	Token   string
+	Expires int64
+}
+
+const (
+	sessionCookie = "__Host-federator-session"
+	maxToken      = 12 << 10
+)
+
 func TestCookies_AnyTokenFits(t *testing.T) {
-	s, err := newSealer(newKey(), "session")
+	s, err := NewSealer(NewKey(), "session")
 	if err != nil {
 		t.Fatal(err)
 	}
 	jar := map[string]string{}
 	for _, size := range []int{1, 2_000, 10_240, maxToken, 5_000, 10, 13_000, 0} {
-		sealed, err := s.seal(session{Token: strings.Repeat("x", size)})
+		sealed, err := s.Seal(session{Token: strings.Repeat("x", size)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		if err := setCookies(w, request(jar), sessionCookie, sealed, time.Time{}, time.Now()); err != nil {
+		if err := Set(w, request(jar), sessionCookie, sealed, time.Time{}, time.Now()); err != nil {
 			t.Fatalf("%d bytes: %v", size, err)
 		}
 		take(jar, w)
@@ -57,18 +68,18 @@ func TestCookies_AnyTokenFits(t *testing.T) {
 		if total > 32<<10 {
 			t.Errorf("%d bytes make %d of cookies", size, total)
 		}
-		text, err := joinChunks(cookieValue(request(jar)), sessionCookie)
+		text, err := Read(request(jar), sessionCookie)
 		var got session
-		if err != nil || s.open(text, &got) != nil || len(got.Token) != size {
+		if err != nil || s.Open(text, &got) != nil || len(got.Token) != size {
 			t.Errorf("%d bytes: %d, %v", size, len(got.Token), err)
 		}
 	}
 	w := httptest.NewRecorder()
-	if err := setCookies(w, request(jar), sessionCookie, strings.Repeat("x", maxChunk*maxChunks+1), time.Time{}, time.Now()); !errors.Is(err, errTooLarge) || len(w.Result().Cookies()) > 0 {
+	if err := Set(w, request(jar), sessionCookie, strings.Repeat("x", maxChunk*maxChunks+1), time.Time{}, time.Now()); !errors.Is(err, ErrTooLarge) || len(w.Result().Cookies()) > 0 {
 		t.Errorf("too large: %v", err)
 	}
 	w = httptest.NewRecorder()
-	clearCookies(w, request(jar), sessionCookie)
+	Clear(w, request(jar), sessionCookie)
 	if take(jar, w); len(jar) > 0 {
 		t.Errorf("left: %v", jar)
 	}
@@ -85,64 +96,45 @@ func TestCookies_ChunksThatAreMissingOrLeftOver(t *testing.T) {
 		all[chunkName(sessionCookie, i)] = c
 	}
 	all[chunkName(sessionCookie, 3)] = "left over"
-	if got, err := joinChunks(cookieValue(request(all)), sessionCookie); err != nil || got != value {
+	if got, err := Read(request(all), sessionCookie); err != nil || got != value {
 		t.Errorf("with one left over: %d bytes, %v", len(got), err)
 	}
 	delete(all, chunkName(sessionCookie, 1))
-	if got, err := joinChunks(cookieValue(request(all)), sessionCookie); !errors.Is(err, errCookies) {
+	if got, err := Read(request(all), sessionCookie); !errors.Is(err, ErrIncomplete) {
 		t.Errorf("without one: %d bytes, %v", len(got), err)
 	}
 }
 
 func TestSealer_PurposesDoNotMix(t *testing.T) {
-	key := newKey()
-	one, err := newSealer(key, "session")
+	key := NewKey()
+	one, err := NewSealer(key, "session")
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := newSealer(key, "refresh")
+	two, err := NewSealer(key, "refresh")
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed, err := one.seal(session{Token: "t"})
+	sealed, err := one.Seal(session{Token: "t"})
 	var got session
-	if err != nil || !errors.Is(two.open(sealed, &got), errSeal) || one.open(sealed, &got) != nil || got.Token != "t" {
+	if err != nil || !errors.Is(two.Open(sealed, &got), ErrSeal) || one.Open(sealed, &got) != nil || got.Token != "t" {
 		t.Errorf("%v %+v", err, got)
 	}
-	if again, _ := one.seal(session{Token: "t"}); again == sealed {
+	if again, _ := one.Seal(session{Token: "t"}); again == sealed {
 		t.Error("sealed twice alike")
 	}
-	if _, err := newSealer([]byte("short"), "session"); err == nil {
+	if _, err := NewSealer([]byte("short"), "session"); err == nil {
 		t.Error("a short key is taken")
 	}
 }
 
-func TestReturnPath_IsOfTheUI(t *testing.T) {
-	for _, good := range []string{"/ui", "/ui/", "/ui/violations?policy=a&member=b%2Fc#x", "/ui/policies/a"} {
-		if got, err := returnPath(good); err != nil || got != good {
-			t.Errorf("%q: %q, %v", good, got, err)
-		}
-	}
-	if got, err := returnPath(""); err != nil || got != "/ui/" {
-		t.Errorf("%q, %v", got, err)
-	}
-	for _, bad := range []string{
-		"https://evil.example/ui/", "//evil.example/ui/", "/\\evil.example", "/ui/../query/v1", "/ui/%2e%2e/x", "/uix", "/", "ui/", "/ui//evil.example", "javascript:alert(1)",
-		"/ui/\r\nSet-Cookie: a=b", "/ui/\"><script>", "https:/ui/", "/ui/%zz", "/ui/" + strings.Repeat("a", maxReturn), "\t//evil.example", "/ui/ä",
-	} {
-		if got, err := returnPath(bad); err == nil {
-			t.Errorf("%q is taken: %q", bad, got)
-		}
-	}
-}
-
-// FuzzCookies: whatever a client sends as cookies, it makes no session, and what was sealed comes back.
-func FuzzCookies(f *testing.F) {
-	s, err := newSealer(newKey(), "session")
+// FuzzRead: whatever a client sends as cookies, it makes no session, and what was sealed comes back.
+func FuzzRead(f *testing.F) {
+	s, err := NewSealer(NewKey(), "session")
 	if err != nil {
 		f.Fatal(err)
 	}
-	sealed, err := s.seal(session{Token: strings.Repeat("t", 6000), Expires: 1 << 40})
+	sealed, err := s.Seal(session{Token: strings.Repeat("t", 6000), Expires: 1 << 40})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -155,16 +147,15 @@ func FuzzCookies(f *testing.F) {
 	f.Add("5.a", "b", "\x00")
 	f.Fuzz(func(t *testing.T, first, second, token string) {
 		jar := map[string]string{sessionCookie: first, chunkName(sessionCookie, 1): second}
-		text, err := joinChunks(func(name string) (string, bool) { v, ok := jar[name]; return v, ok }, sessionCookie)
+		text, err := join(func(name string) (string, bool) { v, ok := jar[name]; return v, ok }, sessionCookie)
 		var got session
-		if err == nil && s.open(text, &got) == nil && text != sealed {
+		if err == nil && s.Open(text, &got) == nil && text != sealed {
 			t.Errorf("%q is a session", text)
 		}
-		expiryOf(first)
 		if token = strings.ToValidUTF8(token, ""); len(token) > maxToken/2 {
 			return
 		}
-		mine, err := s.seal(session{Token: token})
+		mine, err := s.Seal(session{Token: token})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +163,7 @@ func FuzzCookies(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err = joinChunks(func(name string) (string, bool) {
+		text, err = join(func(name string) (string, bool) {
 			for i, p := range parts {
 				if chunkName(sessionCookie, i) == name {
 					return p, true
@@ -180,7 +171,7 @@ func FuzzCookies(f *testing.F) {
 			}
 			return second, true
 		}, sessionCookie)
-		if err != nil || s.open(text, &got) != nil || got.Token != token {
+		if err != nil || s.Open(text, &got) != nil || got.Token != token {
 			t.Errorf("%q comes back as %q, %v", token, got.Token, err)
 		}
 	})
