@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -39,7 +40,7 @@ func (s querySource) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 
 // newQueryServer opens the query API's listener and returns its server; nil
 // when it is disabled. Nothing is served yet.
-func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop *enforce.Loop, onHub *hubreader.Reader, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
+func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop *enforce.Loop, held held, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
 	q := cfg.Query
 	if q.Listen == "" {
 		return nil, nil
@@ -58,7 +59,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	}
 	source := querySource{f.Manager}
 	opts := queryapi.Options{
-		Queries: queries(f.Index, loop, f.Manager.Kinds, plans, onHub),
+		Queries: queries(f.Index, loop, f.Manager.Kinds, plans, held.onHub, held.series),
 		Index:   f.Index, Loading: f.Loading, Grants: f.Grants(), Fleet: source, Proved: f.Manager.Proved, WritesHeld: f.Manager.WritesHeld, WritesWith: f.Manager.WritesWith, Logger: log, Metrics: metrics, Listener: listener,
 		Hub: hubREST, Local: hubREST == nil, ValuesRedacted: !cfg.KeepSecretValues,
 		TLS:            queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: q.TLS.Version()},
@@ -92,7 +93,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 
 // queries returns the queries about policies: Rego, those about verdicts where there is a loop and, where policies
 // are the hub's, Plans and what onHub holds.
-func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds, plans policyquery.PlanReader, onHub *hubreader.Reader) map[string]queryapi.Query {
+func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds, plans policyquery.PlanReader, onHub *hubreader.Reader, series *policyquery.Series) map[string]queryapi.Query {
 	rego := &policyquery.Rego{Index: index, Kinds: kinds}
 	all := map[string]queryapi.Query{"rego": rego}
 	var hub policyquery.Hub // nil without a reader
@@ -106,6 +107,7 @@ func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds
 		rego.State = loop.State
 		all["violations"] = policyquery.Violations{Kinds: kinds, Loop: loop}
 		all["policies"] = &policyquery.Policies{Kinds: kinds, Loop: loop, Hub: hub}
+		all["series"] = series
 		all["explain"] = policyquery.Explain{Kinds: kinds, Loop: loop, Rego: rego, Hub: hub}
 	}
 	if plans != nil {
@@ -114,13 +116,40 @@ func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds
 	return all
 }
 
-// newHubReader returns what holds the hub's objects for queries, nil where policies are not the hub's or
-// nothing is queried.
-func newHubReader(cfg *config.Config, hubREST *rest.Config, loop *enforce.Loop, log *slog.Logger) (*hubreader.Reader, error) {
-	if !cfg.Policies.Hub || cfg.Query.Listen == "" {
-		return nil, nil // nothing to hold
+// held is what runs to answer queries: nil where nothing needs it.
+type held struct {
+	onHub  *hubreader.Reader   // of the objects on the hub
+	series *policyquery.Series // of numbers
+}
+
+// newHeld returns what is to run: nothing where nothing is queried.
+func newHeld(cfg *config.Config, f *fleet.Fleet, hubREST *rest.Config, loop *enforce.Loop, log *slog.Logger) (k held, err error) {
+	if cfg.Query.Listen == "" || loop == nil {
+		return held{}, nil
 	}
-	return hubreader.New(hubreader.Options{Config: hubREST, Namespace: cfg.Policies.Namespace, Loop: loop, Logger: log})
+	o := policyquery.SeriesOptions{Kinds: f.Manager.Kinds, Loop: loop, Index: f.Index}
+	if cfg.Policies.Hub {
+		if k.onHub, err = hubreader.New(hubreader.Options{Config: hubREST, Namespace: cfg.Policies.Namespace, Loop: loop, Logger: log}); err != nil {
+			return held{}, err
+		}
+		o.Hub = k.onHub
+	}
+	k.series = policyquery.NewSeries(o)
+	return k, nil
+}
+
+// run runs it until the context ends.
+func (k held) run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	if k.onHub != nil {
+		wg.Go(func() { _ = k.onHub.Run(ctx) }) // its only error is the context's
+	}
+	if k.series != nil {
+		wg.Go(func() { _ = k.series.Run(ctx) }) // its only error is the context's
+	}
+	<-ctx.Done()
+	wg.Wait()
+	return context.Cause(ctx)
 }
 
 // planReaderOf returns a reader of the Plans on the hub, nil where policies are not the hub's.

@@ -79,7 +79,7 @@ func newServeCommand() *cobra.Command {
 }
 
 // serve runs until ctx is done or a component fails. Components stop in the reverse order
-// of their start, each joined before the next is stopped: the query API, what it reads of the hub, the policies,
+// of their start, each joined before the next is stopped: the query API, what it holds, the policies,
 // the manager, what keeps the index, the keeper of revisions, the trainer, the HTTP servers.
 func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	log, err := config.NewLogger(stderr, cfg.Log)
@@ -178,15 +178,11 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook, nil); err != nil {
 		return err
 	}
-	c := components{fleet: f, keeper: keeper, policies: evaluate, onHub: component.Idle, servers: servers}
-	onHub, err := newHubReader(&cfg, hub, loop, log)
-	if err != nil {
+	c := components{fleet: f, keeper: keeper, policies: evaluate, servers: servers}
+	if c.held, err = newHeld(&cfg, f, hub, loop, log); err != nil {
 		return err
 	}
-	if onHub != nil {
-		c.onHub = onHub.Run
-	}
-	if c.query, err = newQueryServer(ctx, cfg, f, loop, onHub, log, registry); err != nil {
+	if c.query, err = newQueryServer(ctx, cfg, f, loop, c.held, log, registry); err != nil {
 		return err
 	}
 	return run(ctx, c, state, log)
@@ -197,8 +193,8 @@ type components struct {
 	fleet    *fleet.Fleet
 	keeper   *revisions.Keeper
 	policies func(context.Context) error
-	onHub    func(context.Context) error // reads what queries show of the hub
-	query    *queryapi.Server            // nil: none
+	held     held
+	query    *queryapi.Server // nil: none
 	servers  []*server
 }
 
@@ -219,10 +215,10 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 	outlive := context.WithoutCancel(ctx)
 	trainer := component.Start(outlive, func(ctx context.Context) error { c.fleet.Maintain(ctx); return nil }, nil)
 	keeper := component.Start(outlive, func(ctx context.Context) error { return c.keeper.Run(ctx, c.fleet.Index) }, failed)
-	kept := component.Start(outlive, c.fleet.Keep, failed)
+	disk := component.Start(outlive, c.fleet.Keep, failed)
 	manager := component.Start(outlive, c.fleet.Manager.Run, failed)
 	policies := component.Start(outlive, c.policies, failed)
-	onHub := component.Start(outlive, c.onHub, failed)
+	held := component.Start(outlive, c.held.run, failed)
 	log.Info("started", "version", version())
 
 	var err error
@@ -233,7 +229,7 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 		log.Info("stopping", "cause", "a component ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, query.Stop(), onHub.Stop(), policies.Stop(), manager.Stop(), kept.Stop(), keeper.Stop(), trainer.Stop()}
+	errs := []error{err, query.Stop(), held.Stop(), policies.Stop(), manager.Stop(), disk.Stop(), keeper.Stop(), trainer.Stop()}
 	for i := len(c.servers) - 1; i >= 0; i-- {
 		errs = append(errs, c.servers[i].close())
 	}

@@ -74,7 +74,8 @@ type testServer struct {
 	endLoop  func() // verdicts stay what they are
 	token    string // of the caller; "": the server's own
 	watched  *counted
-	now      atomic.Int64 // Unix, that questions see; 0: that of the machine
+	series   *policyquery.Series // which does not run
+	now      atomic.Int64        // Unix, that questions see; 0: that of the machine
 }
 
 func (j *testServer) clock() time.Time {
@@ -193,10 +194,12 @@ func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)
 		change(&o, &question)
 	}
 	j.watched = &counted{Violations: question}
+	j.series = policyquery.NewSeries(policyquery.SeriesOptions{Kinds: question.Kinds, Loop: j.loop, Index: index, Clock: j.clock})
 	rego := &policyquery.Rego{Index: index, Kinds: question.Kinds, State: j.loop.State}
 	o.Queries = map[string]queryapi.Query{
 		"violations": j.watched, "rego": rego,
 		"policies": &policyquery.Policies{Kinds: question.Kinds, Loop: j.loop, Clock: j.clock},
+		"series":   j.series,
 		"explain":  policyquery.Explain{Kinds: question.Kinds, Loop: j.loop, Rego: rego},
 	}
 	if j.server, err = queryapi.New(o); err != nil {

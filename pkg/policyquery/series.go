@@ -1,0 +1,284 @@
+package policyquery
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"federator.dev/federator/internal/series"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// Metrics of Series.
+const (
+	metricViolations  = "violations"
+	metricUnknown     = "unknown"
+	metricDeltas      = "deltas"
+	metricCorrections = "corrections"
+)
+
+var seriesMetrics = []string{metricCorrections, metricDeltas, metricUnknown, metricViolations}
+
+// Series serves /query/v1/series: numbers of the last 24 hours since this process has started, in steps of five
+// minutes. Each is for callers who may read all that it counts. It must run, and is safe for concurrent use.
+type Series struct {
+	kinds Kinds
+	loop  *enforce.Loop
+	index *aggregate.Index
+	hub   Hub
+	clock func() time.Time
+
+	mu    sync.Mutex
+	rings map[string]*series.Ring // by metric
+
+	sampler sampler // of Run's goroutine
+}
+
+var _ queryapi.Describer = &Series{}
+
+// Steps of the series, and bounds of a response.
+const (
+	seriesStep  = 5 * time.Minute
+	seriesHours = 24
+	seriesBytes = 8 << 20 // of each metric
+	maxSeries   = 2000
+)
+
+// SeriesOptions configure Series. Kinds, Loop and Index are required.
+type SeriesOptions struct {
+	Kinds Kinds
+	Loop  *enforce.Loop
+	Index *aggregate.Index
+	Hub   Hub              // nil: there are no corrections
+	Clock func() time.Time // nil means time.Now
+}
+
+// NewSeries returns Series that know nothing yet.
+func NewSeries(o SeriesOptions) *Series {
+	q := &Series{kinds: o.Kinds, loop: o.Loop, index: o.Index, hub: o.Hub, clock: o.Clock, rings: map[string]*series.Ring{}}
+	if q.clock == nil {
+		q.clock = time.Now
+	}
+	for _, m := range seriesMetrics {
+		q.rings[m] = series.New(series.Options{Steps: int(seriesHours * time.Hour / seriesStep), MaxBytes: seriesBytes})
+	}
+	return q
+}
+
+var seriesParameters = []queryapi.Parameter{
+	{Name: "policy", Description: "Only series of these policies.", Repeated: true},
+	{Name: "member", Description: "Only series of these members, <namespace>/<name>.", Repeated: true},
+	{Name: "metric", Description: "Only these: violations and unknown are how many there are, deltas how many objects have changed, corrections how many Actions have succeeded.", Repeated: true, Enum: seriesMetrics},
+	{Name: "hours", Description: fmt.Sprintf("How many hours, 1 to %d, which is the default.", seriesHours), Type: "integer"},
+}
+
+// Describe implements queryapi.Describer.
+func (*Series) Describe() queryapi.Operation {
+	return queryapi.Operation{
+		Description: "How violations, Unknown verdicts, changes and corrections went in the last hours. null is what is not known, such as before federator started.",
+		Parameters:  seriesParameters, Response: SeriesList{},
+	}
+}
+
+// SeriesList is the response of Series.
+type SeriesList struct {
+	APIVersion  string       `json:"apiVersion"`
+	Kind        string       `json:"kind"`
+	StepSeconds int          `json:"stepSeconds"`
+	Start       time.Time    `json:"start"`             // of the first value
+	Series      []SeriesItem `json:"series"`            // without those that were 0 all the time
+	Dropped     int          `json:"dropped,omitempty"` // series that are not kept, as there are too many; for callers who may read all
+	Truncated   bool         `json:"truncated,omitempty"`
+}
+
+// SeriesItem is a series: that of a policy in a member, or of a member.
+type SeriesItem struct {
+	Policy string `json:"policy,omitempty"`
+	Member string `json:"member,omitempty"` // not set for keys of views
+	Metric string `json:"metric"`
+	Values []any  `json:"values"` // numbers, or null
+}
+
+// Serve implements queryapi.Query.
+func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	values := r.URL.Query()
+	if err := checkParameters(values, seriesParameters); err != nil {
+		return err
+	}
+	hours := seriesHours
+	if values.Has("hours") {
+		n, err := strconv.Atoi(values.Get("hours"))
+		if err != nil || n < 1 || n > seriesHours {
+			return badParameter("hours", fmt.Sprintf("is not a number from 1 to %d", seriesHours))
+		}
+		hours = n
+	}
+	state := q.loop.State()
+	if state == nil {
+		return errNotEvaluated
+	}
+	reader, err := newCallerReader(r.Context(), caller, q.kinds, state.Snapshot)
+	if err != nil {
+		return err
+	}
+	mayListActions, err := caller.HubAllows(r.Context(), "list", string(HubActions))
+	if err != nil {
+		return err
+	}
+	g := &seriesGrants{readScope: readScope{state, reader}, actions: mayListActions, readable: map[string]bool{}, known: map[series.Key]bool{}}
+	metrics := values["metric"]
+	if metrics == nil {
+		metrics = seriesMetrics
+	}
+	var keys []series.Key
+	all := true
+	for _, m := range metrics {
+		for _, k := range q.keys(m) {
+			switch {
+			case !matches(values["policy"], k.Policy) || !matches(values["member"], k.Member):
+			case g.mayReadSeries(k):
+				keys = append(keys, k)
+			default:
+				all = false
+			}
+		}
+	}
+	if reader.err != nil { // grants are unknown, not denied
+		return reader.err
+	}
+	steps := hours * int(time.Hour/seriesStep)
+	last := stepOf(q.clock())
+	from := last - int64(steps) + 1
+	out := &SeriesList{
+		APIVersion: "query.federator.dev/v1", Kind: "Series", StepSeconds: int(seriesStep / time.Second), Start: time.Unix(from*int64(seriesStep/time.Second), 0).UTC(), Series: []SeriesItem{},
+		Truncated: len(keys) > maxSeries,
+	}
+	q.fill(out, keys[:min(len(keys), maxSeries)], from, steps)
+	if all && values["policy"] == nil && values["member"] == nil && q.seesAll(g) {
+		out.Dropped = q.dropped(metrics)
+	}
+	return writeJSON(w, out)
+}
+
+func stepOf(at time.Time) int64 { return at.Unix() / int64(seriesStep/time.Second) }
+
+func (q *Series) keys(metric string) []series.Key {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.rings[metric].Keys()
+}
+
+func (q *Series) fill(out *SeriesList, keys []series.Key, from int64, steps int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, k := range keys {
+		item := SeriesItem{Policy: k.Policy, Member: k.Member, Metric: k.Metric, Values: make([]any, steps)}
+		for i, v := range q.rings[k.Metric].Values(k, from, steps) {
+			if v != nil {
+				item.Values[i] = *v
+			}
+		}
+		out.Series = append(out.Series, item)
+	}
+}
+
+func (q *Series) dropped(metrics []string) (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range metrics {
+		n += q.rings[m].Dropped()
+	}
+	return n
+}
+
+// seesAll reports whether the caller may read every policy and every member: no other may know how many
+// series there are.
+func (*Series) seesAll(g *seriesGrants) bool {
+	for b := range g.state.Bindings() {
+		for m := range g.state.Snapshot.Members() {
+			if !g.mayReadSeries(series.Key{Policy: b.Name, Member: m.Name, Metric: metricViolations}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// seriesGrants say which series a caller may read.
+type seriesGrants struct {
+	readScope
+
+	actions  bool            // the caller may list Actions on the hub
+	readable map[string]bool // policies, as mayRead says
+	known    map[series.Key]bool
+}
+
+// mayReadSeries reports whether the caller may read all that a series counts.
+func (g *seriesGrants) mayReadSeries(k series.Key) bool {
+	may, ok := g.known[k]
+	if !ok {
+		may = g.check(k)
+		g.known[k] = may
+	}
+	return may
+}
+
+func (g *seriesGrants) check(k series.Key) bool {
+	if k.Metric == metricDeltas {
+		return g.wholeMember(k.Member)
+	}
+	p := g.state.Package(k.Policy)
+	if p == nil {
+		return false // nobody knows what it has read
+	}
+	may, ok := g.readable[k.Policy]
+	if !ok {
+		may = g.mayRead(k.Policy)
+		g.readable[k.Policy] = may
+	}
+	if k.Metric != metricCorrections {
+		return may && (k.Member == "" && p.SubjectView != "" || g.whole(k.Policy, k.Member))
+	}
+	if !may || !g.actions || !g.reader.MayReadMember(k.Member) || k.Member == "" {
+		return false
+	}
+	if p.SubjectView == "" && !g.whole(k.Policy, k.Member) {
+		return false
+	}
+	for _, r := range p.Remedies {
+		if !g.wholeKind(k.Member, r.Kind) {
+			return false
+		}
+	}
+	return true
+}
+
+// wholeMember reports whether the caller may read all objects of a member.
+func (g *seriesGrants) wholeMember(member string) bool {
+	if !g.reader.MayReadMember(member) {
+		return false
+	}
+	return !slices.ContainsFunc(g.state.Snapshot.KindsOf(member), func(kind aggregate.Kind) bool { return !g.wholeKind(member, kind) })
+}
+
+// Run samples until the context ends.
+func (q *Series) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+		now := q.clock()
+		q.tick(now)
+		timer.Reset(now.Truncate(pollStep).Add(pollStep).Sub(now))
+	}
+}

@@ -1,0 +1,138 @@
+package policyquery_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policyquery"
+)
+
+// sampleAt samples at a step of five minutes.
+func (j *testServer) sampleAt(step int64) {
+	j.awaitEvaluation()
+	j.until(func() error {
+		if !j.loop.State().Synced {
+			return fmt.Errorf("it is not synced")
+		}
+		return nil
+	})
+	j.now.Store(step * 300)
+	j.series.Tick(j.clock())
+}
+
+// seriesOf returns the last values of the series that the caller is shown.
+func (j *testServer) seriesOf(query string) (*policyquery.SeriesList, map[string]string) {
+	j.t.Helper()
+	var list policyquery.SeriesList
+	j.into("/query/v1/series?hours=1&"+query, &list)
+	out := map[string]string{}
+	for _, s := range list.Series {
+		out[strings.TrimSpace(s.Policy+" "+s.Member)+" "+s.Metric] = fmt.Sprint(s.Values[8:])
+	}
+	return &list, out
+}
+
+// TestSeries_AreOfThoseWhoMayReadAllThatTheyCount.
+func TestSeries_AreOfThoseWhoMayReadAllThatTheyCount(t *testing.T) {
+	j := granted(t)
+	j.joinWith("fleet/a", "shop")
+	j.joinWith("fleet/b", "shop")
+	j.put("fleet/a", "web", 1, "")
+	j.sampleAt(1000)
+	j.put("fleet/b", "web", 1, "")
+	j.sampleAt(1001)
+	j.put("fleet/a", "web", 5, "")
+	j.sampleAt(1003) // 1002 was missed
+	for user, want := range map[string]string{
+		"root": "map[fleet/a deltas:[<nil> <nil> <nil> 1] names violations:[0 1 <nil> 1] replicas fleet/a violations:[1 1 <nil> 0] replicas fleet/b violations:[0 1 <nil> 1]]",
+		"eu":   "map[fleet/a deltas:[<nil> <nil> <nil> 1] replicas fleet/a violations:[1 1 <nil> 0]]",
+		"shop": "map[]", "nobody": "map[]", "reader": "map[]",
+	} {
+		j.token = user
+		if user == "eu" { // who may list namespaces there, too
+			want = strings.Replace(want, "deltas", "deltas", 1)
+		}
+		list, got := j.seriesOf("")
+		if fmt.Sprint(got) != want || list.StepSeconds != 300 || !list.Start.Equal(time.Unix((1003-11)*300, 0)) {
+			t.Errorf("%s is shown %v of %v, want %s", user, got, list.Start, want)
+		}
+	}
+	j.token = "root"
+	if _, got := j.seriesOf("policy=replicas&member=fleet/a&metric=violations"); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	for _, wrong := range []string{"hours=0", "hours=25", "hours=x", "metric=x", "x=y", "hours=1&hours=2"} {
+		j.fails("/query/v1/series?"+wrong, http.StatusBadRequest)
+	}
+}
+
+// TestSeries_OfAnotherPolicyOfTheNameAreForgotten: who may read what it reads now may not have been allowed to
+// read what it has counted before.
+func TestSeries_OfAnotherPolicyOfTheNameAreForgotten(t *testing.T) {
+	j := start(t, nil)
+	j.join("fleet/a")
+	j.put("fleet/a", "web", 1, "")
+	j.sampleAt(1000)
+	set := loaded(t, `# METADATA
+# title: Other
+# custom: {severity: low, kinds: ["Deployment.apps", Secret]}
+package replicas
+
+violation contains {"msg": "x"}
+`)
+	if err := j.loop.Configure(t.Context(), set, []policy.Binding{{Name: "replicas", Package: "replicas"}}); err != nil {
+		t.Fatal(err)
+	}
+	j.sampleAt(1001)
+	if _, got := j.seriesOf("metric=violations"); got["replicas fleet/a violations"] != "[<nil> <nil> <nil> 1]" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestSeries_RunsInSteps, and ends with its context.
+func TestSeries_RunsInSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := index.PutMember(aggregate.Member{Name: "fleet/a", UID: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		scope, err := index.OpenScopeAs("fleet/a", "Deployment.apps", "apps/v1", "deployments")
+		if err != nil {
+			t.Fatal(err)
+		}
+		item := scope.Item(&aggregate.Record{Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "1", Body: []byte(`{"metadata":{"name":"web"},"spec":{"replicas":1}}`)})
+		if _, err := scope.Replace([]aggregate.Item{item}, aggregate.Status{State: aggregate.Synced}); err != nil {
+			t.Fatal(err)
+		}
+		loop, err := enforce.New(enforce.Options{Index: index, Set: load(t, "high"), Bindings: bindings})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := policyquery.NewSeries(policyquery.SeriesOptions{Kinds: served{}.Kinds, Loop: loop, Index: index})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 2)
+		go func() { done <- loop.Run(ctx) }()
+		go func() { done <- q.Run(ctx) }()
+		time.Sleep(16 * time.Minute)
+		if n := q.Recorded("violations"); n != 4 {
+			t.Errorf("%d steps are recorded in a quarter of an hour", n)
+		}
+		if n := q.Recorded("deltas"); n != 2 {
+			t.Errorf("deltas of %d steps are known", n)
+		}
+		cancel()
+		<-done
+		<-done
+	})
+}
