@@ -44,7 +44,7 @@ export function Waiting({ live }: { live: Live<Policies> }) {
         {all.length === 0 && <Empty title="Nothing waits"><p>No halt and no Plan of {many(live.value.items.length, "policy", "policies")} waits for a person, at revision {live.value.revision}.</p></Empty>}
         {all.map((wait) => (
           <section key={keyOf(wait)} class={open === wait ? "waiting open" : "waiting"}>
-            <h3><StateMark state={wait.halt === "" ? "Waiting" : "Halted"}><a href={policyHref(wait.policy.name)}>{wait.policy.name}</a></StateMark> <span>{wait.title}</span>{wait.since !== undefined && <span class="dim">for {ago(wait.since)}</span>}</h3>
+            <h2><StateMark state={wait.halt === "" ? "Waiting" : "Halted"}><a href={policyHref(wait.policy.name)}>{wait.policy.name}</a></StateMark> <span>{wait.title}</span>{wait.since !== undefined && <span class="dim">for {ago(wait.since)}</span>}</h2>
             {wait.policy.halted?.message !== undefined && wait.halt !== "" && <p class="message">{wait.policy.halted.message}</p>}
             <button type="button" aria-expanded={open === wait} onClick={() => setParams({ wait: keyOf(wait), plan: null })}>See what would be let pass</button>
           </section>
@@ -92,7 +92,7 @@ function Frozen({ wait, plan, list, more }: { wait: Wait; plan: PlanInfo; list: 
       </dl></section>
       {damaged ? <p class="wrong" role="alert">It must not be approved: {plan.problem}</p> : <Targets policy={wait.policy.name} items={items} total={plan.targets - plan.hidden} {...(more === undefined ? {} : { more })} rollback={rollback} />}
       <p class="dim">{plan.required > 1 ? `${plan.required} people must let it pass; ${plan.approved} have. ` : ""}Nothing else is let pass: what comes later waits again.</p>
-      <ReasonForm verb={verb} blocked={damaged ? "The Plan is not what was frozen." : ""} send={(reason) => approve(wait.policy.name, wait.halt !== "" ? { halt: wait.halt } : rollback ? { rollback: plan.hash } : { plan: plan.hash }, reason)} />
+      <ReasonForm stick verb={verb} blocked={damaged ? "The Plan is not what was frozen." : ""} send={(reason) => approve(wait.policy.name, wait.halt !== "" ? { halt: wait.halt } : rollback ? { rollback: plan.hash } : { plan: plan.hash }, reason)} />
     </>
   );
 }

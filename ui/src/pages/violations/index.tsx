@@ -13,7 +13,7 @@ import { chosenOf, commandOf, facetOf, facetPath, filters, keep, listPath, rowsO
 const first = 500, most = 5000;
 
 const columns: readonly Column<Row>[] = [
-  { id: "severity", title: "Severity", width: 92, render: (row) => <SeverityMark severity={row.finding.severity} /> },
+  { id: "severity", title: "Severity", width: 104, render: (row) => <SeverityMark severity={row.finding.severity} /> },
   { id: "violation", title: "Violation", width: 380, render: (row) => row.finding.state === "Known" ? <>{row.violation?.exempt !== undefined && <span class="pill" title={row.violation.exempt}>exempt</span>} {row.text}</> : <StateMark state={row.finding.state}>{row.text}</StateMark>, text: (row) => row.text },
   { id: "policy", title: "Policy", width: 150, line: 2, render: (row) => row.finding.policy, text: (row) => row.finding.policy },
   { id: "member", title: "Member", width: 130, line: 2, render: (row) => row.finding.subject.member ?? "", text: (row) => row.finding.subject.member ?? "" },
@@ -49,6 +49,7 @@ export default function ViolationsPage() {
       <Chips chosen={chosen} />
       {live.value !== undefined && <Gaps answer={live.value} />}
       <div class="body">
+        <h2 class="sr">Filters</h2>
         <Filters chosen={chosen} open={narrowed} serverSince={!refused} onDone={() => setNarrowed(false)} />
         {by.length > 0 ? <Groups by={by} chosen={chosen} serverSince={!refused} />
           : <List live={live} chosen={chosen} text={text} open={open} localSince={refused} limit={limit} more={() => setLimit((n) => Math.min(most, n * 2))} />}
@@ -93,8 +94,8 @@ function Gaps({ answer }: { answer: Violations }) {
   if (withheld.length === 0 && failed.length === 0) return null;
   return (
     <div class="gaps">
-      {withheld.length > 0 && <details><summary><Lock /> {many(withheld.length, "policy is", "policies are")} withheld: they read more of the fleet than you may</summary><p class="dim">{withheld.join(", ")}. Who may list all kinds that they read, in all members, sees what they find.</p></details>}
-      {failed.length > 0 && <details class="hatched"><summary><span class="text"><StateMark state="Error">{many(failed.length, "policy", "policies")} failed in part: what they find is not complete</StateMark></span></summary><p><span class="text">{failed.join(", ")}</span></p></details>}
+      {withheld.length > 0 && <details><summary><Lock /> {many(withheld.length, "policy", "policies")} withheld: you may not read all that {withheld.length === 1 ? "it reads" : "they read"}</summary><p class="dim">{withheld.join(", ")}. Who may list all kinds that they read, in all members, sees what they find.</p></details>}
+      {failed.length > 0 && <details class="hatched"><summary><span class="text"><StateMark state="Error">{many(failed.length, "policy", "policies")} failed in part: what {failed.length === 1 ? "it finds" : "they find"} is not complete</StateMark></span></summary><p><span class="text">{failed.join(", ")}</span></p></details>}
     </div>
   );
 }
