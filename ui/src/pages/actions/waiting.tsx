@@ -6,7 +6,7 @@ import type { PlanInfo, PlanList } from "../../data/policytypes";
 import type { KubeObject, Policies, PolicyInfo } from "../../data/types";
 import { policyHref } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
-import { CopyAs, Drawer, Empty, Failed, Freshness, Loading, Lock, StateMark, ago, many } from "../../ui";
+import { CopyAs, Drawer, Empty, Failed, Freshness, Loading, Lock, StateMark, ago, count, many } from "../../ui";
 import { Targets } from "./targets";
 
 export interface Wait {
@@ -86,7 +86,7 @@ function Frozen({ wait, plan, list, more }: { wait: Wait; plan: PlanInfo; list: 
       <section class="section"><dl class="facts">
         <dt>Hash</dt><dd><code class="hash">{plan.hash}</code></dd>
         <dt>Targets</dt><dd>{many(plan.targets, "object")}{plan.hidden > 0 && <span class="wrong"> · {plan.hidden} of them you may not see</span>}{plan.irreversible > 0 && <span class="wrong"> · {plan.irreversible} could not be rolled back</span>}</dd>
-        <dt>By member</dt><dd>{(plan.counts ?? []).slice(0, 20).map((one) => <span key={`${one.member} ${one.kind} ${one.verb}`} class="pill">{one.member}: {one.verb} {many(one.targets, one.kind, one.kind)}</span>)}</dd>
+        <dt>By member</dt><dd>{(plan.counts ?? []).slice(0, 8).map((one) => <span key={`${one.member} ${one.kind} ${one.verb}`} class="pill">{one.member}: {one.verb} {many(one.targets, one.kind, one.kind)}</span>)}{(plan.counts ?? []).length > 8 && <span class="dim"> and {count((plan.counts ?? []).length - 8 + (plan.countsOmitted ?? 0))} more</span>}</dd>
         {plan.required > 0 && <><dt>Approvals</dt><dd>{plan.approved} of {plan.required}</dd></>}
         <dt>Frozen</dt><dd>{ago(plan.created)} ago{plan.amends !== undefined && plan.amends !== "" && <>, amends {plan.amends}</>}</dd>
       </dl></section>
