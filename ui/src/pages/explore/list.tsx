@@ -43,7 +43,7 @@ export function ObjectList({ kind, query, list, total, members, open, onQuery, t
         const key = rowKey(row);
         return rows.gone.has(key) ? "gone" : now - (rows.changed.get(key) ?? 0) < flashFor ? "flash" : "";
       }}
-      fresh={rows.fresh + rows.gone.size} onFresh={list.settle} onEnd={list.loadMore}
+      fresh={rows.fresh} gone={rows.gone.size} onFresh={list.settle} onEnd={list.loadMore}
       {...(sortable ? { sort: { by, down }, onSort: (sort: { by: string; down: boolean } | undefined) => setParams({ sort: sort === undefined ? null : (sort.down ? "-" : "") + sort.by }, { replace: true }) } : {})}
       bar={<>
         {tools}
@@ -67,7 +67,7 @@ function useTick(milliseconds: number): void {
   }, []);
 }
 
-const widths: Record<string, number> = { Cluster: 170, Name: 300, Namespace: 140, Age: 72, Ready: 72, Status: 110, Restarts: 120, IP: 130, Node: 170 };
+const widths: Record<string, number> = { Cluster: 170, Name: 300, Namespace: 140, Age: 72, Ready: 72, Status: 110, Restarts: 140, IP: 130, Node: 170 };
 const noLine = new Set(["IP", "Node", "Restarts"]);
 
 // columnsOf are the server's own columns, with the namespace, which it leaves to the client.
