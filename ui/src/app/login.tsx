@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks";
+import { ApiError } from "../data/api";
 import { endedWhy, logIn } from "../data/session";
 import type { Session } from "../data/types";
 
@@ -13,7 +14,7 @@ export function LogIn({ session }: { session: Session }) {
     try {
       await logIn(token.trim());
     } catch (why) {
-      setError(why instanceof Error ? why.message : String(why));
+      setError(why instanceof ApiError && why.code === 401 ? "The server does not accept this token: it may have expired, or be of another cluster or audience." : why instanceof Error ? why.message : String(why));
       setBusy(false);
     }
   };

@@ -46,7 +46,7 @@ function Top() {
       </nav>
       <div class="tools">
         <StopSlot />
-        <button type="button" class="plain" onClick={openPalette} title="Go anywhere" aria-label="Go anywhere, Control K"><span class="wide">Go to </span><kbd>⌘K</kbd></button>
+        <button type="button" class="plain" onClick={openPalette} title="Go anywhere (⌘K or Ctrl K)"><span class="wide">Go to </span><kbd>⌘K</kbd></button>
         <button type="button" class="plain" onClick={switchTheme} aria-label={theme.value === "dark" ? "Light theme" : "Dark theme"} title="Theme">{theme.value === "dark" ? "☀" : "☾"}</button>
         <span class="who cut dim" title={session.value?.user}>{session.value?.user}</span>
         <button type="button" class="plain" onClick={() => void logOut()}>Log out</button>

@@ -1,6 +1,7 @@
 // Where the palette can go: pages and kinds at once; members, policies, Actions and objects when the server has answered.
 import { get, withQuery } from "../data/api";
 import { kinds, listPath, loadKinds } from "../data/kinds";
+import { session } from "../data/session";
 import type { Actions, KubeTable, MemberList, Policies } from "../data/types";
 import { pages } from "../pages/registry";
 import { href } from "./location";
@@ -40,7 +41,7 @@ export async function searchTargets(text: string, signal: AbortSignal, found: (s
       .map((m) => ({ what: "member", name: m.name, more: m.version ?? "", href: href(`/members/${m.name}`) }))),
     ask<Policies>("/query/v1/policies", (list) => list.items.filter((p) => p.name.toLowerCase().includes(t) || p.title?.toLowerCase().includes(t) === true).slice(0, perKind)
       .map((p) => ({ what: "policy", name: p.name, more: p.title ?? "", href: href(`/policies/${encodeURIComponent(p.name)}`) }))),
-    ask<Actions>("/query/v1/actions?limit=200", (list) => list.items.filter((a) => a.name.includes(t) || a.target.name?.includes(t) === true).slice(0, perKind)
+    session.value?.hub !== true ? Promise.resolve() : ask<Actions>("/query/v1/actions?limit=200", (list) => list.items.filter((a) => a.name.includes(t) || a.target.name?.includes(t) === true).slice(0, perKind)
       .map((a) => ({ what: "Action", name: a.name, more: `${a.verb} ${a.target.kind ?? ""} ${a.target.name ?? ""} in ${a.member}`, href: href("/actions", { action: a.name }) }))),
     ...objectNamed(text) ? searched.map((resource) => {
       const kind = kinds.value.find((k) => k.resource === resource);

@@ -49,8 +49,10 @@ function connect(): (message: ToStream) => void {
       worker.port.start();
       const lock = `federator-tab-${crypto.randomUUID()}`;
       if ("locks" in navigator) {
-        void navigator.locks.request(lock, () => new Promise(() => {})); // held as long as this tab lives
-        worker.port.postMessage({ t: "unsubscribe", id: 0, lock });
+        void navigator.locks.request(lock, () => {
+          worker.port.postMessage({ t: "lock", name: lock }); // not before it is ours: the worker takes a free lock for a tab that is gone
+          return new Promise(() => {}); // as long as this tab lives
+        });
       }
       return (message) => worker.port.postMessage(message);
     } catch (error) {

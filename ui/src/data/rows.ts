@@ -35,7 +35,7 @@ export class Rows {
       this.changed.clear();
       this.resourceVersion = table.metadata.resourceVersion ?? "";
     }
-    if (table.columnDefinitions !== undefined && table.columnDefinitions.length > 0) this.columns = table.columnDefinitions;
+    if (table.columnDefinitions != null && table.columnDefinitions.length > 0) this.columns = table.columnDefinitions;
     const room = maxRows - this.rows.length;
     const more = table.rows.filter((row) => !this.index.has(rowKey(row))).slice(0, room);
     this.rows = [...this.rows, ...more];

@@ -185,7 +185,7 @@ export interface TableRow {
 export interface KubeTable {
   kind: "Table";
   metadata: { resourceVersion?: string; continue?: string; remainingItemCount?: number; annotations?: Record<string, string> };
-  columnDefinitions?: TableColumn[];
+  columnDefinitions?: TableColumn[] | null; // null in events after the first
   rows: TableRow[];
 }
 

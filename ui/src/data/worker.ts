@@ -9,11 +9,10 @@ scope.onconnect = (event) => {
   const port = event.ports[0];
   if (port === undefined) return;
   const receive = streams.attach((message: FromStream) => port.postMessage(message));
-  port.onmessage = (message: MessageEvent<ToStream & { lock?: string }>) => {
-    receive(message.data);
-    const lock = message.data.lock;
+  port.onmessage = (message: MessageEvent<ToStream | { t: "lock"; name: string }>) => {
+    if (message.data.t !== "lock") receive(message.data);
     // A tab that crashes says no bye, but its lock becomes free.
-    if (lock !== undefined && "locks" in navigator) void navigator.locks.request(lock, () => receive({ t: "bye" }));
+    else void navigator.locks.request(message.data.name, () => receive({ t: "bye" }));
   };
   port.start();
 };

@@ -27,7 +27,7 @@ export interface View {
   height: number;
 }
 
-const shades = [0, 0.24, 0.42, 0.6, 0.8, 1];
+const shades = [0, 0.38, 0.52, 0.68, 0.84, 1]; // one alone must be seen
 
 // Painter draws the cells in view. What is already on the canvas is moved when the view scrolls, not drawn again.
 export class Painter {

@@ -19,6 +19,7 @@ export interface ReasonFormProps {
   blocked?: string; // why it cannot be done now
   children?: ComponentChildren; // more fields
   onDone?: () => void;
+  stick?: boolean; // stays in view below a long list
 }
 
 // whyNot is why the caller cannot write; "" if they can.
@@ -30,7 +31,7 @@ export function whyNot(): string {
 }
 
 // ReasonForm is the last step of a write: a reason, and a button that says what it does. What will happen is shown above it.
-export function ReasonForm({ verb, send, danger = false, needsReason = true, blocked = "", children, onDone }: ReasonFormProps) {
+export function ReasonForm({ verb, send, danger = false, needsReason = true, blocked = "", children, onDone, stick = false }: ReasonFormProps) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
@@ -49,7 +50,7 @@ export function ReasonForm({ verb, send, danger = false, needsReason = true, blo
   };
   if (done !== undefined) return <p class="reason-done" role="status">✓ {done.text} {done.href !== undefined && <a href={done.href}>{done.link ?? "See it"}</a>}</p>;
   return (
-    <form class="reason" onSubmit={submit}>
+    <form class={stick ? "reason stick" : "reason"} onSubmit={submit}>
       {children}
       {needsReason && <label class="reason-why">Why<textarea rows={2} value={reason} disabled={why !== ""} required maxLength={1024} placeholder="What others will read beside it" onInput={(event) => setReason(event.currentTarget.value)} /></label>}
       <div class="bar">

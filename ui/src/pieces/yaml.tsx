@@ -34,11 +34,11 @@ export function Yaml({ value, at, redacted, folded = ["/metadata/managedFields"]
   const hits = new Set(found);
   return (
     <div class="yaml">
-      <div class="yaml-bar">
+      {lines.length > 16 && <div class="yaml-bar">
         <input type="search" placeholder="Find" aria-label={`Find in ${label}`} value={text} spellcheck={false} onInput={(event) => { setText(event.currentTarget.value); setNth(0); }}
           onKeyDown={(event) => { if (event.key === "Enter" && found.length > 0) { setNth((nth + (event.shiftKey ? found.length - 1 : 1)) % found.length); event.preventDefault(); } }} />
         {text !== "" && <span class="dim" role="status">{found.length === 0 ? "not found" : `${nth + 1} of ${found.length}`}</span>}
-      </div>
+      </div>}
       <div class="yaml-lines" ref={box} tabIndex={0} role="group" aria-label={label}>
         {visible(lines, closed).map((i) => {
           const line = lines[i];

@@ -38,6 +38,7 @@ export interface TableProps<R> {
   sort?: Sort;
   onSort?: (sort: Sort | undefined) => void;
   fresh?: number; // rows that wait
+  gone?: number; // rows that are struck out
   onFresh?: () => void;
   onEnd?: () => void; // the last rows are near
   bar?: ComponentChildren; // left of the choice of columns
@@ -116,7 +117,7 @@ export function Table<R>(props: TableProps<R>) {
         {props.total !== undefined && props.total > rows.length && <span class="dim">{count(rows.length)} of {count(props.total)} loaded</span>}
         <ColumnChoice columns={props.columns} state={columns} />
       </div>
-      {props.fresh !== undefined && props.fresh > 0 && <button type="button" class="newrows primary" onClick={props.onFresh}>{count(props.fresh)} new</button>}
+      {(props.fresh ?? 0) + (props.gone ?? 0) > 0 && <button type="button" class="newrows primary" onClick={props.onFresh}>{[[props.fresh ?? 0, "new"], [props.gone ?? 0, "gone"]].filter(([n]) => n !== 0).map(([n, what]) => `${count(Number(n))} ${what}`).join(", ")}</button>}
       <div class="over" ref={over} tabIndex={0} role="grid" aria-label={props.label} aria-rowcount={rows.length + 1} aria-colcount={columns.shown.length}
         aria-activedescendant={active >= at.first && active < at.end ? idOf(active) : undefined} onKeyDown={keys}>
         <Head columns={columns} {...(props.sort === undefined ? {} : { sort: props.sort })} {...(props.onSort === undefined ? {} : { onSort: props.onSort })} />
@@ -160,7 +161,7 @@ function Row<R>({ id, row, index, top, columns, narrow: isNarrow, name, selected
     const lines = [1, 2].map((line) => columns.filter((column, i) => (column.line ?? (i < 3 ? 1 : 2)) === line));
     return (
       <div class={name} id={id} role="row" aria-rowindex={index + 2} aria-selected={selected} style={style} onClick={click}>
-        <div class="lines" role="gridcell">{lines.map((some, i) => <div key={i} class={i === 1 ? "second" : ""}>{some.map((column) => <span key={column.id}>{column.render(row)}</span>)}</div>)}</div>
+        <div class="lines" role="gridcell">{lines.map((some, i) => <div key={i} class={i === 1 ? "second" : "first"}>{some.map((column) => <span key={column.id}>{column.right === true && <span class="dim">{column.title.toLowerCase()} </span>}{column.render(row)}</span>)}</div>)}</div>
       </div>
     );
   }

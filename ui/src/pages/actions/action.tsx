@@ -54,6 +54,7 @@ function takeBack(detail: ActionDetail) {
   const a = detail.summary;
   if (a.phase === "RolledBack") return <p class="dim">It is rolled back.</p>;
   if (detail.irreversible !== undefined && detail.irreversible !== "") return <p>It cannot be rolled back: {detail.irreversible}</p>;
+  if (a.rollbackOf !== undefined && a.rollbackOf !== "") return <p class="dim">It is a rollback itself; the policy may write the same again when it is in force.</p>;
   if (!canRollBack(a)) return <p class="dim">Nothing was written that could be taken back.</p>;
   return (
     <>

@@ -13,7 +13,9 @@ const shown = 200;
 // BulkDrawer rolls back what one policy has written in a span: the list is what the Rollback selects.
 export function BulkDrawer({ actions, whole }: { actions: readonly ActionSummary[]; whole: boolean }) {
   const can = useMemo(() => actions.filter(canRollBack), [actions]);
-  const policies = [...new Set(can.map((action) => action.policy))].sort();
+  const sizes = new Map<string, number>();
+  for (const action of can) sizes.set(action.policy, (sizes.get(action.policy) ?? 0) + 1);
+  const policies = [...sizes].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([name]) => name);
   const [chosen, setChosen] = useState("");
   const policy = policies.includes(chosen) ? chosen : policies[0] ?? "";
   const some = can.filter((action) => action.policy === policy);
@@ -29,7 +31,7 @@ export function BulkDrawer({ actions, whole }: { actions: readonly ActionSummary
         <p class="dim">The hub freezes what is selected as a Plan, which is carried out once {policy} does not write the same again: when it is suspended, halted, stopped, or changed. Filters by object do not narrow a Rollback{whole ? "" : ", and there are Actions that are not loaded here"}; targets that have changed since stay as they are.</p>
         <ul class="plainlist">{some.slice(0, shown).map((action) => <li key={action.name}><a href={actionHref(action.name)}>{action.member} · {action.target.kind} {subjectText(action.target)}</a> <span class="dim">{action.violation}</span></li>)}</ul>
         {some.length > shown && <p class="dim">and {some.length - shown} more</p>}
-        <ReasonForm verb={`Roll back ${many(some.length, "correction")}`} danger blocked={bounds === undefined ? "Nothing is selected." : ""} send={async (reason) => {
+        <ReasonForm stick verb={`Roll back ${many(some.length, "correction")}`} danger blocked={bounds === undefined ? "Nothing is selected." : ""} send={async (reason) => {
           const made = await send<KubeObject>("POST", "/ui/relay/rollbacks", { fleetPolicy: policy, since: bounds?.since ?? "", until: bounds?.until ?? "", reason });
           return { text: `Rollback ${made?.metadata.name ?? ""} of ${policy} is requested.`, href: href("/actions", { tab: "waiting", policy }), link: "See what it waits for" };
         }} />

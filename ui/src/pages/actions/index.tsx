@@ -20,6 +20,7 @@ export default function ActionsPage() {
   const tab = param("tab") || "written";
   return (
     <div class="page">
+      <h1 class="sr">Actions</h1>
       <Tabs label="Actions" chosen={tab} onChoose={(id) => setParams({ tab: id === "written" ? null : id, open: null, bulk: null }, { replace: true })}
         tabs={[{ id: "written", title: "What was written" }, { id: "waiting", title: "What waits", n: policies.value === undefined ? undefined : waits.length }, { id: "stops", title: "Stops" }]}>
         {tab === "written" && <Written policies={policies.value} />}
@@ -71,7 +72,7 @@ function Written({ policies }: { policies: Policies | undefined }) {
         {span !== undefined && <button type="button" onClick={() => setParams({ from: null, to: null, bulk: null })}>{new Date(span.from).toLocaleTimeString("en-GB")} – {new Date(span.to).toLocaleTimeString("en-GB")} ✕</button>}
         {chips.map(({ name, value }) => <button key={`${name}=${value}`} type="button" onClick={() => setParams({ [name]: params.getAll(name).filter((v) => v !== value) })}>{name}: {value} ✕</button>)}
         {param("since") !== "" && <button type="button" onClick={() => setParams({ since: null })}>since {param("since")} ✕</button>}
-        <button type="button" class="danger" disabled={can.length === 0} title={span === undefined ? "Of all that is listed; drag over the timeline to choose a span" : "Of the span that is chosen"} onClick={() => setParams({ bulk: "true", open: null })}>Roll back {span === undefined ? "" : "this span: "}{many(can.length, "correction")}…</button>
+        <button type="button" class={span === undefined ? "" : "danger"} disabled={can.length === 0} title={span === undefined ? "Of all that is listed; drag over the timeline to choose a span" : "Of the span that is chosen"} onClick={() => setParams({ bulk: "true", open: null })}>Roll back {span === undefined ? "" : "this span: "}{many(can.length, "correction")}…</button>
         <span class="grow" />
         <Freshness at={live.at} />
         <CopyAs commands={{ kubectl: "kubectl get actions", curl: path }} />
@@ -81,6 +82,7 @@ function Written({ policies }: { policies: Policies | undefined }) {
         {lanes.length > 0 && <div class="axis"><Timeline marks={marks} lanes={lanes} now={live.at} {...(span === undefined ? {} : { span })} label="Actions"
           onSpan={(next) => setParams({ from: next === undefined ? null : new Date(next.from).toISOString(), to: next === undefined ? null : new Date(next.to).toISOString() }, { replace: true })} /></div>}
         <div class="body">
+          <h2 class="sr">Filters</h2>
           <Facets facets={facets} open={narrowed} onChoose={(name, values) => { setParams({ [name]: values, open: null }); setNarrowed(false); }} />
           <Table id="actions" label="Actions" columns={columns} rows={inside} rowKey={(action) => action.name} open={open} onOpen={(action) => setParams({ open: action.name, bulk: null }, { replace: open !== "" })}
             {...(live.value.total === undefined ? {} : { total: live.value.total })} {...(live.value.continue !== undefined && limit < 5000 ? { onEnd: () => setLimit(Math.min(5000, limit * 2)) } : {})}

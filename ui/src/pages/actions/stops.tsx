@@ -14,7 +14,7 @@ export function Stops() {
       <div class="bar"><span class="grow" /><Freshness at={live.at} /><CopyAs commands={{ federator: "federator actions stop --help", curl: path }} /></div>
       {live.value.items.length === 0 ? <Empty title="Nothing is stopped"><p>The Stop button in the header stops all writes, or those of one policy, member or source.</p></Empty> : live.value.items.map((stop) => (
         <section key={`${stop.scope}/${stop.name ?? ""}`} class="waiting">
-          <h3><StateMark state="Halted">{scopeText(stop)}</StateMark>{stop.since !== undefined && <span class="dim">for {ago(stop.since)}</span>}</h3>
+          <h2><StateMark state="Halted">{scopeText(stop)}</StateMark>{stop.since !== undefined && <span class="dim">for {ago(stop.since)}</span>}</h2>
           <p class="message">{stop.reason ?? "No reason is given."}</p><p class="dim">by {stop.by ?? "somebody"}</p>
           <ResumeForm stop={stop} />
         </section>

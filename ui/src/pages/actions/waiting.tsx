@@ -6,7 +6,7 @@ import type { PlanInfo, PlanList } from "../../data/policytypes";
 import type { KubeObject, Policies, PolicyInfo } from "../../data/types";
 import { policyHref } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
-import { CopyAs, Drawer, Empty, Failed, Freshness, Loading, Lock, StateMark, ago, many } from "../../ui";
+import { CopyAs, Drawer, Empty, Failed, Freshness, Loading, Lock, StateMark, ago, count, many } from "../../ui";
 import { Targets } from "./targets";
 
 export interface Wait {
@@ -44,7 +44,7 @@ export function Waiting({ live }: { live: Live<Policies> }) {
         {all.length === 0 && <Empty title="Nothing waits"><p>No halt and no Plan of {many(live.value.items.length, "policy", "policies")} waits for a person, at revision {live.value.revision}.</p></Empty>}
         {all.map((wait) => (
           <section key={keyOf(wait)} class={open === wait ? "waiting open" : "waiting"}>
-            <h3><StateMark state={wait.halt === "" ? "Waiting" : "Halted"}><a href={policyHref(wait.policy.name)}>{wait.policy.name}</a></StateMark> <span>{wait.title}</span>{wait.since !== undefined && <span class="dim">for {ago(wait.since)}</span>}</h3>
+            <h2><StateMark state={wait.halt === "" ? "Waiting" : "Halted"}><a href={policyHref(wait.policy.name)}>{wait.policy.name}</a></StateMark> <span>{wait.title}</span>{wait.since !== undefined && <span class="dim">for {ago(wait.since)}</span>}</h2>
             {wait.policy.halted?.message !== undefined && wait.halt !== "" && <p class="message">{wait.policy.halted.message}</p>}
             <button type="button" aria-expanded={open === wait} onClick={() => setParams({ wait: keyOf(wait), plan: null })}>See what would be let pass</button>
           </section>
@@ -86,13 +86,13 @@ function Frozen({ wait, plan, list, more }: { wait: Wait; plan: PlanInfo; list: 
       <section class="section"><dl class="facts">
         <dt>Hash</dt><dd><code class="hash">{plan.hash}</code></dd>
         <dt>Targets</dt><dd>{many(plan.targets, "object")}{plan.hidden > 0 && <span class="wrong"> · {plan.hidden} of them you may not see</span>}{plan.irreversible > 0 && <span class="wrong"> · {plan.irreversible} could not be rolled back</span>}</dd>
-        <dt>By member</dt><dd>{(plan.counts ?? []).slice(0, 20).map((one) => <span key={`${one.member} ${one.kind} ${one.verb}`} class="pill">{one.member}: {one.verb} {many(one.targets, one.kind, one.kind)}</span>)}</dd>
+        <dt>By member</dt><dd>{(plan.counts ?? []).slice(0, 8).map((one) => <span key={`${one.member} ${one.kind} ${one.verb}`} class="pill">{one.member}: {one.verb} {many(one.targets, one.kind, one.kind)}</span>)}{(plan.counts ?? []).length > 8 && <span class="dim"> and {count((plan.counts ?? []).length - 8 + (plan.countsOmitted ?? 0))} more</span>}</dd>
         {plan.required > 0 && <><dt>Approvals</dt><dd>{plan.approved} of {plan.required}</dd></>}
         <dt>Frozen</dt><dd>{ago(plan.created)} ago{plan.amends !== undefined && plan.amends !== "" && <>, amends {plan.amends}</>}</dd>
       </dl></section>
       {damaged ? <p class="wrong" role="alert">It must not be approved: {plan.problem}</p> : <Targets policy={wait.policy.name} items={items} total={plan.targets - plan.hidden} {...(more === undefined ? {} : { more })} rollback={rollback} />}
       <p class="dim">{plan.required > 1 ? `${plan.required} people must let it pass; ${plan.approved} have. ` : ""}Nothing else is let pass: what comes later waits again.</p>
-      <ReasonForm verb={verb} blocked={damaged ? "The Plan is not what was frozen." : ""} send={(reason) => approve(wait.policy.name, wait.halt !== "" ? { halt: wait.halt } : rollback ? { rollback: plan.hash } : { plan: plan.hash }, reason)} />
+      <ReasonForm stick verb={verb} blocked={damaged ? "The Plan is not what was frozen." : ""} send={(reason) => approve(wait.policy.name, wait.halt !== "" ? { halt: wait.halt } : rollback ? { rollback: plan.hash } : { plan: plan.hash }, reason)} />
     </>
   );
 }

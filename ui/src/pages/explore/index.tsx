@@ -13,6 +13,7 @@ import { QueryLine } from "./line";
 import { ObjectList } from "./list";
 import { choose, chosenOf, commandsOf, countPath, facetsOf, listOf, membersPath, parseID, type FacetSpec } from "./model";
 import { ObjectDrawer } from "./object";
+import { Start } from "./start";
 
 export default function ExplorePage() {
   const line = param("q");
@@ -30,6 +31,7 @@ export default function ExplorePage() {
   const bad = parsed.problems.length > 0;
   return (
     <div class="page">
+      <h1 class="sr">Explore</h1>
       <div class="head explore-head">
         <QueryLine value={line} known={known} onRun={run} />
         {kind !== undefined && !bad && <CopyAs commands={commandsOf(kind, parsed.query)} />}
@@ -37,23 +39,11 @@ export default function ExplorePage() {
       <div class="body">
         {failed !== "" ? <Failed status={{ kind: "Status", code: 0, message: failed }} />
           : kinds.value.length === 0 ? <Loading />
-          : parsed.query.kind === "" ? <Start run={run} />
+          : parsed.query.kind === "" ? <Start />
           : kind === undefined ? <Empty title={`There is no kind ${parsed.query.kind}`}><p>No member that you may read serves it, or you may list it in none. The {kinds.value.length} kinds are suggested as you type.</p></Empty>
           : bad ? <Empty title="This query cannot be asked"><ul>{parsed.problems.map((problem) => <li key={problem.start}>{problem.message}</li>)}</ul></Empty>
           : <Results key={kind.resource} kind={kind} query={parsed.query} onQuery={(query) => run(formatQuery(query))} onLabels={setLabels} />}
       </div>
-    </div>
-  );
-}
-
-const first = ["pods", "deployments.apps", "services", "ingresses.networking.k8s.io", "nodes", "namespaces", "configmaps", "secrets"];
-
-function Start({ run }: { run: (q: string) => void }) {
-  return (
-    <div class="state">
-      <h3>What do you want to see?</h3>
-      <p>The first word is the kind. What follows narrows it: <code>ns:shop</code> <code>name:web</code> <code>member:fleet/eu-1</code> <code>member.env=prod</code>, labels as <code>app=web</code> and fields as <code>status.phase=Running</code>.</p>
-      <p class="bar">{first.filter((resource) => kinds.value.some((kind) => kind.resource === resource)).map((resource) => <button key={resource} type="button" onClick={() => run(resource)}>{resource}</button>)}</p>
     </div>
   );
 }

@@ -43,7 +43,7 @@ export function ObjectList({ kind, query, list, total, members, open, onQuery, t
         const key = rowKey(row);
         return rows.gone.has(key) ? "gone" : now - (rows.changed.get(key) ?? 0) < flashFor ? "flash" : "";
       }}
-      fresh={rows.fresh + rows.gone.size} onFresh={list.settle} onEnd={list.loadMore}
+      fresh={rows.fresh} gone={rows.gone.size} onFresh={list.settle} onEnd={list.loadMore}
       {...(sortable ? { sort: { by, down }, onSort: (sort: { by: string; down: boolean } | undefined) => setParams({ sort: sort === undefined ? null : (sort.down ? "-" : "") + sort.by }, { replace: true }) } : {})}
       bar={<>
         {tools}
@@ -67,10 +67,10 @@ function useTick(milliseconds: number): void {
   }, []);
 }
 
-const widths: Record<string, number> = { Cluster: 170, Name: 300, Namespace: 140, Age: 72, Ready: 72, Status: 110, Restarts: 120, IP: 130, Node: 170 };
+const widths: Record<string, number> = { Cluster: 170, Name: 300, Namespace: 140, Age: 72, Ready: 72, Status: 110, Restarts: 140, IP: 130, Node: 170 };
 const noLine = new Set(["IP", "Node", "Restarts"]);
 
-// columnsOf are the server's own columns, with the namespace after the member, as kubectl writes it.
+// columnsOf are the server's own columns, with the namespace, which it leaves to the client.
 function columnsOf(defined: readonly TableColumn[], kind: Kind, sortable: boolean): Column<TableRow>[] {
   const columns: Column<TableRow>[] = defined.map((column, i) => ({
     id: column.name, title: column.name === "Cluster" ? "Member" : column.name, width: widths[column.name] ?? 120, hidden: column.priority > 0, sortable,
@@ -78,6 +78,8 @@ function columnsOf(defined: readonly TableColumn[], kind: Kind, sortable: boolea
     describe: (column.description ?? "").slice(0, 300), line: noLine.has(column.name) ? 0 : column.name === "Name" ? 1 : 2,
     render: (row) => cell(row, i, column.name), text: (row) => String(row.cells[i] ?? ""),
   }));
+  // The name first: it is what is read when the list is narrow beside a drawer.
+  columns.sort((a, b) => Number(b.id === "Name") - Number(a.id === "Name"));
   if (kind.namespaced) columns.splice(1, 0, { id: "Namespace", title: "Namespace", width: 140, sortable, line: 2, render: (row) => row.object.metadata.namespace ?? "", text: (row) => row.object.metadata.namespace ?? "" });
   columns.push({ id: "Labels", title: "Labels", width: 300, hidden: true, line: 0, render: (row) => labelsOf(row), text: labelsOf });
   return columns;

@@ -4,8 +4,9 @@ import { go, href, param, setParams } from "../../app/location";
 import { useOnce, useLive } from "../../data/live";
 import type { MemberInfo, MemberList, Series } from "../../data/types";
 import { SeverityMark, StateMark, Table, bytes, count, duration, seconds, severities, toneOf, type Column } from "../../ui";
+import { largest } from "../../pieces/sparkline";
 import { Spark } from "./spark";
-import { worst, type Findings, type Tally } from "./model";
+import { inOrder, worst, type Findings, type Tally } from "./model";
 
 const provedFor = 60; // members, at most: their kinds are many
 
@@ -23,14 +24,14 @@ const order: Record<string, (row: MemberRow) => string | number> = {
   violations: (row) => row.tally?.violations ?? 0, state: (row) => rank.indexOf(worst(row.member).state), proved: (row) => row.proved ?? -1,
 };
 
-function columnsOf(findings: Findings | undefined, trend: boolean): Column<MemberRow>[] {
+function columnsOf(findings: Findings | undefined, most: number | undefined): Column<MemberRow>[] {
   return [
     { id: "name", title: "Member", width: 220, sortable: true, line: 1, render: ({ member }) => <a href={href(`/members/${member.name}`)}>{member.name}</a>, text: ({ member }) => member.name },
     { id: "state", title: "State", width: 150, sortable: true, line: 1, render: ({ member }) => <StateOf member={member} />, text: ({ member }) => member.notSynced?.map((n) => `${n.kind ?? ""} ${n.state} ${n.reason ?? ""}`).join("\n") ?? "" },
     { id: "violations", title: "Violations", width: 210, sortable: true, right: false, line: 2, render: ({ member, tally }) => findings === undefined ? <span class="dim">…</span> : <Severities tally={tally} member={member.name} /> },
-    ...(trend ? [{ id: "trend", title: "24 h", width: 110, line: 0 as const, describe: "Violations in the last 24 hours, each member with its own scale", render: (row: MemberRow) => row.trend === undefined ? <span class="dim">not known</span> : <Spark values={row.trend} label={`Violations of ${row.member.name} in 24 hours`} /> }] : []),
+    ...(most !== undefined ? [{ id: "trend", title: "24 h", width: 110, line: 0 as const, describe: "Violations in the last 24 hours, all members on one scale", render: (row: MemberRow) => row.trend === undefined ? <span class="dim">not known</span> : <Spark values={row.trend} most={most} label={`Violations of ${row.member.name} in 24 hours`} /> }] : []),
     { id: "version", title: "Version", width: 100, sortable: true, line: 2, render: ({ member }) => member.version ?? <span class="dim">not known</span> },
-    { id: "objects", title: "Objects", width: 90, right: true, sortable: true, line: 2, render: ({ member }) => <a href={href("/explore", { q: `pods member:${member.name}` })}>{count(member.objects)}</a> },
+    { id: "objects", title: "Objects", width: 90, right: true, sortable: true, line: 2, render: ({ member }) => <a href={href(`/members/${member.name}`)}>{count(member.objects)}</a> },
     { id: "bytes", title: "Memory", width: 90, right: true, sortable: true, line: 0, render: ({ member }) => bytes(member.bytes) },
     { id: "proved", title: "Proved", width: 90, right: true, sortable: true, line: 0, describe: "How long ago the kind that was proved longest ago was listed or audited", render: ({ proved }) => proved === undefined ? <span class="dim">–</span> : `${duration(proved)} ago` },
     { id: "labels", title: "Labels", width: 240, line: 0, render: ({ member }) => Object.entries(member.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(" ") },
@@ -50,13 +51,14 @@ export function MemberTable({ members, findings, note }: { members: readonly Mem
     const value = order[by] ?? ((row: MemberRow) => row.member.name);
     const sorted = [...rows].sort((a, b) => {
       const x = value(a), y = value(b);
-      return (x < y ? -1 : x > y ? 1 : a.member.name < b.member.name ? -1 : 1) * (down ? -1 : 1);
+      const difference = typeof x === "string" && typeof y === "string" ? inOrder(x, y) : Number(x) - Number(y);
+      return (difference || inOrder(a.member.name, b.member.name)) * (down ? -1 : 1);
     });
     return new Map(sorted.map((row, i) => [row.member.name, i]));
   }, [names, by, down, details.value === undefined]);
   rows.sort((a, b) => (places.get(a.member.name) ?? 0) - (places.get(b.member.name) ?? 0));
   return (
-    <Table id="fleet.members" label="Members" columns={columnsOf(findings, series.value !== undefined && series.value.series.length > 0)} rows={rows} rowKey={(row) => row.member.name} onOpen={(row) => go(href(`/members/${row.member.name}`))}
+    <Table id="fleet.members" label="Members" columns={columnsOf(findings, trends.size === 0 ? undefined : Math.max(1, ...[...trends.values()].map(largest)))} rows={rows} rowKey={(row) => row.member.name} onOpen={(row) => go(href(`/members/${row.member.name}`))}
       sort={{ by, down }} onSort={(sort) => setParams({ sort: sort === undefined || (sort.by === "name" && !sort.down) ? null : (sort.down ? "-" : "") + sort.by })} bar={<>{`${count(rows.length)} members`}{note}</>} />
   );
 }

@@ -64,6 +64,9 @@ function add(tally: Tally, violations: number, exempt: number, subjects: number,
   tally.bySeverity[severity] = (tally.bySeverity[severity] ?? 0) + counted;
 }
 
+// inOrder compares names as people count: member-2 before member-10.
+export const inOrder = new Intl.Collator("en", { numeric: true }).compare;
+
 export interface MemberFilter {
   text: string;
   state: string; // "" for all, "notSynced" for all but Synced
@@ -79,15 +82,15 @@ export function matches(member: MemberInfo, filter: MemberFilter): boolean {
 
 // groupsBy is members by the value of a label, in order; those without it come last.
 export function groupsBy(members: readonly MemberInfo[], label: string): [string, MemberInfo[]][] {
-  if (label === "") return [["", [...members]]];
+  if (label === "") return [["", [...members].sort((a, b) => inOrder(a.name, b.name))]];
   const groups = new Map<string, MemberInfo[]>();
-  for (const member of members) {
+  for (const member of [...members].sort((a, b) => inOrder(a.name, b.name))) {
     const value = member.labels?.[label] ?? "";
     const group = groups.get(value);
     if (group === undefined) groups.set(value, [member]);
     else group.push(member);
   }
-  return [...groups].sort(([a], [b]) => (a === "" ? 1 : b === "" ? -1 : a < b ? -1 : 1));
+  return [...groups].sort(([a], [b]) => (a === "" ? 1 : b === "" ? -1 : inOrder(a, b)));
 }
 
 export function labelsOf(members: readonly MemberInfo[]): string[] {

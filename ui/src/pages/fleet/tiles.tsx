@@ -28,10 +28,10 @@ function Tile({ member, findings, compact }: { member: MemberInfo; findings: Fin
   const told = `${member.name}: ${state}${state === "Synced" ? "" : ` for ${kinds} of ${of} kinds`}, ${tally === undefined ? "no violations" : many(tally.violations, "violation")}, ${member.version ?? "version not known"}, ${many(member.objects, "object")}, ${bytes(member.bytes)}`;
   return (
     <li>
-      <a class={`tile ${toneOf(state)} ${top === undefined ? "" : `sev${severityRank(top)}`}`} href={href(`/members/${member.name}`)} title={told} aria-label={told}>
+      <a class={`tile ${toneOf(state)} ${top === undefined ? "" : `sev${severityRank(top)}`}`} href={href(`/members/${member.name}`)} title={told}>
         <ToneShape tone={toneOf(state)} size={compact ? 10 : 12} />
-        {compact ? <span class="letter">{state === "Synced" ? "" : state.charAt(0)}{top === undefined ? "" : top.charAt(0).toUpperCase()}</span> : <>
-          <span class="cut name">{member.name.split("/")[1] ?? member.name}</span>
+        {compact ? <><span class="sr">{told}</span><span class="letter" aria-hidden="true">{state === "Synced" ? "" : state.charAt(0)}{top === undefined ? "" : top.charAt(0).toUpperCase()}</span></> : <>
+          <span class="cut name">{member.name.split("/")[1] ?? member.name}</span><span class="sr"> {state}</span>
           {top !== undefined && <span class="n"><SeverityMark severity={top} text={false} /> {count(tally?.violations ?? 0)}</span>}
         </>}
       </a>

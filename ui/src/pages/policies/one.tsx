@@ -51,8 +51,8 @@ function Overview({ policy: p, forbidden }: { policy: PolicyInfo; forbidden?: st
       {p.title !== undefined && p.title !== "" && <p class="message">{p.title}</p>}
       {p.description !== undefined && <p>{p.description}</p>}
       {p.withheld === true && <p><Lock /> What it finds is withheld: it reads more of the fleet than you may.</p>}
-      {p.halted != null && <section class="section" role="note"><h3><StateMark state="Halted">Halted {p.halted.reason}</StateMark> {p.halted.since !== undefined && <span class="dim">for {ago(p.halted.since)}</span>}</h3><p class="message">{p.halted.message}</p><a href={href("/actions", { tab: "waiting", policy: p.name })}>See what waits</a></section>}
-      {(p.plans ?? []).filter((plan) => plan.state === "Waiting").map((plan) => <p key={plan.name}><a href={href("/actions", { tab: "waiting", policy: p.name, plan: plan.name })}>Plan {plan.name} waits for approval</a></p>)}
+      {p.halted != null && <section class="section" role="note"><h2><StateMark state="Halted">Halted {p.halted.reason}</StateMark> {p.halted.since !== undefined && <span class="dim">for {ago(p.halted.since)}</span>}</h2><p class="message">{p.halted.message}</p><a href={href("/actions", { tab: "waiting", policy: p.name })}>See what waits</a></section>}
+      {(p.plans ?? []).filter((plan) => plan.state === "Waiting" && plan.purpose !== "Halt").map((plan) => <p key={plan.name}><a href={href("/actions", { tab: "waiting", policy: p.name, plan: plan.name })}>Plan {plan.name} waits for approval</a></p>)}
       <section class="section"><dl class="facts">
         <dt>Violations</dt><dd><Count policy={p} n={p.violations} of={{ exempt: "false", state: "Known" }} />{p.subjects !== undefined && <span class="dim"> of {many(p.subjects, p.subject === "member" ? "member" : p.subject === "view" ? "key" : "object")}</span>}</dd>
         <dt>Not known</dt><dd><Count policy={p} n={p.unknown} of={{ state: "Unknown" }} /></dd>
@@ -78,7 +78,7 @@ function Trends({ name }: { name: string }) {
     { name: "violations", values: total(found.value?.series ?? []), colour: "critical" as const }, { name: "not known", values: total(unknown.value?.series ?? []), colour: "unknown" as const },
   ].filter((line) => line.values.length > 0), [found.value, unknown.value]);
   return (
-    <section class="section"><h3>Last 24 hours <span class="dim">a gap is not known, as after a restart</span></h3>
+    <section class="section"><h2>Last 24 hours <span class="dim">a gap is not known, as after a restart</span></h2>
       {found.value === undefined ? found.error === undefined ? <Loading rows={3} /> : <p class="dim">{found.error.code === 403 ? "Shown only to who may read all that it counts." : found.error.message}</p>
         : lines.length === 0 ? <p class="dim">Nothing was violated in the last 24 hours, as far as it was recorded.</p> : <Trend start={found.value.start} stepSeconds={found.value.stepSeconds} lines={lines} theme={theme.value} />}
     </section>
@@ -124,8 +124,8 @@ function Binding({ policy }: { policy: PolicyInfo }) {
   const has = policy.parameters !== undefined && policy.parameters !== null && Object.keys(policy.parameters).length > 0;
   return (
     <>
-      <section class="section"><h3>Parameters</h3>{has ? <Yaml value={policy.parameters} label="Parameters" /> : <p class="dim">None is set: the defaults of the package apply, or you may not see them.</p>}</section>
-      <section class="section"><h3>FleetPolicy</h3>{policy.fleetPolicy == null ? <p class="dim">None that you may see: it is bound by configuration, or you lack <code>list fleetpolicies.federator.dev</code>.</p> : <Yaml value={policy.fleetPolicy} label="FleetPolicy" folded={["/metadata/managedFields", "/status"]} />}</section>
+      <section class="section"><h2>Parameters</h2>{has ? <Yaml value={policy.parameters} label="Parameters" /> : <p class="dim">None is set: the defaults of the package apply, or you may not see them.</p>}</section>
+      <section class="section"><h2>FleetPolicy</h2>{policy.fleetPolicy == null ? <p class="dim">None that you may see: it is bound by configuration, or you lack <code>list fleetpolicies.federator.dev</code>.</p> : <Yaml value={policy.fleetPolicy} label="FleetPolicy" folded={["/metadata/managedFields", "/status"]} />}</section>
       {policy.corrected !== undefined && policy.corrected > 0 && <p><a href={href("/actions", { policy: policy.name })}>What it has written</a></p>}
     </>
   );

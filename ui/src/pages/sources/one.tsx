@@ -25,14 +25,14 @@ export function One({ source, commit }: { source: PolicySource; commit: string }
         {s.observedCommit !== undefined && s.observedCommit.hash !== s.activeCommit?.hash && <Commit title="Newest, not active" source={source} commit={s.observedCommit} here={commit} tone="warn">{why !== undefined && <p class="message">{why.reason}: {why.message}</p>}<Approve source={source} /></Commit>}
         {s.activeCommit !== undefined ? <Commit title={s.observedCommit?.hash === s.activeCommit.hash ? "Active, the newest" : "Active: what is good is observed until a commit passes"} source={source} commit={s.activeCommit} here={commit} tone="ok" /> : <p>No commit has been active yet.</p>}
       </div>
-      <section class="section"><h3>Gates</h3><ul class="plainlist">{gatesOf(s.conditions ?? []).map((gate) => (
+      <section class="section"><h2>Gates</h2><ul class="plainlist">{gatesOf(s.conditions ?? []).map((gate) => (
         <li key={gate.name} class={gate.state === "unknown" ? "hatched" : ""}><span class="text"><ToneShape tone={gate.state === "passed" ? "ok" : gate.state === "failed" ? "wrong" : "unknown"} /> <b>{gate.name}</b> <span>{gate.state === "passed" ? "" : gate.state}</span> {gate.reason} <span class="dim">{gate.message}{gate.since === "" ? "" : ` · for ${ago(gate.since)}`}</span></span></li>
       ))}</ul></section>
       <Findings source={source} />
-      <section class="section"><h3>Changes in verdicts</h3>{s.lastDiff === undefined ? <p class="dim">Not computed: no commit was compared with the live fleet yet.</p> : <>
+      <section class="section"><h2>Changes in verdicts</h2>{s.lastDiff === undefined ? <p class="dim">Not computed: no commit was compared with the live fleet yet.</p> : <>
         <p>Commit <Hash source={source} hash={s.lastDiff.commit} />: {diffText(s.lastDiff)}{s.lastDiff.allowed !== undefined && s.lastDiff.allowed > 0 && <span class={diffSize(s.lastDiff) > s.lastDiff.allowed ? "wrong" : "dim"}> · {diffSize(s.lastDiff)} of {s.lastDiff.allowed} that may change at once</span>}</p></>}</section>
-      <section class="section"><h3>Approvals</h3>{(s.approvals ?? []).length === 0 ? <p class="dim">None counts for the newest commit{source.spec.maxDiff === undefined ? ", and none is needed: maxDiff is not set." : "."}</p> : <ul class="plainlist">{(s.approvals ?? []).map((a) => <li key={a.name}><StateMark state="Active">{a.by}</StateMark> <span class="dim">{ago(a.at)} ago, until {a.expires}</span></li>)}</ul>}</section>
-      <section class="section"><h3>Policies</h3>{mine.length === 0 ? <p class="dim">No policy that you may see is read from it. {many((s.packages ?? []).length, "package")}: {(s.packages ?? []).join(", ")}</p> : <ul class="plainlist">{mine.map((p) => <li key={p.name}><a href={policyHref(p.name)}>{p.name}</a> <span class="dim">{p.mode} {p.state}</span> {(p.violations ?? 0) > 0 && <a href={href("/violations", { policy: p.name, exempt: "false" })}>{many(p.violations ?? 0, "violation")}</a>} <code class="dim">{p.source?.file}</code></li>)}</ul>}
+      <section class="section"><h2>Approvals</h2>{(s.approvals ?? []).length === 0 ? <p class="dim">None counts for the newest commit{source.spec.maxDiff === undefined ? ", and none is needed: maxDiff is not set." : "."}</p> : <ul class="plainlist">{(s.approvals ?? []).map((a) => <li key={a.name}><StateMark state="Active">{a.by}</StateMark> <span class="dim">{ago(a.at)} ago, until {a.expires}</span></li>)}</ul>}</section>
+      <section class="section"><h2>Policies</h2>{mine.length === 0 ? <p class="dim">No policy that you may see is read from it. {many((s.packages ?? []).length, "package")}: {(s.packages ?? []).join(", ")}</p> : <ul class="plainlist">{mine.map((p) => <li key={p.name}><a href={policyHref(p.name)}>{p.name}</a> <span class="dim">{p.mode} {p.state}</span> {(p.violations ?? 0) > 0 && <a href={href("/violations", { policy: p.name, exempt: "false" })}>{many(p.violations ?? 0, "violation")}</a>} <code class="dim">{p.source?.file}</code></li>)}</ul>}
         {s.fleetPolicies !== undefined && <p class="dim">FleetPolicies: {s.fleetPolicies.synced ?? 0} applied, {s.fleetPolicies.failed} failed, {s.fleetPolicies.pruned} deleted, {s.fleetPolicies.kept} kept although they are gone from the repository.</p>}</section>
       <details><summary>The PolicySource as it is on the hub</summary><Yaml value={source} label="PolicySource" /></details>
     </div>
@@ -47,7 +47,7 @@ function Hash({ source, hash }: { source: PolicySource; hash: string }) {
 function Commit({ title, source, commit, here, tone, children }: { title: string; source: PolicySource; commit: SourceCommit; here: string; tone: "ok" | "warn"; children?: ComponentChildren }) {
   return (
     <section class={commit.hash === here ? "waiting open" : "waiting"}>
-      <h3><ToneShape tone={tone} /> {title}</h3>
+      <h2><ToneShape tone={tone} /> {title}</h2>
       <dl class="facts">
         <dt>Commit</dt><dd><Hash source={source} hash={commit.hash} /> <code class="dim hash">{commit.hash}</code></dd>
         {commit.author !== undefined && <><dt>Author</dt><dd>{commit.author}{commit.time !== undefined && <span class="dim">, {ago(commit.time)} ago</span>}</dd></>}
@@ -62,6 +62,7 @@ function Commit({ title, source, commit, here, tone, children }: { title: string
 // Approve lets a commit pass that changes more verdicts than its source may at once.
 function Approve({ source }: { source: PolicySource }) {
   const s = source.status ?? {}, diff = s.lastDiff, commit = s.observedCommit;
+  if ((s.findings ?? []).some((f) => f.severity === "error")) return null; // that is what holds it
   if (commit === undefined || diff === undefined || diff.commit !== commit.hash || diff.allowed === undefined || diffSize(diff) <= diff.allowed) return null;
   return (
     <>
@@ -77,7 +78,7 @@ function Approve({ source }: { source: PolicySource }) {
 function Findings({ source }: { source: PolicySource }) {
   const findings = source.status?.findings ?? [], commit = source.status?.observedCommit?.hash ?? "";
   return (
-    <section class="section"><h3>Findings <span class="dim">in the newest commit</span></h3>
+    <section class="section"><h2>Findings <span class="dim">in the newest commit</span></h2>
       {findings.length === 0 ? <p class="dim">None.</p> : <ul class="plainlist">{findings.map((f, i) => {
         const at = f.file === undefined ? "" : `${f.file}${f.line === undefined || f.line === 0 ? "" : `:${f.line}${f.column === undefined || f.column === 0 ? "" : `:${f.column}`}`}`;
         const link = f.file === undefined ? undefined : webLink(source.spec.url, commit, f.file, f.line);

@@ -5,8 +5,8 @@ import { Empty, Failed, Loading, SeverityMark, Table, count, type Column } from 
 import { groupPath, type Chosen } from "./model";
 
 // Groups counts violations by up to two keys. A row narrows the list to what it counts.
-export function Groups({ by, chosen, serverSince }: { by: readonly string[]; chosen: Chosen; serverSince: boolean }) {
-  const live = useLive<Violations>(groupPath(chosen, by, serverSince));
+export function Groups({ by, chosen }: { by: readonly string[]; chosen: Chosen }) {
+  const live = useLive<Violations>(groupPath(chosen, by));
   if (live.value === undefined) return live.error === undefined ? <Loading /> : <Failed status={live.error} />;
   const columns: Column<FindingGroup>[] = [
     ...by.map((name, i): Column<FindingGroup> => ({ id: name, title: name.charAt(0).toUpperCase() + name.slice(1), width: 240, render: (group) => name === "severity" ? <SeverityMark severity={group.key[i] ?? ""} /> : group.key[i] === "" ? <span class="dim">(none)</span> : group.key[i] })),

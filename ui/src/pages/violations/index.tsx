@@ -13,7 +13,7 @@ import { chosenOf, commandOf, facetOf, facetPath, filters, keep, listPath, rowsO
 const first = 500, most = 5000;
 
 const columns: readonly Column<Row>[] = [
-  { id: "severity", title: "Severity", width: 92, render: (row) => <SeverityMark severity={row.finding.severity} /> },
+  { id: "severity", title: "Severity", width: 104, render: (row) => <SeverityMark severity={row.finding.severity} /> },
   { id: "violation", title: "Violation", width: 380, render: (row) => row.finding.state === "Known" ? <>{row.violation?.exempt !== undefined && <span class="pill" title={row.violation.exempt}>exempt</span>} {row.text}</> : <StateMark state={row.finding.state}>{row.text}</StateMark>, text: (row) => row.text },
   { id: "policy", title: "Policy", width: 150, line: 2, render: (row) => row.finding.policy, text: (row) => row.finding.policy },
   { id: "member", title: "Member", width: 130, line: 2, render: (row) => row.finding.subject.member ?? "", text: (row) => row.finding.subject.member ?? "" },
@@ -26,17 +26,14 @@ export default function ViolationsPage() {
   const params = address.value.params;
   const chosen = useMemo(() => chosenOf(params), [params]);
   const [limit, setLimit] = useState(first);
-  const asked = useLive<Violations>(listPath(chosen, limit, true));
-  const refused = asked.error?.code === 400 && asked.error.message.includes("firstSeenSince"); // an older server
-  const plain = useLive<Violations>(refused ? listPath(chosen, limit, false) : null);
-  const live = refused ? plain : asked;
-  const by = params.getAll("by"), open = param("open"), text = param("q");
+  const live = useLive<Violations>(listPath(chosen, limit));
+  const by = params.getAll("by"), open = param("open");
   const [narrowed, setNarrowed] = useState(false);
   return (
     <div class="page">
       <div class="head">
         <h1>Violations</h1>
-        <FilterBox label="Search in what is loaded" placeholder="search  /" value={text} onInput={(value) => setParams({ q: value }, { replace: true })} />
+        <Search value={chosen.search} />
         <button type="button" aria-pressed={chosen.since !== ""} title="Only what was first seen in the last 24 hours" onClick={() => setParams({ since: chosen.since === "" ? "24h" : null })}>Changed since yesterday</button>
         <label class="bar">by <select value={by.join(",")} onChange={(event) => setParams({ by: event.currentTarget.value === "" ? null : event.currentTarget.value.split(","), open: null })}>
           <option value="">violation</option>{filters.map((name) => <option key={name} value={name}>{name}</option>)}<option value="policy,member">policy and member</option>
@@ -44,27 +41,40 @@ export default function ViolationsPage() {
         <button type="button" class="facets-toggle" aria-pressed={narrowed} onClick={() => setNarrowed(!narrowed)}>Filters</button>
         <span class="grow" />
         <Freshness at={live.at} {...(live.value === undefined ? {} : { revision: live.value.revision, synced: live.value.synced })} />
-        <CopyAs commands={{ kubectl: `kubectl --context fleet get --raw '${listPath(chosen, first, !refused)}'`, federator: commandOf(chosen), curl: listPath(chosen, first, !refused) }} />
+        <CopyAs commands={{ kubectl: `kubectl --context fleet get --raw '${listPath(chosen, first)}'`, federator: commandOf(chosen), curl: listPath(chosen, first) }} />
       </div>
       <Chips chosen={chosen} />
       {live.value !== undefined && <Gaps answer={live.value} />}
       <div class="body">
-        <Filters chosen={chosen} open={narrowed} serverSince={!refused} onDone={() => setNarrowed(false)} />
-        {by.length > 0 ? <Groups by={by} chosen={chosen} serverSince={!refused} />
-          : <List live={live} chosen={chosen} text={text} open={open} localSince={refused} limit={limit} more={() => setLimit((n) => Math.min(most, n * 2))} />}
+        <h2 class="sr">Filters</h2>
+        <Filters chosen={chosen} open={narrowed} onDone={() => setNarrowed(false)} />
+        {by.length > 0 ? <Groups by={by} chosen={chosen} />
+          : <List live={live} chosen={chosen} open={open} limit={limit} more={() => setLimit((n) => Math.min(most, n * 2))} />}
         {open !== "" && <Detail key={open} open={open} />}
       </div>
     </div>
   );
 }
 
-function Filters({ chosen, open, serverSince, onDone }: { chosen: Chosen; open: boolean; serverSince: boolean; onDone: () => void }) {
+// Search asks the server a moment after the last key.
+function Search({ value }: { value: string }) {
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  useEffect(() => {
+    if (text === value) return undefined;
+    const timer = setTimeout(() => setParams({ q: text, open: null }, { replace: true }), 250);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return <FilterBox label="Search violations" placeholder="message, name, policy  /" value={text} onInput={setText} />;
+}
+
+function Filters({ chosen, open, onDone }: { chosen: Chosen; open: boolean; onDone: () => void }) {
   const answers: Record<Filter, Live<Violations>> = {
-    policy: useLive<Violations>(facetPath(chosen, "policy", serverSince)), severity: useLive<Violations>(facetPath(chosen, "severity", serverSince)),
-    member: useLive<Violations>(facetPath(chosen, "member", serverSince)), namespace: useLive<Violations>(facetPath(chosen, "namespace", serverSince)),
-    kind: useLive<Violations>(facetPath(chosen, "kind", serverSince)), state: useLive<Violations>(facetPath(chosen, "state", serverSince)),
+    policy: useLive<Violations>(facetPath(chosen, "policy")), severity: useLive<Violations>(facetPath(chosen, "severity")),
+    member: useLive<Violations>(facetPath(chosen, "member")), namespace: useLive<Violations>(facetPath(chosen, "namespace")),
+    kind: useLive<Violations>(facetPath(chosen, "kind")), state: useLive<Violations>(facetPath(chosen, "state")),
   };
-  const all = useLive<Violations>(facetPath({ ...chosen, exempt: "" }, "severity", serverSince)).value?.groups;
+  const all = useLive<Violations>(facetPath({ ...chosen, exempt: "" }, "severity")).value?.groups;
   const sum = (of: "violations" | "exempt") => (all ?? []).reduce((n, group) => n + group[of], 0);
   const order: readonly Filter[] = ["severity", "policy", "member", "namespace", "kind", "state"];
   const facets = [...order.map((name) => facetOf(name, answers[name].value, chosen)), {
@@ -93,8 +103,8 @@ function Gaps({ answer }: { answer: Violations }) {
   if (withheld.length === 0 && failed.length === 0) return null;
   return (
     <div class="gaps">
-      {withheld.length > 0 && <details><summary><Lock /> {many(withheld.length, "policy is", "policies are")} withheld: they read more of the fleet than you may</summary><p class="dim">{withheld.join(", ")}. Who may list all kinds that they read, in all members, sees what they find.</p></details>}
-      {failed.length > 0 && <details class="hatched"><summary><span class="text"><StateMark state="Error">{many(failed.length, "policy", "policies")} failed in part: what they find is not complete</StateMark></span></summary><p><span class="text">{failed.join(", ")}</span></p></details>}
+      {withheld.length > 0 && <details><summary><Lock /> {many(withheld.length, "policy", "policies")} withheld: you may not read all that {withheld.length === 1 ? "it reads" : "they read"}</summary><p class="dim">{withheld.join(", ")}. Who may list all kinds that they read, in all members, sees what they find.</p></details>}
+      {failed.length > 0 && <details class="hatched"><summary><span class="text"><StateMark state="Error">{many(failed.length, "policy", "policies")} failed in part: what {failed.length === 1 ? "it finds" : "they find"} is not complete</StateMark></span></summary><p><span class="text">{failed.join(", ")}</span></p></details>}
     </div>
   );
 }
@@ -102,19 +112,17 @@ function Gaps({ answer }: { answer: Violations }) {
 interface ListProps {
   live: Live<Violations>;
   chosen: Chosen;
-  text: string;
   open: string;
-  localSince: boolean;
   limit: number;
   more: () => void;
 }
 
-function List({ live, chosen, text, open, localSince, limit, more }: ListProps) {
-  const since = localSince && chosen.since !== "" ? Date.now() - seconds(chosen.since) * 1000 : 0;
-  const rows = useMemo(() => keep(rowsOf(live.value?.items ?? []), text, since, chosen.exempt), [live.value, text, localSince, chosen.since, chosen.exempt]);
+function List({ live, chosen, open, limit, more }: ListProps) {
+  const since = chosen.since !== "" ? Date.now() - seconds(chosen.since) * 1000 : 0;
+  const rows = useMemo(() => keep(rowsOf(live.value?.items ?? []), since, chosen.exempt), [live.value, chosen.since, chosen.exempt]);
   const [turn, setTurn] = useState(0);
   const before = useRef<{ of: string; state: StableState<Row> } | undefined>(undefined);
-  const of = `${live.path ?? ""} ${text} ${turn}`;
+  const of = `${live.path ?? ""} ${turn}`;
   const loaded = live.value !== undefined;
   const shown = stableRows(rows, (row) => row.key, before.current?.of === of ? before.current.state : undefined);
   useEffect(() => { if (loaded) before.current = { of, state: shown.state }; });
@@ -123,13 +131,13 @@ function List({ live, chosen, text, open, localSince, limit, more }: ListProps) 
   useEffect(() => { revisions.current = new Map(rows.map((row) => [row.key, row.finding.revision])); });
   if (live.value === undefined) return live.error === undefined ? <Loading rows={14} /> : <Failed status={live.error} />;
   const cut = live.value.continue !== undefined && live.value.continue !== "";
-  const narrowing = text !== "" || since > 0;
+  const narrowing = chosen.search !== "" || chosen.since !== "";
   return (
     <Table id="violations" label="Violations" columns={columns} rows={shown.rows} rowKey={(row) => row.key} open={shown.rows.find((row) => open !== "" && row.key.startsWith(`${open}#`))?.key ?? ""}
       onOpen={(row) => setParams({ open: row.key.slice(0, row.key.lastIndexOf("#")) }, { replace: open !== "" })}
       rowClass={(row) => `${row.finding.state === "Known" ? "" : "hatched"}${shown.gone.has(row.key) ? " gone" : ""}${changed(row) ? " flash" : ""}`}
       fresh={shown.waiting} onFresh={() => setTurn(turn + 1)} {...(cut && limit < most ? { onEnd: more } : {})}
-      bar={<span class="dim">{many(shown.rows.length, "violation")}{cut ? limit >= most ? `: the first ${count(most)}; narrow it by a filter` : ", more below" : ""}{narrowing && cut ? " · searched in what is loaded" : ""}</span>}
-      empty={<Empty title={narrowing ? "Nothing matches" : "No violations"}><p>{narrowing ? "Of what is loaded, nothing matches the search." : "No policy finds anything that you may see, with these filters"}, at revision {live.value.revision}.{live.value.synced ? "" : " Not all that policies read has been seen yet."}</p></Empty>} />
+      bar={<span class="dim">{many(shown.rows.length, "violation")}{cut ? limit >= most ? `: the first ${count(most)}; narrow it by a filter` : ", more below" : ""}</span>}
+      empty={<Empty title={narrowing ? "Nothing matches" : "No violations"}><p>{narrowing ? "Nothing that you may see matches the search, or is so new, with these filters" : "No policy finds anything that you may see, with these filters"}, at revision {live.value.revision}.{live.value.synced ? "" : " Not all that policies read has been seen yet."}</p></Empty>} />
   );
 }

@@ -13,28 +13,33 @@ export interface Chosen {
   lists: Record<Filter, string[]>;
   exempt: string; // "", "true" or "false"
   since: string; // "24h": first seen since then
+  search: string;
 }
 
 export function chosenOf(params: URLSearchParams): Chosen {
   return {
     lists: Object.fromEntries(filters.map((name) => [name, params.getAll(name)])) as Record<Filter, string[]>,
-    exempt: params.get("exempt") ?? "", since: params.get("since") ?? "",
+    exempt: params.get("exempt") ?? "", since: params.get("since") ?? "", search: params.get("q") ?? "",
   };
 }
 
 const path = "/query/v1/violations";
 
-export function listPath(chosen: Chosen, limit: number, serverSince: boolean): string {
-  return withQuery(path, { ...chosen.lists, exempt: chosen.exempt, ...(serverSince ? { firstSeenSince: chosen.since } : {}), limit });
+function narrowing(chosen: Chosen) {
+  return { ...chosen.lists, exempt: chosen.exempt, firstSeenSince: chosen.since, search: chosen.search.trim() };
+}
+
+export function listPath(chosen: Chosen, limit: number): string {
+  return withQuery(path, { ...narrowing(chosen), limit });
 }
 
 // facetPath asks for the counts of one filter, with all others applied: so one sees what choosing another gives.
-export function facetPath(chosen: Chosen, by: Filter, serverSince: boolean): string {
-  return withQuery(path, { ...chosen.lists, [by]: [], exempt: chosen.exempt, ...(serverSince ? { firstSeenSince: chosen.since } : {}), groupBy: by });
+export function facetPath(chosen: Chosen, by: Filter): string {
+  return withQuery(path, { ...narrowing(chosen), [by]: [], groupBy: by });
 }
 
-export function groupPath(chosen: Chosen, by: readonly string[], serverSince: boolean): string {
-  return withQuery(path, { ...chosen.lists, exempt: chosen.exempt, ...(serverSince ? { firstSeenSince: chosen.since } : {}), groupBy: by });
+export function groupPath(chosen: Chosen, by: readonly string[]): string {
+  return withQuery(path, { ...narrowing(chosen), groupBy: by });
 }
 
 // sizeOf is how many a group counts: violations, exempt ones where these are asked for, and subjects without any.
@@ -65,16 +70,12 @@ export function rowsOf(items: readonly Finding[]): Row[] {
   });
 }
 
-// keep narrows rows to those that match a text, of those that are loaded.
-export function keep(rows: readonly Row[], text: string, since: number, exempt: string): Row[] {
-  const words = text.toLowerCase().split(/\s+/).filter((word) => word !== "");
+// keep leaves out violations that were not asked for, of subjects that have others which were.
+export function keep(rows: readonly Row[], since: number, exempt: string): Row[] {
   return rows.filter((row) => {
-    if (exempt !== "" && row.violation !== undefined && (row.violation.exempt !== undefined) !== (exempt === "true")) return false;
-    if (since > 0 && !(Date.parse(row.violation?.firstSeen ?? row.finding.since ?? "") >= since)) return false;
-    if (words.length === 0) return true;
-    const s = row.finding.subject;
-    const all = [row.text, row.finding.policy, s.member, s.kind, s.namespace, s.name, s.key].join(" ").toLowerCase();
-    return words.every((word) => all.includes(word));
+    if (row.violation === undefined) return true;
+    if (exempt !== "" && (row.violation.exempt !== undefined) !== (exempt === "true")) return false;
+    return since === 0 || Date.parse(row.violation.firstSeen ?? "") >= since;
   });
 }
 
