@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/kube-openapi/pkg/spec3"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/hub"
@@ -24,8 +26,6 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/openapi"
-
-	"k8s.io/kube-openapi/pkg/spec3"
 )
 
 // hubServer serves what a hubreader holds of a real hub.
@@ -34,7 +34,7 @@ type hubServer struct {
 	reader *hubreader.Reader
 }
 
-func startHub(t *testing.T, opts hubreader.Options) *hubServer {
+func startHub(t *testing.T, opts hubreader.Options, more ...func(*queryapi.Options, *hubreader.Reader)) *hubServer {
 	t.Helper()
 	fleet := shared.Start(t)
 	opts.Config, opts.Namespace = fleet.Hub.DirectRESTConfig(), "default"
@@ -48,6 +48,9 @@ func startHub(t *testing.T, opts hubreader.Options) *hubServer {
 		actions := policyquery.Actions{Kinds: planFleet{}.Kinds, Index: o.Index, Hub: reader}
 		o.Queries["actions"], o.Queries["actions/{name}"] = actions, policyquery.Action{Actions: actions}
 		o.Queries["sources"], o.Queries["stops"] = policyquery.Sources{Hub: reader}, policyquery.Stops{Kinds: planFleet{}.Kinds, Index: o.Index, Hub: reader}
+		for _, change := range more {
+			change(o, reader)
+		}
 	})
 	return s
 }
@@ -119,7 +122,7 @@ func (s *hubServer) list(user *http.Client, query string) (list policyquery.Acti
 	return list, strings.Join(all, " ")
 }
 
-// create records an Action on the hub.
+// act records an Action on the hub.
 func (s *hubServer) act(name, member, namespace string, change func(*v1alpha1.Action)) {
 	s.t.Helper()
 	digest := v1alpha1.Digest(strings.Repeat("a", 64))
@@ -158,7 +161,7 @@ func TestActions_AreWithinTheCallersGrants(t *testing.T) {
 	for _, name := range []string{root, narrow, web} {
 		s.mayOnHub(name, "actions", "policysources")
 	}
-	clitestEventually(t, func() error {
+	eventually(t, func() error {
 		if code, text := s.ask(all, "actions", nil); code != http.StatusServiceUnavailable || !strings.Contains(text, "has not been read") {
 			return fmt.Errorf("before the hub is read: %d %s", code, text)
 		}
@@ -174,7 +177,7 @@ func TestActions_AreWithinTheCallersGrants(t *testing.T) {
 		list, names := s.list(user, query)
 		return names, list.Hidden
 	}
-	clitestEventually(t, func() error {
+	eventually(t, func() error {
 		if code, text := s.ask(all, "actions", nil); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, text)
 		}
@@ -225,7 +228,7 @@ func TestActions_AreWithinTheCallersGrants(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("nobody was told of a new Action")
 	}
-	clitestEventually(t, func() error {
+	eventually(t, func() error {
 		if got, _ := names(ofWeb, "member=fleet/a"); sortedWords(got) != "a-web new" {
 			return errors.New(got)
 		}
@@ -234,7 +237,7 @@ func TestActions_AreWithinTheCallersGrants(t *testing.T) {
 	if err := s.rest.Delete().Resource("actions").Name("a-web").Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	clitestEventually(t, func() error {
+	eventually(t, func() error {
 		if got, _ := names(ofWeb, "member=fleet/a"); got != "new" {
 			return errors.New(got)
 		}
@@ -322,7 +325,8 @@ func TestStops_OfMembersAreOfThoseWhoMayReadThem(t *testing.T) {
 	if err := shared.Fleet.Hub.Apply(t.Context(), []byte("apiVersion: federator.dev/v1alpha1\nkind: PolicySource\nmetadata: {name: git}\nspec: {url: \"https://example.com/x.git\"}\n")); err != nil {
 		t.Fatal(err)
 	}
-	clitestEventually(t, func() error {
+	t.Cleanup(func() { _ = s.rest.Delete().Resource("policysources").Name("git").Do(context.Background()).Error() })
+	eventually(t, func() error {
 		var list policyquery.StopList
 		code, text := s.ask(all, "stops", &list)
 		if code != http.StatusOK || len(list.Items) != 3 || list.Items[0].Name != "fleet/a" || list.Items[0].By != "ann" || list.Items[0].Reason != "why" || !strings.Contains(list.Items[1].Problem, "malformed") {
@@ -366,7 +370,7 @@ func TestActions_TheNewestAreHeld(t *testing.T) {
 	s.run()
 	wants := func(want string) {
 		t.Helper()
-		clitestEventually(t, func() error {
+		eventually(t, func() error {
 			var list policyquery.ActionList
 			code, text := s.ask(all, "actions", &list)
 			if code != http.StatusOK || !list.Older || len(list.Items) != 2 || list.Items[0].Name+" "+list.Items[1].Name != want {
@@ -381,7 +385,7 @@ func TestActions_TheNewestAreHeld(t *testing.T) {
 	wants("n3 n1")
 }
 
-func clitestEventually(t *testing.T, check func() error) {
+func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	if err := kube.Until(t.Context(), patience, check); err != nil {
 		t.Fatal(err)
@@ -389,13 +393,5 @@ func clitestEventually(t *testing.T, check func() error) {
 }
 
 func sortedWords(text string) string {
-	words := strings.Fields(text)
-	for i := range words {
-		for j := range i {
-			if words[i] < words[j] {
-				words[i], words[j] = words[j], words[i]
-			}
-		}
-	}
-	return strings.Join(words, " ")
+	return strings.Join(slices.Sorted(slices.Values(strings.Fields(text))), " ")
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
@@ -110,9 +111,11 @@ violation contains {"msg": sprintf("%d", [1 / input.object.spec.text])} if input
 func TestDescribe_AnswersAreAsOpenAPISays(t *testing.T) {
 	j := rich(t)
 	d := describe(t, j)
+	j.series.Tick(time.Now())
 	var all strings.Builder
 	for _, question := range []string{
 		"violations", "violations?limit=1", "violations?groupBy=policy&groupBy=kind", "violations?policy=none",
+		"series", "series?hours=1&metric=violations",
 		"policies", "policies?policy=all", "explain?policy=all&member=fleet/a&kind=Deployment.apps&namespace=shop&name=web",
 		"explain?policy=all&member=fleet/a&kind=Deployment.apps&namespace=shop&name=wrong", "explain?policy=all&member=fleet/b&kind=Deployment.apps&namespace=shop&name=web",
 		"rego?query=" + url.QueryEscape(`x := data.fleet.objects["Deployment.apps"][m][_][_].spec; y := null`),
@@ -135,7 +138,7 @@ func TestDescribe_AnswersAreAsOpenAPISays(t *testing.T) {
 	for _, sign := range []string{
 		`"details":{"a":[null]}`, `"action":"patch"`, `"object":{"spec"`, `"exempt":"it is known"`, `"state":"Unknown"`, `"gaps":[`, `"state":"Error"`, `"message":"`,
 		`"continue":"`, `"groups":[`, `"rows":[]`, `"bindings":{`, `null`,
-		`"exemptions":[`, `"rego":[`, `"lines":[`, `"freshness":[`, `"changes":[`,
+		`"values":[`, `"exemptions":[`, `"rego":[`, `"lines":[`, `"freshness":[`, `"changes":[`,
 	} {
 		if !strings.Contains(all.String(), sign) {
 			t.Errorf("the test has seen no answer with %s: %s", sign, all.String())
@@ -179,9 +182,9 @@ func TestDescribe_OpenAPIListsTheParametersThatAreAccepted(t *testing.T) {
 	value := map[string]string{
 		"policy": "all", "package": "all", "severity": "low", "member": "fleet/a", "namespace": "shop", "kind": "Deployment.apps", "state": "Known",
 		"groupBy": "policy", "exempt": "false", "limit": "5", "continue": first.Continue, "watch": "false", "resourceVersion": "0", "timeoutSeconds": "0",
-		"query": "true", "name": "web", "key": "", "firstSeenSince": "24h", "search": "elsewhere", "pretty": "true", "labelSelector": "a=b", "timeout": "30s",
+		"query": "true", "name": "web", "key": "", "metric": "deltas", "hours": "3", "firstSeenSince": "24h", "search": "elsewhere", "pretty": "true", "labelSelector": "a=b", "timeout": "30s",
 	}
-	for _, path := range []string{"/query/v1/violations", "/query/v1/rego", "/query/v1/policies"} {
+	for _, path := range []string{"/query/v1/violations", "/query/v1/rego", "/query/v1/policies", "/query/v1/series"} {
 		known, needed := map[string]*spec3.Parameter{}, url.Values{}
 		for _, p := range d.Paths.Paths[path].Get.Parameters {
 			known[p.Name] = p
