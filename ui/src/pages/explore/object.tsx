@@ -73,7 +73,7 @@ function Tried({ kind, id }: { kind: Kind; id: ObjectID }) {
     <Shown live={live}>{(value) => value.items.length === 0
       ? <Empty title="Nothing was written"><p>Federator has no Action on this object{value.hidden !== undefined && value.hidden > 0 ? `; ${value.hidden} are not shown to you` : ""}.</p></Empty>
       : <ul class="findings">{value.items.map((action) => (
-        <li key={action.name}><div class="bar"><StateMark state={action.phase} /> <a href={href("/actions", { action: action.name })}>{action.verb}</a> <span class="dim">{shortPolicy(action.policy)}{action.startedAt === undefined ? "" : `, ${ago(action.startedAt)} ago`}</span></div>{action.message !== undefined && <p>{action.message}</p>}</li>
+        <li key={action.name}><div class="bar"><StateMark state={action.phase} /> <a href={href("/actions", { open: action.name })}>{action.verb}</a> <span class="dim">{shortPolicy(action.policy)}{action.startedAt === undefined ? "" : `, ${ago(action.startedAt)} ago`}</span></div>{action.message !== undefined && <p>{action.message}</p>}</li>
       ))}</ul>}</Shown>
   );
 }
