@@ -9,7 +9,7 @@ const keys: readonly [string[], string][] = [
   [["/"], "filter what is shown"],
   [["⌘K", "Ctrl K"], "go to a page, member, kind, policy, Action or object"],
   [["j", "k", "↓", "↑"], "next and previous row"],
-  [["Enter"], "open the row beside the list"],
+  [["Enter"], "open the row beside the list; again, go into what is open"],
   [["x"], "select the row"],
   [["Escape"], "close what was opened last; back"],
   [["?"], "this help"],

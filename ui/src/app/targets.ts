@@ -42,7 +42,7 @@ export async function searchTargets(text: string, signal: AbortSignal, found: (s
     ask<Policies>("/query/v1/policies", (list) => list.items.filter((p) => p.name.toLowerCase().includes(t) || p.title?.toLowerCase().includes(t) === true).slice(0, perKind)
       .map((p) => ({ what: "policy", name: p.name, more: p.title ?? "", href: href(`/policies/${encodeURIComponent(p.name)}`) }))),
     session.value?.hub !== true ? Promise.resolve() : ask<Actions>("/query/v1/actions?limit=200", (list) => list.items.filter((a) => a.name.includes(t) || a.target.name?.includes(t) === true).slice(0, perKind)
-      .map((a) => ({ what: "Action", name: a.name, more: `${a.verb} ${a.target.kind ?? ""} ${a.target.name ?? ""} in ${a.member}`, href: href("/actions", { action: a.name }) }))),
+      .map((a) => ({ what: "Action", name: a.name, more: `${a.verb} ${a.target.kind ?? ""} ${a.target.name ?? ""} in ${a.member}`, href: href("/actions", { open: a.name }) }))),
     ...objectNamed(text) ? searched.map((resource) => {
       const kind = kinds.value.find((k) => k.resource === resource);
       if (kind === undefined) return Promise.resolve();

@@ -46,6 +46,7 @@ function connect(): (message: ToStream) => void {
     try {
       const worker = new SharedWorker(trusted(workerURL), { type: "module", name: "federator" });
       worker.port.onmessage = (event: MessageEvent<FromStream>) => receive(event.data);
+      worker.onerror = () => standAlone("the SharedWorker could not be loaded");
       worker.port.start();
       const lock = `federator-tab-${crypto.randomUUID()}`;
       if ("locks" in navigator) {
@@ -60,6 +61,14 @@ function connect(): (message: ToStream) => void {
     }
   }
   return new Streams().attach(receive);
+}
+
+// standAlone gives this tab a stream of its own, with all that it had asked for.
+function standAlone(why: string): void {
+  console.warn(`${why}: this tab has a stream of its own`);
+  post = new Streams().attach(receive);
+  say({ t: "user", user });
+  if (!hidden.value) for (const [id, receiver] of receivers) ask(id, receiver);
 }
 
 function receive(message: FromStream): void {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { gaps, largest, lastKnown, sparkPath } from "./sparkline";
+import { gaps, largest, lastKnown, sparkPath, total } from "./sparkline";
 
 test("what is not known is a gap", () => {
   expect(sparkPath([0, 2, null, 4, 4], 40, 12, 4)).toBe("M0 11L10 6M30 1L40 1");
@@ -12,4 +12,9 @@ test("the last value may be not known, too", () => {
   expect(lastKnown([1, null])).toBeNull();
   expect(lastKnown([])).toBeNull();
   expect(largest([1, null, 7])).toBe(7);
+});
+
+test("a sum with a gap is a gap", () => {
+  expect(total([{ values: [1, null, 3] }, { values: [1, 1, 1] }])).toEqual([2, null, 4]);
+  expect(total([])).toEqual([]);
 });

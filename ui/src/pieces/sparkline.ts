@@ -36,6 +36,15 @@ export function gaps(values: readonly (number | null)[]): [number, number][] {
   return found;
 }
 
+// total adds up series step by step; a step is not known where any of them is not.
+export function total(series: readonly { values: readonly (number | null)[] }[]): (number | null)[] {
+  const length = Math.max(0, ...series.map((s) => s.values.length));
+  return Array.from({ length }, (_, i) => series.reduce<number | null>((sum, s) => {
+    const value = s.values[i] ?? null;
+    return sum === null || value === null ? null : sum + value;
+  }, 0));
+}
+
 function round(n: number): number {
   return Math.round(n * 10) / 10;
 }

@@ -6,8 +6,8 @@ import { bind } from "../app/keyboard";
 const least = 320;
 
 // Drawer stands beside a list. Its content follows from the address; Escape closes it and focus goes back to the list.
-export function Drawer({ title, sub, tools, onClose, children, id = "drawer" }: { title: ComponentChildren; sub?: ComponentChildren; tools?: ComponentChildren; onClose: () => void; children: ComponentChildren; id?: string }) {
-  const [width, setWidth] = useState(() => kept<number>(`${id}.width`, 560));
+export function Drawer({ title, sub, tools, onClose, children, id = "drawer", width: first = 560 }: { title: ComponentChildren; sub?: ComponentChildren; tools?: ComponentChildren; onClose: () => void; children: ComponentChildren; id?: string; width?: number }) {
+  const [width, setWidth] = useState(() => kept<number>(`${id}.width`, first));
   const close = useRef(onClose);
   close.current = onClose;
   useEffect(() => {

@@ -31,7 +31,7 @@ function One({ facet, onChoose }: { facet: Facet; onChoose: (name: string, value
   const toggle = (value: string) => onChoose(facet.name, chosen.has(value) ? facet.chosen.filter((v) => v !== value) : [...facet.chosen, value]);
   return (
     <section>
-      <h3>{facet.title}</h3>
+      <h2>{facet.title}</h2>
       {values.length === 0 && <span class="dim">none</span>}
       {some.map((v) => (
         <button key={v.value} type="button" aria-pressed={chosen.has(v.value)} title={v.value} onClick={() => toggle(v.value)}>

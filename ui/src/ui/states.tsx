@@ -9,14 +9,14 @@ export function Loading({ rows = 8, label = "Loading" }: { rows?: number; label?
 
 // Empty says what was looked at: "No Pod in 12 members matches, at revision 3."
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
-  return <div class="state"><h3>{title}</h3>{children}</div>;
+  return <div class="state"><h2>{title}</h2>{children}</div>;
 }
 
 export function Unknown({ title, gaps = [], more = 0, children }: { title: string; gaps?: readonly { member?: string; kind?: string; state?: string; reason?: string; failure?: string }[]; more?: number; children?: ComponentChildren }) {
   return (
     <div class="state unknown hatched">
       <div class="text">
-        <h3>{title}</h3>
+        <h2>{title}</h2>
         {children}
         {gaps.length > 0 && <ul>{gaps.map((gap, i) => <li key={i}>{[gap.member, gap.kind, gap.state, gap.reason ?? gap.failure].filter((x) => x !== undefined && x !== "").join(" · ")}</li>)}{more > 0 && <li>and {more} more</li>}</ul>}
       </div>
@@ -27,7 +27,7 @@ export function Unknown({ title, gaps = [], more = 0, children }: { title: strin
 export function Forbidden({ missing, children }: { missing: string; children?: ComponentChildren }) {
   return (
     <div class="state">
-      <h3><Lock /> You may not read this</h3>
+      <h2><Lock /> You may not read this</h2>
       <p>Missing: <code>{missing}</code></p>
       {children}
     </div>
@@ -43,7 +43,7 @@ export function Failed({ status, again }: { status: Status; again?: () => void }
   if (status.code === 403) return <Forbidden missing={verbIn(status.message)}><p class="dim">{status.message}</p></Forbidden>;
   return (
     <div class="state" role="alert">
-      <h3>{status.code === 404 ? "Not found" : status.code === 0 ? "The server cannot be reached" : `This cannot be shown (${status.code})`}</h3>
+      <h2>{status.code === 404 ? "Not found" : status.code === 0 ? "The server cannot be reached" : `This cannot be shown (${status.code})`}</h2>
       <p>{status.message}</p>
       {again !== undefined && <button type="button" onClick={again}>Try again</button>}
     </div>

@@ -91,7 +91,11 @@ export function Table<R>(props: TableProps<R>) {
   const current = rows[active];
   act.current = {
     move: (step) => { over.current?.focus({ preventScroll: true }); move(active < 0 ? 0 : active + step); },
-    open: () => { if (current !== undefined) onOpen?.(current); },
+    open: () => {
+      if (current === undefined) return;
+      if (props.open === rowKey(current)) document.querySelector<HTMLElement>(".drawer .inside :is(a[href], button, [tabindex='0'])")?.focus(); // it is open: into it
+      else onOpen?.(current);
+    },
     choose: () => { if (current !== undefined) onChoose?.(rowKey(current)); },
   };
   useEffect(() => {

@@ -11,7 +11,7 @@ import { boundsOf, canRollBack } from "./model";
 const shown = 200;
 
 // BulkDrawer rolls back what one policy has written in a span: the list is what the Rollback selects.
-export function BulkDrawer({ actions, whole }: { actions: readonly ActionSummary[]; whole: boolean }) {
+export function BulkDrawer({ actions, filtered, whole }: { actions: readonly ActionSummary[]; filtered: boolean; whole: boolean }) {
   const can = useMemo(() => actions.filter(canRollBack), [actions]);
   const sizes = new Map<string, number>();
   for (const action of can) sizes.set(action.policy, (sizes.get(action.policy) ?? 0) + 1);
@@ -20,6 +20,7 @@ export function BulkDrawer({ actions, whole }: { actions: readonly ActionSummary
   const policy = policies.includes(chosen) ? chosen : policies[0] ?? "";
   const some = can.filter((action) => action.policy === policy);
   const bounds = boundsOf(some);
+  const blocked = bounds === undefined ? "Nothing is selected." : filtered ? "Remove the filters: a Rollback is of all that the policy wrote in a span." : whole ? "" : "Choose a span: not all that the policy wrote is loaded here.";
   const members = [...new Set(some.map((action) => action.member))];
   return (
     <Drawer id="action" title={`Roll back ${many(some.length, "correction")}`} sub="What a policy has written in a span, newest first" onClose={() => setParams({ bulk: null })}>
@@ -28,10 +29,10 @@ export function BulkDrawer({ actions, whole }: { actions: readonly ActionSummary
         <section class="section"><dl class="facts">
           <dt>Policy</dt><dd>{policy}</dd><dt>From</dt><dd>{bounds?.since}</dd><dt>Until</dt><dd>{bounds?.until}</dd><dt>Members</dt><dd>{many(members.length, "member")}: {members.slice(0, 5).join(", ")}{members.length > 5 ? " …" : ""}</dd>
         </dl></section>
-        <p class="dim">The hub freezes what is selected as a Plan, which is carried out once {policy} does not write the same again: when it is suspended, halted, stopped, or changed. Filters by object do not narrow a Rollback{whole ? "" : ", and there are Actions that are not loaded here"}; targets that have changed since stay as they are.</p>
+        <p class="dim">The hub freezes what is selected as a Plan, which is carried out once {policy} does not write the same again: when it is suspended, halted, stopped, or changed. Targets that have changed since stay as they are.</p>
         <ul class="plainlist">{some.slice(0, shown).map((action) => <li key={action.name}><a href={actionHref(action.name)}>{action.member} · {action.target.kind} {subjectText(action.target)}</a> <span class="dim">{action.violation}</span></li>)}</ul>
         {some.length > shown && <p class="dim">and {some.length - shown} more</p>}
-        <ReasonForm stick verb={`Roll back ${many(some.length, "correction")}`} danger blocked={bounds === undefined ? "Nothing is selected." : ""} send={async (reason) => {
+        <ReasonForm stick verb={`Roll back ${many(some.length, "correction")}`} danger blocked={blocked} send={async (reason) => {
           const made = await send<KubeObject>("POST", "/ui/relay/rollbacks", { fleetPolicy: policy, since: bounds?.since ?? "", until: bounds?.until ?? "", reason });
           return { text: `Rollback ${made?.metadata.name ?? ""} of ${policy} is requested.`, href: href("/actions", { tab: "waiting", policy }), link: "See what it waits for" };
         }} />

@@ -2,15 +2,16 @@ import "./actions.css";
 import "../violations/violations.css";
 import { useMemo, useState } from "preact/hooks";
 import { address, href, param, setParams } from "../../app/location";
+import { withQuery } from "../../data/api";
 import { useLive } from "../../data/live";
-import type { Actions, ActionSummary, Policies } from "../../data/types";
+import type { Actions, ActionSummary, Policies, Violations } from "../../data/types";
 import type { Sources } from "../../data/policytypes";
-import { actionHref, commitHref, policyHref, subjectText } from "../../pieces/links";
+import { actionHref, commitHref, findingHref, policyHref, subjectText } from "../../pieces/links";
 import { Timeline } from "../../pieces/timeline";
 import { CopyAs, Empty, Facets, Failed, Freshness, Loading, StateMark, Table, Tabs, ago, count, many, type Column } from "../../ui";
 import { ActionDrawer } from "./action";
 import { BulkDrawer } from "./bulk";
-import { actionsPath, canRollBack, filters, inSpan, marksOf, spanOf } from "./model";
+import { actionsPath, canRollBack, filters, inSpan, marksOf, spanOf, timeOf } from "./model";
 import { Stops } from "./stops";
 import { Waiting, waitingOf } from "./waiting";
 
@@ -31,6 +32,8 @@ export default function ActionsPage() {
   );
 }
 
+const links = { action: actionHref, commit: commitHref, finding: findingHref };
+
 const columns: readonly Column<ActionSummary>[] = [
   { id: "phase", title: "Phase", width: 118, render: (a) => <StateMark state={a.phase || "Pending"} {...(a.phase === "RolledBack" ? { tone: "off" as const } : a.phase === "NoOp" ? { tone: "off" as const } : a.phase === "Protected" || a.phase === "Managed" ? { tone: "warn" as const } : {})} />, text: (a) => a.message ?? "" },
   { id: "age", title: "Age", width: 62, right: true, line: 2, render: (a) => ago(a.startedAt ?? a.created ?? ""), text: (a) => a.startedAt ?? a.created ?? "" },
@@ -50,11 +53,12 @@ function Written({ policies }: { policies: Policies | undefined }) {
   const path = actionsPath(params, limit);
   const live = useLive<Actions>(path);
   const sources = useLive<Sources>("/query/v1/sources");
+  const fresh = useLive<Violations>(withQuery("/query/v1/violations", { policy: params.getAll("policy"), member: params.getAll("member"), firstSeenSince: "24h", limit: 500 }));
   const by = param("lanes") === "member" ? "member" as const : "policy" as const;
   const span = spanOf(params);
   const items = live.value?.items ?? [];
   const inside = useMemo(() => items.filter((action) => inSpan(action, span)), [items, span?.from, span?.to]);
-  const { lanes, marks } = useMemo(() => marksOf(items, by, policies?.items ?? [], sources.value?.items ?? [], actionHref, commitHref), [items, by, policies, sources.value]);
+  const { lanes, marks } = useMemo(() => marksOf({ actions: items, policies: policies?.items ?? [], sources: sources.value?.items ?? [], findings: fresh.value?.items ?? [] }, by, links), [items, by, policies, sources.value, fresh.value]);
   const [narrowed, setNarrowed] = useState(false);
   const open = param("open"), bulk = param("bulk") === "true";
   const can = inside.filter(canRollBack);
@@ -85,11 +89,11 @@ function Written({ policies }: { policies: Policies | undefined }) {
           <h2 class="sr">Filters</h2>
           <Facets facets={facets} open={narrowed} onChoose={(name, values) => { setParams({ [name]: values, open: null }); setNarrowed(false); }} />
           <Table id="actions" label="Actions" columns={columns} rows={inside} rowKey={(action) => action.name} open={open} onOpen={(action) => setParams({ open: action.name, bulk: null }, { replace: open !== "" })}
-            {...(live.value.total === undefined ? {} : { total: live.value.total })} {...(live.value.continue !== undefined && limit < 5000 ? { onEnd: () => setLimit(Math.min(5000, limit * 2)) } : {})}
+            {...(live.value.total === undefined || span !== undefined ? {} : { total: live.value.total })} {...(live.value.continue !== undefined && limit < 5000 ? { onEnd: () => setLimit(Math.min(5000, limit * 2)) } : {})}
             bar={<span class="dim">{many(inside.length, "Action")}{span === undefined ? "" : ` of ${count(items.length)}, in the span`}</span>}
             empty={<Empty title="No Actions"><p>{chips.length > 0 || span !== undefined ? "None matches the filters. " : "Nothing was written to objects that you may read, as far as Actions are kept. "}<a href={href("/policies")}>See what policies would write</a></p></Empty>} />
           {open !== "" && <ActionDrawer key={open} name={open} />}
-          {bulk && open === "" && <BulkDrawer actions={inside} whole={live.value.continue === undefined} />}
+          {bulk && open === "" && <BulkDrawer actions={inside} filtered={chips.some(({ name }) => name !== "policy")} whole={live.value.continue === undefined || (span !== undefined && items.some((action) => timeOf(action) < span.from))} />}
         </div>
       </>}
     </div>

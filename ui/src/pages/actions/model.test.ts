@@ -25,7 +25,11 @@ test("only what was written by a policy is rolled back", () => {
 });
 
 test("lanes are what happened to policies, then the policies", () => {
-  const { lanes, marks } = marksOf([action("a", "2026-01-01T00:00:00Z", "Failed")], "policy", [{ name: "p", package: "p", severity: "low", halted: { id: "1", reason: "OverLimit", since: "2026-01-01T00:00:00Z" } }], [], (n) => n, () => "");
-  expect(lanes).toEqual(["halts", "p"]);
-  expect(marks.map((m) => m.kind)).toEqual(["halt", "failure"]);
+  const { lanes, marks } = marksOf({
+    actions: [{ ...action("a", "2026-01-01T00:00:00Z", "Failed"), acknowledgedBy: "bob" }], sources: [],
+    policies: [{ name: "p", package: "p", severity: "low", halted: { id: "1", reason: "OverLimit", since: "2026-01-01T00:00:00Z" } }],
+    findings: [{ policy: "p", package: "p", severity: "low", state: "Known", revision: "1", subject: { member: "m/1" }, violations: [{ msg: "x", firstSeen: "2026-01-01T00:00:00Z" }] }],
+  }, "policy", { action: (n) => n, commit: () => "", finding: () => "" });
+  expect(lanes).toEqual(["new violations", "halts", "approvals", "p"]);
+  expect(marks.map((m) => m.kind)).toEqual(["halt", "violation", "approval", "failure"]);
 });

@@ -1,6 +1,6 @@
 // What the page of Actions asks for, and what it shows of them.
 import { withQuery } from "../../data/api";
-import type { ActionSummary, PolicyInfo } from "../../data/types";
+import type { ActionSummary, Finding, PolicyInfo } from "../../data/types";
 import type { Span, TimelineMark } from "../../pieces/timeline";
 import type { PolicySource } from "../../data/policytypes";
 
@@ -40,21 +40,47 @@ export function boundsOf(actions: readonly ActionSummary[]): { since: string; un
 
 const kinds: Record<string, TimelineMark["kind"]> = { Failed: "failure", Contended: "failure", RolledBack: "rollback" };
 
-// marksOf puts what happened on the lanes of a timeline: commits and halts by policy first, then Actions by policy or member.
-export function marksOf(actions: readonly ActionSummary[], by: "policy" | "member", policies: readonly PolicyInfo[], sources: readonly PolicySource[], link: (name: string) => string, commitLink: (source: string, hash: string) => string): { lanes: string[]; marks: TimelineMark[] } {
+export interface Happened {
+  actions: readonly ActionSummary[];
+  policies: readonly PolicyInfo[];
+  sources: readonly PolicySource[];
+  findings: readonly Finding[];
+}
+
+export interface Links {
+  action(name: string): string;
+  commit(source: string, hash: string): string;
+  finding(policy: string, subject: Finding["subject"]): string;
+}
+
+// marksOf puts what happened on the lanes of a timeline: commits, new violations, halts and approvals first, then
+// Actions by policy or member.
+export function marksOf({ actions, policies, sources, findings }: Happened, by: "policy" | "member", links: Links): { lanes: string[]; marks: TimelineMark[] } {
   const marks: TimelineMark[] = [];
   for (const source of sources) {
     for (const commit of [source.status?.observedCommit, source.status?.activeCommit]) {
       const at = Date.parse(commit?.since ?? commit?.time ?? "");
       if (commit === undefined || Number.isNaN(at) || marks.some((m) => m.text.includes(commit.hash.slice(0, 8)))) continue;
       const rejected = commit.hash !== source.status?.activeCommit?.hash;
-      marks.push({ at, kind: rejected ? "failure" : "commit", lane: "commits", text: `commit ${commit.hash.slice(0, 8)} of ${source.metadata.name}${rejected ? ", not active" : ""}`, href: commitLink(source.metadata.name, commit.hash) });
+      marks.push({ at, kind: rejected ? "failure" : "commit", lane: "commits", text: `commit ${commit.hash.slice(0, 8)} of ${source.metadata.name}${rejected ? ", not active" : ""}`, href: links.commit(source.metadata.name, commit.hash) });
     }
   }
   for (const policy of policies) {
     const at = Date.parse(policy.halted?.since ?? "");
     if (!Number.isNaN(at)) marks.push({ at, kind: "halt", lane: "halts", text: `${policy.name} halted: ${policy.halted?.reason ?? ""}` });
   }
+  for (const finding of findings) {
+    for (const violation of finding.violations ?? []) {
+      const at = Date.parse(violation.firstSeen ?? "");
+      if (!Number.isNaN(at)) marks.push({ at, kind: "violation", lane: "new violations", text: `${finding.policy}: ${violation.msg}`, href: links.finding(finding.policy, finding.subject) });
+    }
+  }
+  const passed = new Map<string, ActionSummary>(); // the first Action after somebody let it pass
+  for (const action of actions) {
+    const key = `${action.policy} ${action.acknowledgedBy ?? ""}`, first = passed.get(key);
+    if (action.acknowledgedBy !== undefined && action.acknowledgedBy !== "" && (first === undefined || timeOf(action) < timeOf(first))) passed.set(key, action);
+  }
+  for (const action of passed.values()) marks.push({ at: timeOf(action), kind: "approval", lane: "approvals", text: `${action.policy} let pass by ${action.acknowledgedBy ?? ""}`, href: links.action(action.name) });
   const approvals = sources.flatMap((source) => source.status?.approvals ?? []);
   for (const approval of approvals) marks.push({ at: Date.parse(approval.at), kind: "approval", lane: "approvals", text: `approved by ${approval.by}` });
   for (const action of actions) {
@@ -62,9 +88,9 @@ export function marksOf(actions: readonly ActionSummary[], by: "policy" | "membe
     if (Number.isNaN(at)) continue;
     const lane = by === "policy" ? action.policy : action.member;
     const kind = action.rollbackOf !== undefined && action.rollbackOf !== "" ? "rollback" : kinds[action.phase] ?? "action";
-    marks.push({ at, kind, lane, text: `${action.verb} ${action.target.name ?? ""} in ${action.member}: ${action.phase || "Pending"}`, href: link(action.name) });
+    marks.push({ at, kind, lane, text: `${action.verb} ${action.target.name ?? ""} in ${action.member}: ${action.phase || "Pending"}`, href: links.action(action.name) });
   }
-  const special = ["commits", "halts", "approvals"].filter((lane) => marks.some((m) => m.lane === lane));
+  const special = ["commits", "new violations", "halts", "approvals"].filter((lane) => marks.some((m) => m.lane === lane));
   const own = [...new Set(actions.map((action) => by === "policy" ? action.policy : action.member))].sort();
   return { lanes: [...special, ...own], marks };
 }

@@ -1,6 +1,6 @@
 import "./explore.css";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { href, param, setParams } from "../../app/location";
+import { href, param, paramList, setParams } from "../../app/location";
 import { findKind, kinds, loadKinds, type Kind } from "../../data/kinds";
 import { formatQuery, parseQuery, type Query } from "../../data/query";
 import { useLive, useOnce } from "../../data/live";
@@ -12,6 +12,7 @@ import { commonFields, type Known } from "./complete";
 import { QueryLine } from "./line";
 import { ObjectList } from "./list";
 import { choose, chosenOf, commandsOf, countPath, facetsOf, listOf, membersPath, parseID, type FacetSpec } from "./model";
+import { ChosenDrawer } from "./chosen";
 import { ObjectDrawer } from "./object";
 import { Start } from "./start";
 
@@ -64,6 +65,7 @@ function Results({ kind, query, onQuery, onLabels }: { kind: Kind; query: Query;
       <FacetColumn kind={kind} query={query} specs={specs} onQuery={onQuery} open={narrowing} />
       <ObjectList kind={kind} query={query} list={list} total={total.value} members={query.members.length > 0 ? query.members.length : among.value?.summary?.members} open={open} onQuery={onQuery}
         tools={<button type="button" class="facets-toggle" aria-pressed={narrowing} onClick={() => setNarrowing(!narrowing)}>Filters</button>} />
+      {id === undefined && param("compare") === "true" && <ChosenDrawer kind={kind} keys={paramList("x")} onClose={() => setParams({ compare: null })} />}
       {id !== undefined && <ObjectDrawer key={open} kind={kind} id={id} onClose={() => setParams({ open: null, tab: null })} hrefOf={(other) => href("/explore", { q: param("q"), open: other, tab: param("tab") })} />}
     </div>
   );

@@ -38,7 +38,7 @@ export function ObjectList({ kind, query, list, total, members, open, onQuery, t
   return (
     <Table id={`explore.${kind.resource}`} label={kind.resource} columns={columns} rows={shown} rowKey={rowKey} open={open} total={all}
       chosen={chosen} onChoose={(key) => setParams({ x: chosen.has(key) ? [...chosen].filter((k) => k !== key) : [...chosen, key] }, { replace: true })}
-      onOpen={(row) => setParams({ open: rowKey(row) }, { replace: open !== "" })}
+      onOpen={(row) => setParams({ open: rowKey(row), compare: null }, { replace: open !== "" })}
       rowClass={(row) => {
         const key = rowKey(row);
         return rows.gone.has(key) ? "gone" : now - (rows.changed.get(key) ?? 0) < flashFor ? "flash" : "";
@@ -50,7 +50,7 @@ export function ObjectList({ kind, query, list, total, members, open, onQuery, t
         <span>{many(all, kind.kind.split(".")[0] ?? "object", kind.plural)}</span>
         <Freshness at={list.at} revision={rows.resourceVersion} notSynced={notSynced} more={total?.notSyncedMore ?? 0} {...(members === undefined ? {} : { members })} />
         {list.error !== undefined && <span class="wrong" role="alert">{list.error.message}: what is shown is from before</span>}
-        {chosen.size > 0 && <><span>{chosen.size} selected</span>{chosen.size > 1 && <a href={href("/explore", { q: param("q"), open: [...chosen][0] ?? "", tab: "elsewhere", x: [...chosen] })}>Compare</a>}<button type="button" class="link" onClick={() => setParams({ x: null }, { replace: true })}>Clear</button></>}
+        {chosen.size > 0 && <><span>{chosen.size} selected</span>{chosen.size > 1 && <a href={href("/explore", { q: param("q"), compare: "true", x: [...chosen] })}>Compare</a>}<button type="button" class="link" onClick={() => setParams({ x: null, compare: null }, { replace: true })}>Clear</button></>}
       </>}
       empty={notSynced.length > 0
         ? <Unknown title="None that is known" gaps={notSynced.slice(0, 10)} more={(total?.notSyncedMore ?? 0) + Math.max(0, notSynced.length - 10)}><p>These members are not fresh for {kind.resource}; there may be some.</p></Unknown>

@@ -73,7 +73,7 @@ function Tried({ kind, id }: { kind: Kind; id: ObjectID }) {
     <Shown live={live}>{(value) => value.items.length === 0
       ? <Empty title="Nothing was written"><p>Federator has no Action on this object{value.hidden !== undefined && value.hidden > 0 ? `; ${value.hidden} are not shown to you` : ""}.</p></Empty>
       : <ul class="findings">{value.items.map((action) => (
-        <li key={action.name}><div class="bar"><StateMark state={action.phase} /> <a href={href("/actions", { action: action.name })}>{action.verb}</a> <span class="dim">{shortPolicy(action.policy)}{action.startedAt === undefined ? "" : `, ${ago(action.startedAt)} ago`}</span></div>{action.message !== undefined && <p>{action.message}</p>}</li>
+        <li key={action.name}><div class="bar"><StateMark state={action.phase} /> <a href={href("/actions", { open: action.name })}>{action.verb}</a> <span class="dim">{shortPolicy(action.policy)}{action.startedAt === undefined ? "" : `, ${ago(action.startedAt)} ago`}</span></div>{action.message !== undefined && <p>{action.message}</p>}</li>
       ))}</ul>}</Shown>
   );
 }
@@ -146,7 +146,8 @@ function Elsewhere({ kind, id, hrefOf }: { kind: Kind; id: ObjectID; hrefOf: (ke
     <Shown live={live}>{(list) => {
       const memberOf = (object: KubeObject) => object.metadata.annotations?.["federator.dev/member"] ?? "";
       const sorted = [...list.items].sort((a, b) => Number(memberOf(b) === id.member) - Number(memberOf(a) === id.member));
-      if (sorted.length <= 1) return <Empty title="Only here"><p>No other member that you may read has {id.namespace === "" ? "" : `${id.namespace}/`}{id.name}.</p></Empty>;
+      if (sorted.length === 0) return <Empty title="Not found"><p>No member that you may read has {id.namespace === "" ? "" : `${id.namespace}/`}{id.name}.</p></Empty>;
+      if (sorted.length === 1) return <Empty title="Only here"><p>No other member that you may read has {id.namespace === "" ? "" : `${id.namespace}/`}{id.name}.</p></Empty>;
       return <>
         <p class="dim">{many(sorted.length, "member has", "members have")} this object. <button type="button" class="link" onClick={live.again}>Read again</button></p>
         <Compare columns={sorted.map((object) => ({ title: memberOf(object), object, href: hrefOf(`${memberOf(object)}/${id.namespace}/${id.name}`) }))} />

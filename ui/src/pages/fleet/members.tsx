@@ -28,7 +28,7 @@ function columnsOf(findings: Findings | undefined, most: number | undefined): Co
   return [
     { id: "name", title: "Member", width: 220, sortable: true, line: 1, render: ({ member }) => <a href={href(`/members/${member.name}`)}>{member.name}</a>, text: ({ member }) => member.name },
     { id: "state", title: "State", width: 150, sortable: true, line: 1, render: ({ member }) => <StateOf member={member} />, text: ({ member }) => member.notSynced?.map((n) => `${n.kind ?? ""} ${n.state} ${n.reason ?? ""}`).join("\n") ?? "" },
-    { id: "violations", title: "Violations", width: 210, sortable: true, right: false, line: 2, render: ({ member, tally }) => findings === undefined ? <span class="dim">…</span> : <Severities tally={tally} member={member.name} /> },
+    { id: "violations", title: "Violations", width: 210, sortable: true, right: false, line: 2, render: ({ member, tally }) => findings === undefined ? <span class="dim">…</span> : <Severities tally={tally} member={member.name} fresh={worst(member).state === "Synced"} /> },
     ...(most !== undefined ? [{ id: "trend", title: "24 h", width: 110, line: 0 as const, describe: "Violations in the last 24 hours, all members on one scale", render: (row: MemberRow) => row.trend === undefined ? <span class="dim">not known</span> : <Spark values={row.trend} most={most} label={`Violations of ${row.member.name} in 24 hours`} /> }] : []),
     { id: "version", title: "Version", width: 100, sortable: true, line: 2, render: ({ member }) => member.version ?? <span class="dim">not known</span> },
     { id: "objects", title: "Objects", width: 90, right: true, sortable: true, line: 2, render: ({ member }) => <a href={href(`/members/${member.name}`)}>{count(member.objects)}</a> },
@@ -69,8 +69,8 @@ export function StateOf({ member }: { member: MemberInfo }) {
   return <StateMark state={state} tone={toneOf(state)}>{state} {kinds < of ? <span class="dim">{kinds} of {of} kinds</span> : null}</StateMark>;
 }
 
-export function Severities({ tally, member }: { tally: Tally | undefined; member: string }) {
-  if (tally === undefined) return <span class="dim">none</span>;
+function Severities({ tally, member, fresh }: { tally: Tally | undefined; member: string; fresh: boolean }) {
+  if (tally === undefined) return fresh ? <span class="dim">none</span> : <span class="dim hatched" title="The member is not fresh: there may be some">none known</span>;
   return (
     <span class="sevs">
       {severities.map((severity) => (tally.bySeverity[severity] ?? 0) > 0 && <a key={severity} href={href("/violations", { member, severity })}><SeverityMark severity={severity} text={false} /> {count(tally.bySeverity[severity] ?? 0)}</a>)}

@@ -1,4 +1,3 @@
-import { useMemo } from "preact/hooks";
 import { href } from "../../app/location";
 import { useLive, type Live } from "../../data/live";
 import { session } from "../../data/session";
@@ -10,8 +9,7 @@ import { verdict, type Findings } from "./model";
 export function Summary({ totals, violations, findings }: { totals: Live<MemberList>; violations: Live<Violations>; findings: Findings | undefined }) {
   const hub = session.value?.hub === true;
   const policies = useLive<Policies>(hub ? "/query/v1/policies" : null);
-  const today = useMemo(() => new Date(new Date().setUTCHours(0, 0, 0, 0)).toISOString().replace(".000", ""), []);
-  const actions = useLive<Actions>(hub ? `/query/v1/actions?since=${encodeURIComponent(today)}&limit=1` : null);
+  const actions = useLive<Actions>(hub ? "/query/v1/actions?since=24h&limit=1" : null);
   const stops = useLive<Stops>(hub ? "/query/v1/stops" : null);
   const sum = totals.value?.summary;
   const halts = policies.value?.items.filter((policy) => policy.halted != null) ?? [];
@@ -44,7 +42,7 @@ export function Summary({ totals, violations, findings }: { totals: Live<MemberL
           <a href={href("/actions", { tab: "waiting" })} class={halts.length > 0 ? "wrong" : ""}>{many(halts.length, "halt")}</a>
           <a href={href("/actions", { tab: "waiting" })}>{many(waiting.length, "plan")}</a>
         </>}</dd></div>}
-        {hub && <div><dt>Written today</dt><dd>{actions.value === undefined ? <Missing live={actions} /> : <a href={href("/actions", { since: today })}>{count(actions.value.total ?? actions.value.items.length)}</a>}</dd></div>}
+        {hub && <div><dt>Written in 24 h</dt><dd>{actions.value === undefined ? <Missing live={actions} /> : <a href={href("/actions", { since: "24h" })}>{count(actions.value.total ?? actions.value.items.length)}</a>}</dd></div>}
         <div><dt>Objects</dt><dd>{sum === undefined ? <Missing live={totals} /> : <><a href={href("/explore")}>{count(sum.objects)}</a> <span class="dim">in {bytes(sum.bytes)}</span></>}</dd></div>
       </dl>
     </section>

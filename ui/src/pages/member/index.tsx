@@ -149,5 +149,5 @@ function Written({ member }: { member: string }) {
   const live = useLive<Actions>(withQuery("/query/v1/actions", { member, limit: 100 }));
   return <Shown live={live}>{(actions) => actions.items.length === 0
     ? <Empty title="Nothing was written"><p>There is no Action on an object of this member{(actions.hidden ?? 0) > 0 ? `; ${actions.hidden ?? 0} are not shown to you` : ""}.</p></Empty>
-    : <ul class="bypolicy">{actions.items.map((action) => <li key={action.name}><a class="bar" href={href("/actions", { action: action.name })}><StateMark state={action.phase} /><span class="cut grow">{action.verb} {action.target.kind} {action.target.namespace}/{action.target.name} <span class="dim">{shortPolicy(action.policy)}</span></span><span class="dim">{action.startedAt === undefined ? "" : `${ago(action.startedAt)} ago`}</span></a></li>)}</ul>}</Shown>;
+    : <ul class="bypolicy">{actions.items.map((action) => <li key={action.name}><a class="bar" href={href("/actions", { open: action.name })}><StateMark state={action.phase} /><span class="cut grow">{action.verb} {action.target.kind} {action.target.namespace}/{action.target.name} <span class="dim">{shortPolicy(action.policy)}</span></span><span class="dim">{action.startedAt === undefined ? "" : `${ago(action.startedAt)} ago`}</span></a></li>)}</ul>}</Shown>;
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { PolicyInfo } from "../../data/types";
-import { keepPolicies, order, rate, share, total } from "./model";
+import { keepPolicies, order, rate, share } from "./model";
 
 const policies: PolicyInfo[] = [
   { name: "a", package: "p.a", severity: "low", violations: 9 }, { name: "b", package: "p.b", severity: "critical", violations: 0 },
@@ -14,11 +14,6 @@ test("what is worst is first", () => {
 
 test("all words of a search must be there", () => {
   expect(keepPolicies(policies, "low p.a").map((p) => p.name)).toEqual(["a"]);
-});
-
-test("a sum with a gap is a gap", () => {
-  expect(total([{ metric: "violations", values: [1, null, 3] }, { metric: "violations", values: [1, 1, 1] }])).toEqual([2, null, 4]);
-  expect(total([])).toEqual([]);
 });
 
 test("figures are short", () => {

@@ -1,5 +1,5 @@
 // How policies are sorted, narrowed and told.
-import type { PolicyInfo, Series } from "../../data/types";
+import type { PolicyInfo } from "../../data/types";
 import { severityRank } from "../../ui/marks";
 
 export type By = "" | "name" | "severity" | "violations" | "unknown" | "exempt" | "cpu" | "mode";
@@ -45,13 +45,4 @@ export function rate(perSecond: number): string {
 
 export function micros(n: number): string {
   return n < 1000 ? `${Math.round(n)} µs` : `${(n / 1000).toFixed(1)} ms`;
-}
-
-// total adds up series step by step; a step is not known where any of them is not.
-export function total(series: Series["series"]): (number | null)[] {
-  const length = Math.max(0, ...series.map((s) => s.values.length));
-  return Array.from({ length }, (_, i) => series.reduce<number | null>((sum, s) => {
-    const value = s.values[i] ?? null;
-    return sum === null || value === null ? null : sum + value;
-  }, 0));
 }

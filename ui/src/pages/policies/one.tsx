@@ -12,7 +12,8 @@ import { Yaml } from "../../pieces/yaml";
 import { CopyAs, Failed, Freshness, Loading, Lock, SeverityMark, StateMark, Tabs, ago, count, many } from "../../ui";
 import { SuspendForm } from "../actions/suspend";
 import { Count } from "./index";
-import { micros, rate, share, total } from "./model";
+import { total } from "../../pieces/sparkline";
+import { micros, rate, share } from "./model";
 
 // One is the page of one policy.
 export function One({ name }: { name: string }) {

@@ -1,9 +1,11 @@
 import "./violations.css";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { address, param, setParams } from "../../app/location";
+import { withQuery } from "../../data/api";
 import { useLive, type Live } from "../../data/live";
-import type { Violations } from "../../data/types";
+import type { Series, Violations } from "../../data/types";
 import { subjectText } from "../../pieces/links";
+import { total } from "../../pieces/sparkline";
 import { stableRows, type StableState } from "../../pieces/stable";
 import { CopyAs, Empty, Facets, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, ago, count, many, seconds, type Column } from "../../ui";
 import { Detail } from "./detail";
@@ -43,6 +45,7 @@ export default function ViolationsPage() {
         <Freshness at={live.at} {...(live.value === undefined ? {} : { revision: live.value.revision, synced: live.value.synced })} />
         <CopyAs commands={{ kubectl: `kubectl --context fleet get --raw '${listPath(chosen, first)}'`, federator: commandOf(chosen), curl: listPath(chosen, first) }} />
       </div>
+      {chosen.since !== "" && <Day chosen={chosen} />}
       <Chips chosen={chosen} />
       {live.value !== undefined && <Gaps answer={live.value} />}
       <div class="body">
@@ -82,6 +85,18 @@ function Filters({ chosen, open, onDone }: { chosen: Chosen; open: boolean; onDo
     values: [{ value: "false", label: "not exempt", count: sum("violations") }, { value: "true", label: "exempt", count: sum("exempt") }],
   }];
   return <Facets facets={facets} open={open} busy={answers.policy.value === undefined} onChoose={(name, values) => { setParams({ [name]: name === "exempt" ? values.slice(-1) : values, open: null }); if (open) onDone(); }} />;
+}
+
+// Day says how many there were a day ago, and are now: those that were closed are in no list any more.
+function Day({ chosen }: { chosen: Chosen }) {
+  const l = chosen.lists;
+  const narrow = [l.severity, l.namespace, l.kind, l.state].some((list) => list.length > 0) || chosen.exempt !== "" || chosen.search !== "";
+  const live = useLive<Series>(narrow ? null : withQuery("/query/v1/series", { policy: l.policy, member: l.member, metric: "violations", hours: 24 }));
+  if (narrow) return <p class="chips dim">Opened in the last 24 hours. Those that were closed are counted by policy and member only.</p>;
+  if (live.value === undefined) return <p class="chips dim">Opened in the last 24 hours.{live.error !== undefined && ` Those that were closed are not counted: ${live.error.message}`}</p>;
+  const all = total(live.value.series), known = all.findIndex((value) => value !== null), before = all[known], now = all[all.length - 1];
+  if (before === undefined || before === null) return <p class="chips dim">Opened in the last 24 hours. How many there were before is not known.</p>;
+  return <p class="chips">Opened in the last 24 hours. <span class="dim">All violations, {ago(Date.parse(live.value.start) + known * live.value.stepSeconds * 1000)} ago: {count(before)}; now: {now === null || now === undefined ? "not known" : count(now)}.</span></p>;
 }
 
 // Chips say what narrows the list; each is removed by a click.
