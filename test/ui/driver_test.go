@@ -26,6 +26,7 @@ type command struct {
 	Audience string `json:"audience"`
 	Message  string `json:"message"`
 	Manifest string `json:"manifest"`
+	Resource string `json:"resource"`
 	File     string `json:"file"`
 	Old      string `json:"old"`
 	New      string `json:"new"`
@@ -36,7 +37,7 @@ func (f *fleet) drive() string {
 	mux := http.NewServeMux()
 	for what, do := range map[string]func(*http.Request, command) (any, error){
 		"scale": f.scale, "replicas": f.replicas, "commit": f.commit, "restart": f.restart, "cut": f.cut, "mend": f.mend,
-		"apply": f.apply, "token": f.giveToken, "revoke": f.revoke,
+		"apply": f.apply, "token": f.giveToken, "revoke": f.revoke, "writers": f.writers,
 	} {
 		mux.HandleFunc("POST /"+what, func(w http.ResponseWriter, r *http.Request) {
 			var c command
@@ -144,4 +145,19 @@ func (f *fleet) giveToken(r *http.Request, c command) (any, error) {
 // revoke deletes a ServiceAccount, and with it what its tokens are worth.
 func (f *fleet) revoke(r *http.Request, c command) (any, error) {
 	return nil, f.clusters.Hub.Client().CoreV1().ServiceAccounts("teams").Delete(r.Context(), c.User, metav1.DeleteOptions{})
+}
+
+// writers returns who has created objects of a resource on the hub, by its own audit log.
+func (f *fleet) writers(_ *http.Request, c command) (any, error) {
+	events, err := f.clusters.Hub.Audit()
+	if err != nil {
+		return nil, err
+	}
+	users := []string{}
+	for _, e := range events {
+		if e.ObjectRef.Resource == c.Resource && e.Verb == "create" && e.ResponseStatus.Code == http.StatusCreated {
+			users = append(users, e.User.Username)
+		}
+	}
+	return users, nil
 }

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
+	"encoding/base64"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"text/template"
@@ -22,6 +22,7 @@ import (
 
 	"federator.dev/federator/charts"
 	"federator.dev/federator/test/git"
+	"federator.dev/federator/test/issuer"
 	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/process"
 )
@@ -53,16 +54,55 @@ type fleet struct {
 	t         *testing.T
 	dir       string
 	clusters  *kube.Fleet
+	issuer    *issuer.Issuer // where users log in, whom the hub trusts
 	repo      *git.Repo
 	binary    string
 	federator *process.Process
-	url       string
+	address   string // of the query API and the web UI, over restarts
+}
+
+// freeAddress returns an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		err = l.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
+}
+
+func (f *fleet) url() string { return "https://" + f.address }
+
+const (
+	clientID     = "federator-ui"
+	clientSecret = "secret"
+)
+
+// startIssuer starts a real issuer of OpenID Connect.
+func (f *fleet) startIssuer() {
+	f.t.Helper()
+	var err error
+	f.issuer, err = issuer.Start(context.WithoutCancel(f.t.Context()), f.t.TempDir(), issuer.Client{
+		ID: clientID, Secret: clientSecret, RedirectURLs: []string{f.url() + "/ui/oidc/callback"},
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(f.issuer.Stop)
 }
 
 // startFleet boots the fleet of the demonstration, without controllers: what stories look at are
 // desired states.
 func startFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, dir: t.TempDir(), clusters: kube.StartTest(t, kube.Options{Members: len(members)})}
+	f := &fleet{t: t, dir: t.TempDir(), address: freeAddress(t)}
+	f.startIssuer()
+	f.clusters = kube.StartTest(t, kube.Options{Members: len(members), Audit: true, APIServerArgs: []string{
+		"--oidc-issuer-url=" + f.issuer.URL, "--oidc-client-id=" + clientID, "--oidc-ca-file=" + f.issuer.CAFile,
+		"--oidc-username-claim=sub", "--oidc-username-prefix=oidc:",
+	}})
 	f.binary = build(t)
 	ctx := t.Context()
 	hub := f.clusters.Hub
@@ -151,10 +191,14 @@ const configuration = `sources:
   clusterAPI: {kubeconfig: hub.yaml, namespaces: [fleet]}
 network: {allow: [127.0.0.0/8]}
 query:
-  listen: %s
+  listen: %[1]s
   tls: {certFile: tls.crt, keyFile: tls.key}
 policies: {hub: true, library: true, allowFile: true}
 listen: {serve: 127.0.0.1:0, admin: 127.0.0.1:0}
+ui:
+  sessionKeyFile: session.key
+  hubTokens: [{issuer: "https://kubernetes.default.svc.cluster.local", audience: "https://kubernetes.default.svc.cluster.local"}]
+  oidc: {issuer: "%[2]s", clientID: %[3]s, clientSecretFile: client.secret, caFile: "%[4]s"}
 `
 
 // configure writes what federator is started with.
@@ -164,23 +208,16 @@ func (f *fleet) configure() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	for name, text := range map[string][]byte{"tls.crt": crt, "tls.key": key, "hub.yaml": f.clusters.Hub.Kubeconfig()} {
+	for name, text := range map[string][]byte{
+		"tls.crt": crt, "tls.key": key, "hub.yaml": f.clusters.Hub.Kubeconfig(), "client.secret": []byte(clientSecret),
+		"session.key":    []byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("k"), 32))),
+		"federator.yaml": fmt.Appendf(nil, configuration, f.address, f.issuer.URL, clientID, f.issuer.CAFile),
+	} {
 		if err := os.WriteFile(filepath.Join(f.dir, name), text, 0o600); err != nil {
 			f.t.Fatal(err)
 		}
 	}
-	f.listen("127.0.0.1:0")
 }
-
-// listen sets the address of the query API, which a browser keeps over a restart.
-func (f *fleet) listen(address string) {
-	f.t.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, "federator.yaml"), fmt.Appendf(nil, configuration, address), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-var listening = regexp.MustCompile(`server=query address=(\S+)`)
 
 // serve starts federator and waits until it answers.
 func (f *fleet) serve() {
@@ -192,21 +229,10 @@ func (f *fleet) serve() {
 	insecure := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // of the test's own certificate
 	defer insecure.CloseIdleConnections()
 	err = kube.Until(f.t.Context(), patience, func() error {
-		log, err := os.ReadFile(f.federator.LogFile)
+		resp, err := (&http.Client{Transport: insecure}).Get(f.url() + "/ui/session")
 		if err != nil {
 			return err
 		}
-		all := listening.FindAllSubmatch(log, -1)
-		if all == nil {
-			return errors.New("federator does not listen yet")
-		}
-		address := string(all[len(all)-1][1])
-		f.url = "https://" + address
-		resp, err := (&http.Client{Transport: insecure}).Get(f.url + "/healthz")
-		if err != nil {
-			return err
-		}
-		f.listen(address)
 		return resp.Body.Close()
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 func TestStories(t *testing.T) {
 	found := require(t)
 	f := startFleet(t)
-	of := world{URL: f.url, Driver: f.drive(), Screenshots: os.Getenv("UI_SCREENSHOTS")}
+	of := world{URL: f.url(), Driver: f.drive(), Screenshots: os.Getenv("UI_SCREENSHOTS")}
 	if file := os.Getenv("HOLD"); file != "" {
 		hold(t, file, of)
 		return

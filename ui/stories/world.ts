@@ -38,11 +38,23 @@ export async function logIn(page: Page, token: string, at = "/ui/"): Promise<voi
   await page.goto(world.url + at);
   await page.getByLabel("Token of a user or ServiceAccount").fill(token);
   await page.getByRole("button", { name: "Log in", exact: true }).click();
-  await expect(page.getByRole("navigation")).toBeVisible();
+  await expect(page.getByRole("navigation").first()).toBeVisible();
 }
 
-export async function tokenOf(user: string, audience = "federator"): Promise<string> {
-  return drive<string>("token", { user, audience });
+// tokenOf returns a token by which a user may look and, with the hub's own audience, write.
+export async function tokenOf(user: string, audience: "federator" | "hub" = "federator"): Promise<string> {
+  return drive<string>("token", { user, audience: audience === "hub" ? "" : audience });
+}
+
+// logInAtIssuer logs in as a user of the issuer, at whose page the browser is sent.
+export async function logInAtIssuer(page: Page, user: string): Promise<void> {
+  await page.goto(world.url + "/ui/");
+  await page.getByRole("button", { name: "Log in with your organisation" }).click();
+  await page.locator("input[name=username]").fill(user);
+  await page.locator("input[name=password]").fill("correct horse");
+  await page.locator("button[type=submit], input[type=submit]").click();
+  await expect(page.getByRole("navigation").first()).toBeVisible();
+  await expect(page.getByText(`oidc:${user}`)).toBeVisible();
 }
 
 // accessible fails for what axe-core finds.
