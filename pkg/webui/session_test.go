@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
@@ -194,8 +195,37 @@ func TestSession_EndsWithItsToken(t *testing.T) {
 	}
 	answer, text := b.ask("GET", "/query/v1/whoami", "")
 	wantStatus(t, "after its token has expired", answer, text, http.StatusUnauthorized, "")
-	if answer.Header.Get("Connection") != "" || answer.ProtoMajor != 2 {
-		t.Errorf("the browser's connection ends: %v %v", answer.Proto, answer.Header)
+}
+
+// TestSession_RefusalsKeepTheConnection: of a browser, which has one for all its tabs; those of other clients end.
+func TestSession_RefusalsKeepTheConnection(t *testing.T) {
+	s := start(t, func(o *setup) { o.local = true })
+	for site, kept := range map[string]bool{"same-origin": true, "": false} {
+		b := s.browser()
+		reused := false
+		for range 2 {
+			trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }}
+			r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, "https://"+s.address+"/query/v1/whoami", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Sec-Fetch-Site", site)
+			if site == "" {
+				r.Header.Del("Sec-Fetch-Site")
+			}
+			answer, err := b.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if answer.StatusCode != http.StatusUnauthorized || answer.ProtoMajor != 2 {
+				t.Fatalf("%s %s", answer.Status, answer.Proto)
+			}
+			time.Sleep(50 * time.Millisecond) // for the end of the connection to arrive
+		}
+		if reused != kept {
+			t.Errorf("Sec-Fetch-Site %q: the connection is kept: %t", site, reused)
+		}
 	}
 }
 

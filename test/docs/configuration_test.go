@@ -18,10 +18,12 @@ const every = `sources:
   hub: {enabled: true}
 query:
   askMembers: {userPrefix: "federator:"}
+ui:
+  oidc: {issuer: "https://login.example.com", clientID: federator}
 `
 
 // given are the values above: they are no defaults.
-var given = map[string]string{"sources.hub.enabled": "`false`", "query.askMembers.userPrefix": "", "sources.contexts.names": ""}
+var given = map[string]string{"sources.hub.enabled": "`false`", "query.askMembers.userPrefix": "", "ui.oidc.issuer": "", "ui.oidc.clientID": "", "sources.contexts.names": ""}
 
 // configurationKeys has all keys of the configuration file.
 func configurationKeys(t *testing.T, s *stage) string {
