@@ -13,6 +13,7 @@ export default defineConfig({
   reporter: "list",
   use: {
     baseURL: process.env["FEDERATOR_URL"],
+    actionTimeout: 20_000,
     ignoreHTTPSErrors: true, // the certificate is the test's own
     viewport: { width: 1440, height: 900 },
     trace: "retain-on-failure",

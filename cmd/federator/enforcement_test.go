@@ -184,12 +184,13 @@ func newJob(t *testing.T) *job {
 func TestEnforcement_CommitCorrectsTheFleet(t *testing.T) {
 	j := newJob(t)
 	j.configMap("one")
+	hubFile := clitest.WriteFile(t, "hub.kubeconfig", string(j.hub.Kubeconfig()))
 	config := clitest.WriteFile(t, "federator.yaml", fmt.Sprintf(`
 sources: {clusterAPI: {kubeconfig: %s, namespaces: [fleet]}}
 network: {allow: [127.0.0.0/8]}
 query: {priority: false}
 policies: {hub: true, allowFile: true}
-`, clitest.WriteFile(t, "hub.kubeconfig", string(j.hub.Kubeconfig()))))
+`, hubFile))
 	r := start(t, "--config", config)
 	ready(t, r)
 	j.applyHub(fmt.Sprintf(`apiVersion: federator.dev/v1alpha1
@@ -235,6 +236,7 @@ spec:
 			t.Errorf("action %+v %+v", a.Spec, a.Status)
 		}
 	}
+	answersQuestions(t, j, r, hubFile)
 
 	// Too many at once: nothing is written until somebody acknowledges.
 	for _, name := range []string{"two", "three", "four"} {

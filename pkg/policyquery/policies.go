@@ -284,9 +284,10 @@ func (l *policyListing) addCounts(ctx context.Context, item *PolicyItem) error {
 	var total policy.Counts
 	all := true // the caller may read all that is counted
 	partly := false
+	everywhere := l.everywhere(item.Name)
 	for _, m := range l.counts[item.Name] {
 		switch {
-		case l.whole(item.Name, m.member):
+		case everywhere || l.whole(item.Name, m.member):
 			total.Add(m.Counts)
 		case l.reader.MayReadMember(m.member):
 			all, partly = false, true

@@ -2,6 +2,7 @@ package policyquery
 
 import (
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +41,22 @@ func (k *keptCounts) of(s *policy.State) map[string][]memberCounts {
 	}
 	k.state, k.byPolicy = s, out
 	return out
+}
+
+// everywhere reports whether the caller may read all that a policy, which it may read, evaluates in all members.
+func (s readScope) everywhere(binding string) bool {
+	p := s.state.Package(binding)
+	if p == nil || !s.seesAllMembers() {
+		return false
+	}
+	kinds := make([]aggregate.Kind, 0, len(p.Kinds))
+	for _, k := range p.Kinds {
+		kinds = append(kinds, k.Kind)
+	}
+	if p.AnyKind {
+		kinds = slices.AppendSeq(kinds, s.state.Snapshot.Kinds())
+	}
+	return len(s.partly(kinds)) == 0
 }
 
 // whole reports whether the caller may read all that a policy, which it may read, evaluates in a member.

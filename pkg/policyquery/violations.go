@@ -221,6 +221,9 @@ func (s readScope) mayRead(binding string) bool {
 	if scope.AnyKind {
 		kinds = slices.Collect(s.state.Snapshot.Kinds())
 	}
+	if kinds = s.partly(kinds); len(kinds) == 0 && s.seesAllMembers() {
+		return true
+	}
 	for _, member := range scope.Members {
 		if !s.reader.MayReadMember(member) {
 			return false
@@ -232,6 +235,26 @@ func (s readScope) mayRead(binding string) bool {
 		}
 	}
 	return true
+}
+
+// partly returns the kinds of which the caller may not read all in all members: there is no need to look at
+// each member for the others.
+func (s readScope) partly(kinds []aggregate.Kind) (rest []aggregate.Kind) {
+	for _, kind := range kinds {
+		if !s.reader.everything(s.state.Snapshot, kind) {
+			rest = append(rest, kind)
+		}
+	}
+	return rest
+}
+
+// seesAllMembers reports whether no member is hidden from the caller.
+func (s readScope) seesAllMembers() bool {
+	n := 0
+	for range s.state.Snapshot.Members() {
+		n++
+	}
+	return len(s.reader.visible) == n
 }
 
 // nothingHeld reports whether there is nothing to read of a kind in a member: no member

@@ -97,14 +97,19 @@ func (f *fleet) replicas(r *http.Request, c command) (any, error) {
 
 // commit changes a file of the repository, and returns the commit.
 func (f *fleet) commit(_ *http.Request, c command) (any, error) {
-	text, err := os.ReadFile(filepath.Join(f.repo.Dir, c.File))
-	if err != nil {
-		return nil, err
+	files := map[string]string{}
+	for _, name := range policyFiles {
+		text, err := os.ReadFile(filepath.Join(f.repo.Dir, name))
+		if err != nil {
+			return nil, err
+		}
+		files[name] = string(text)
 	}
-	if !strings.Contains(string(text), c.Old) {
+	if !strings.Contains(files[c.File], c.Old) {
 		return nil, fmt.Errorf("%s has no %q", c.File, c.Old)
 	}
-	return f.repo.Commit(map[string]string{c.File: strings.ReplaceAll(string(text), c.Old, c.New)}, "-m", c.Message)
+	files[c.File] = strings.ReplaceAll(files[c.File], c.Old, c.New)
+	return f.repo.Commit(files, "-m", c.Message)
 }
 
 // restart ends federator and starts it again, at the same address.

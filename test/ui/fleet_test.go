@@ -170,6 +170,9 @@ func (f *fleet) join(c *kube.ControlPlane, m member, shop []byte) {
 	}
 }
 
+// policyFiles are those of the repository.
+var policyFiles = []string{"replicas.rego", "replicas_test.rego", "replicas.yaml"}
+
 // prepareRepo makes the repository of the demonstration, with its policy as it should be.
 func (f *fleet) prepareRepo(files string) {
 	f.t.Helper()
@@ -178,7 +181,7 @@ func (f *fleet) prepareRepo(files string) {
 		f.t.Fatal(err)
 	}
 	content := map[string]string{}
-	for _, name := range []string{"replicas.rego", "replicas_test.rego", "replicas.yaml"} {
+	for _, name := range policyFiles {
 		content[name] = string(read(f.t, files, name))
 	}
 	content["replicas.rego"] = strings.ReplaceAll(content["replicas.rego"], "replicas < 1", "replicas < input.parameters.replicas")

@@ -51,7 +51,7 @@ test("somebody who logs in at the issuer lets it pass, and the hub's audit names
   await expect(details).toContainText("/spec/replicas");
   const pass = details.getByRole("button", { name: "Let 6 corrections pass" });
   await expect(pass).toBeDisabled(); // a reason is asked for
-  await details.getByRole("textbox", { name: /reason/i }).fill("three is right");
+  await details.getByRole("textbox", { name: "Why" }).fill("three is right");
   await picture(page, "halt");
   await pass.click();
   await expect(details.getByText(/Approved as replicas-/)).toBeVisible();
@@ -63,14 +63,13 @@ test("a correction is rolled back, once its policy is suspended", async ({ page 
   await logIn(page, await tokenOf("olga", "hub"), "/ui/policies/replicas");
   await expect(page.getByText("Enforcing").first()).toBeVisible();
   await picture(page, "policy");
-  await page.getByRole("button", { name: /^Suspend/ }).first().click();
-  await page.getByRole("button", { name: /^Suspend replicas/ }).last().click();
+  await page.getByRole("button", { name: "Suspend replicas" }).click();
   await expect(page.getByText("Suspended").first()).toBeVisible();
   await page.goto(world.url + "/ui/actions?policy=replicas");
   await page.getByRole("row").filter({ hasText: "fleet/ap-1" }).filter({ hasText: "shop/search" }).click();
   const details = page.getByRole("complementary", { name: "Details" });
-  await details.getByRole("textbox", { name: /reason/i }).fill("two are enough in Japan");
-  await details.getByRole("button", { name: /^Roll back/ }).click();
+  await details.getByRole("textbox", { name: "Why" }).fill("two are enough in Japan");
+  await details.getByRole("button", { name: "Roll back 1 correction" }).click();
   await drive("replicas", { member: "ap-1", name: "search", replicas: 2 });
   await expect(page.getByText("RolledBack").first()).toBeVisible();
   await picture(page, "actions");
@@ -79,8 +78,13 @@ test("a correction is rolled back, once its policy is suspended", async ({ page 
 test("everything stops by one click and a reason, and goes on", async ({ page }) => {
   await logIn(page, await tokenOf("olga", "hub"));
   await page.getByRole("button", { name: "Stop", exact: true }).click();
-  await page.getByRole("textbox", { name: /reason/i }).fill("incident 4711");
+  await page.getByRole("textbox", { name: "Why" }).fill("incident 4711");
   await picture(page, "stop");
-  await page.getByRole("button", { name: /^Stop all/ }).click();
+  await page.getByRole("button", { name: "Stop all writes" }).click();
   await expect(page.getByText("incident 4711").first()).toBeVisible();
+  await page.goto(world.url + "/ui/violations"); // it is said everywhere
+  await expect(page.getByText("incident 4711").first()).toBeVisible();
+  await page.goto(world.url + "/ui/actions?tab=stops");
+  await page.getByRole("button", { name: "Resume all writes" }).first().click();
+  await expect(page.getByText("incident 4711")).toHaveCount(0);
 });
