@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bind } from "../app/keyboard";
+import { param } from "../app/location";
 import { ColumnChoice, Head, gridTemplate, useColumns } from "./columns";
 import { count } from "./format";
 import { reveal, windowOf } from "./window";
@@ -59,20 +60,27 @@ export function Table<R>(props: TableProps<R>) {
   const height = view.narrow ? rowHeightNarrow : rowHeight;
   const head = view.narrow ? 0 : rowHeight;
   const at = windowOf(rows.length, height, view.top, view.height - head);
-  const active = useMemo(() => (activeKey === undefined ? -1 : rows.findIndex((row) => rowKey(row) === activeKey)), [rows, activeKey]);
+  const place = useRef(-1); // where the active row was last: it seldom moves
+  if (activeKey === undefined || activeKey === "") place.current = -1;
+  else {
+    const there = rows[place.current];
+    if (there === undefined || rowKey(there) !== activeKey) place.current = rows.findIndex((row) => rowKey(row) === activeKey);
+  }
+  const active = place.current;
 
   useEffect(() => {
     const box = over.current;
     if (box === null) return;
-    const measure = () => setView((before) => {
-      const next = { top: box.scrollTop, height: box.clientHeight, narrow: narrow.matches };
-      return next.top === before.top && next.height === before.height && next.narrow === before.narrow ? before : next;
-    });
+    const measure = () => setView({ top: box.scrollTop, height: box.clientHeight, narrow: narrow.matches });
+    const scrolled = () => { // the height is not read: that would lay out the page once more
+      const top = box.scrollTop;
+      setView((before) => (top === before.top ? before : { ...before, top }));
+    };
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(box);
-    box.addEventListener("scroll", measure, { passive: true });
-    return () => { observer.disconnect(); box.removeEventListener("scroll", measure); };
+    box.addEventListener("scroll", scrolled, { passive: true });
+    return () => { observer.disconnect(); box.removeEventListener("scroll", scrolled); };
   }, []);
   useEffect(() => { if (at.end >= rows.length - 20 && rows.length > 0) onEnd?.(); }, [at.end, rows.length, onEnd]);
   useEffect(() => { if (props.open !== undefined && props.open !== "") setActive(props.open); }, [props.open]);
@@ -87,6 +95,7 @@ export function Table<R>(props: TableProps<R>) {
     if (top !== box.scrollTop) box.scrollTop = top;
     if (props.open !== undefined && props.open !== "") onOpen?.(row);
   };
+  const tick = useTick();
   const act = useRef({ move, open: () => {}, choose: () => {} });
   const current = rows[active];
   act.current = {
@@ -130,7 +139,7 @@ export function Table<R>(props: TableProps<R>) {
             const index = at.first + i;
             const key = rowKey(row);
             return (
-              <Row key={key} id={idOf(index)} row={row} index={index} top={index * height} columns={columns.shown} narrow={view.narrow}
+              <Row key={key} id={idOf(index)} row={row} index={index} top={index * height} columns={columns.shown} narrow={view.narrow} tick={tick}
                 name={`tr${index === active ? " active" : ""} ${props.rowClass?.(row) ?? ""}`}
                 selected={props.open === key || props.chosen?.has(key) === true}
                 onClick={() => { setActive(key); onOpen?.(row); }} />
@@ -143,6 +152,18 @@ export function Table<R>(props: TableProps<R>) {
   );
 }
 
+const ages = 30_000; // of cells that say how long ago something was
+
+// useTick changes when rows must be drawn again though they are the same: as time passes, and with the theme, which is in links.
+function useTick(): string {
+  const [n, turn] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden) turn((before) => before + 1); }, ages);
+    return () => clearInterval(timer);
+  }, []);
+  return `${n} ${param("theme")}`;
+}
+
 interface RowProps<R> {
   id: string;
   row: R;
@@ -150,16 +171,24 @@ interface RowProps<R> {
   top: number;
   columns: readonly Column<R>[];
   narrow: boolean;
+  tick: string;
   name: string;
   selected: boolean;
   onClick: () => void;
 }
 
-function Row<R>({ id, row, index, top, columns, narrow: isNarrow, name, selected, onClick }: RowProps<R>) {
+function Row<R>({ id, row, index, top, columns, narrow: isNarrow, tick, name, selected, onClick }: RowProps<R>) {
   const click = (event: MouseEvent) => {
     if ((event.target as Element).closest("a, button, input") !== null || getSelection()?.isCollapsed === false) return;
     onClick();
   };
+  const last = useRef(click);
+  last.current = click;
+  // What is the same is not drawn again, however often others change.
+  return useMemo(() => drawn({ id, row, index, top, columns, narrow: isNarrow, name, selected, onClick: (event: MouseEvent) => last.current(event) }), [id, row, index, top, columns, isNarrow, name, selected, tick]);
+}
+
+function drawn<R>({ id, row, index, top, columns, narrow: isNarrow, name, selected, onClick: click }: Omit<RowProps<R>, "onClick" | "tick"> & { onClick: (event: MouseEvent) => void }) {
   const style = { transform: `translateY(${top}px)` };
   if (isNarrow) {
     const lines = [1, 2].map((line) => columns.filter((column, i) => (column.line ?? (i < 3 ? 1 : 2)) === line));
