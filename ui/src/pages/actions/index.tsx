@@ -12,9 +12,9 @@ import { Timeline } from "../../pieces/timeline";
 import { CopyAs, Empty, Facets, Failed, Freshness, Loading, StateMark, Table, Tabs, ago, count, many, type Column } from "../../ui";
 import { ActionDrawer } from "./action";
 import { BulkDrawer } from "./bulk";
-import { actionsPath, canRollBack, filters, inSpan, marksOf, spanOf, timeOf } from "./model";
+import { actionsPath, canRollBack, filters, inSpan, marksOf, spanOf, timeOf, waitingOf } from "./model";
 import { Stops } from "./stops";
-import { Waiting, waitingOf } from "./waiting";
+import { Waiting } from "./waiting";
 
 export default function ActionsPage() {
   const policies = useLive<Policies>("/query/v1/policies");
