@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bind } from "../app/keyboard";
-import { param } from "../app/location";
+import { address } from "../app/location";
 import { ColumnChoice, Head, gridTemplate, useColumns } from "./columns";
 import { count } from "./format";
 import { reveal, windowOf } from "./window";
@@ -96,6 +96,9 @@ export function Table<R>(props: TableProps<R>) {
     if (props.open !== undefined && props.open !== "") onOpen?.(row);
   };
   const tick = useTick();
+  const clicked = useRef((_: R) => {});
+  clicked.current = (row) => { setActive(rowKey(row)); onOpen?.(row); };
+  const onClick = useMemo(() => (row: R) => clicked.current(row), []);
   const act = useRef({ move, open: () => {}, choose: () => {} });
   const current = rows[active];
   act.current = {
@@ -142,7 +145,7 @@ export function Table<R>(props: TableProps<R>) {
               <Row key={key} id={idOf(index)} row={row} index={index} top={index * height} columns={columns.shown} narrow={view.narrow} tick={tick}
                 name={`tr${index === active ? " active" : ""} ${props.rowClass?.(row) ?? ""}`}
                 selected={props.open === key || props.chosen?.has(key) === true}
-                onClick={() => { setActive(key); onOpen?.(row); }} />
+                onClick={onClick} />
             );
           })}
         </div>
@@ -152,16 +155,15 @@ export function Table<R>(props: TableProps<R>) {
   );
 }
 
-const ages = 30_000; // of cells that say how long ago something was
+const ages = 30_000;
 
-// useTick changes when rows must be drawn again though they are the same: as time passes, and with the theme, which is in links.
-function useTick(): string {
+function useTick(): number {
   const [n, turn] = useState(0);
   useEffect(() => {
     const timer = setInterval(() => { if (!document.hidden) turn((before) => before + 1); }, ages);
     return () => clearInterval(timer);
   }, []);
-  return `${n} ${param("theme")}`;
+  return n;
 }
 
 interface RowProps<R> {
@@ -171,24 +173,20 @@ interface RowProps<R> {
   top: number;
   columns: readonly Column<R>[];
   narrow: boolean;
-  tick: string;
+  tick: number; // cells that say how long ago something was are drawn again with it
   name: string;
   selected: boolean;
-  onClick: () => void;
+  onClick: (row: R) => void;
 }
 
-function Row<R>({ id, row, index, top, columns, narrow: isNarrow, tick, name, selected, onClick }: RowProps<R>) {
+function Row<R>({ id, row, index, top, columns, narrow: isNarrow, name, selected, onClick }: RowProps<R>) {
+  // A component that reads a signal is drawn again only when its properties or its signals are others: links have the
+  // theme, and cells may read more. So a row that is the same costs nothing, however often others change.
+  void address.value;
   const click = (event: MouseEvent) => {
     if ((event.target as Element).closest("a, button, input") !== null || getSelection()?.isCollapsed === false) return;
-    onClick();
+    onClick(row);
   };
-  const last = useRef(click);
-  last.current = click;
-  // What is the same is not drawn again, however often others change.
-  return useMemo(() => drawn({ id, row, index, top, columns, narrow: isNarrow, name, selected, onClick: (event: MouseEvent) => last.current(event) }), [id, row, index, top, columns, isNarrow, name, selected, tick]);
-}
-
-function drawn<R>({ id, row, index, top, columns, narrow: isNarrow, name, selected, onClick: click }: Omit<RowProps<R>, "onClick" | "tick"> & { onClick: (event: MouseEvent) => void }) {
   const style = { transform: `translateY(${top}px)` };
   if (isNarrow) {
     const lines = [1, 2].map((line) => columns.filter((column, i) => (column.line ?? (i < 3 ? 1 : 2)) === line));
