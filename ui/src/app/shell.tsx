@@ -76,10 +76,10 @@ function Current() {
     );
     return () => { wanted = false; };
   }, [page]);
-  if (at === undefined) return <div class="state"><h2>There is no such page</h2><p><a href={href("/")}>See the fleet</a></p></div>;
+  if (at === undefined) return <div class="state"><h1>There is no such page</h1><p><a href={href("/")}>See the fleet</a></p></div>;
   if (loaded.path !== at.page.path) return <Loading />;
   if (loaded.component === undefined) {
-    return <div class="state"><h2>This page could not be loaded</h2><p>{loaded.error}. A newer version may be running.</p><button type="button" onClick={() => location.reload()}>Load again</button></div>;
+    return <div class="state"><h1>This page could not be loaded</h1><p>{loaded.error}. A newer version may be running.</p><button type="button" onClick={() => location.reload()}>Load again</button></div>;
   }
   const Component = loaded.component;
   return <Component rest={at.rest} />;

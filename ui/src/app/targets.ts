@@ -3,6 +3,7 @@ import { get, withQuery } from "../data/api";
 import { kinds, listPath, loadKinds } from "../data/kinds";
 import { session } from "../data/session";
 import type { Actions, KubeTable, MemberList, Policies } from "../data/types";
+import { shortPolicy } from "../ui/format";
 import { pages } from "../pages/registry";
 import { href } from "./location";
 
@@ -18,7 +19,8 @@ const searched = ["deployments.apps", "pods", "services", "statefulsets.apps", "
 
 export function fixedTargets(text: string): Target[] {
   const t = text.toLowerCase();
-  const matching = pages.filter((page) => page.nav && page.title.toLowerCase().includes(t)).map((page) => ({ what: "page", name: page.title, href: href(page.path) }));
+  const matching = pages.filter((page) => page.nav && page.title.toLowerCase().includes(t))
+    .sort((a, b) => Number(b.title.toLowerCase().startsWith(t)) - Number(a.title.toLowerCase().startsWith(t))).map((page) => ({ what: "page", name: page.title, href: href(page.path) }));
   if (t === "") return matching;
   const some = kinds.value.filter((kind) => kind.resource.includes(t) || kind.kind.toLowerCase().includes(t) || kind.short.includes(t));
   some.sort((a, b) => Number(b.plural.startsWith(t) || b.short.includes(t)) - Number(a.plural.startsWith(t) || a.short.includes(t)) || a.resource.length - b.resource.length);
@@ -40,7 +42,7 @@ export async function searchTargets(text: string, signal: AbortSignal, found: (s
     ask<MemberList>("/query/v1/members?limit=1000", (list) => list.items.filter((m) => m.name.toLowerCase().includes(t)).slice(0, perKind)
       .map((m) => ({ what: "member", name: m.name, more: m.version ?? "", href: href(`/members/${m.name}`) }))),
     ask<Policies>("/query/v1/policies", (list) => list.items.filter((p) => p.name.toLowerCase().includes(t) || p.title?.toLowerCase().includes(t) === true).slice(0, perKind)
-      .map((p) => ({ what: "policy", name: p.name, more: p.title ?? "", href: href(`/policies/${encodeURIComponent(p.name)}`) }))),
+      .map((p) => ({ what: "policy", name: shortPolicy(p.name), more: p.title ?? "", href: href(`/policies/${encodeURIComponent(p.name)}`) }))),
     session.value?.hub !== true ? Promise.resolve() : ask<Actions>("/query/v1/actions?limit=200", (list) => list.items.filter((a) => a.name.includes(t) || a.target.name?.includes(t) === true).slice(0, perKind)
       .map((a) => ({ what: "Action", name: a.name, more: `${a.verb} ${a.target.kind ?? ""} ${a.target.name ?? ""} in ${a.member}`, href: href("/actions", { open: a.name }) }))),
     ...objectNamed(text) ? searched.map((resource) => {

@@ -8,7 +8,8 @@ export const maxRows = 5_000;
 
 export class Rows {
   columns: TableColumn[] = [];
-  rows: TableRow[] = [];
+  rows: TableRow[] = []; // changed in place; version says when
+  version = 0;
   readonly gone = new Set<string>();
   readonly changed = new Map<string, number>(); // key to when, for the flash
   private index = new Map<string, number>();
@@ -39,6 +40,7 @@ export class Rows {
     const room = maxRows - this.rows.length;
     const more = table.rows.filter((row) => !this.index.has(rowKey(row))).slice(0, room);
     this.rows = [...this.rows, ...more];
+    this.version++;
     this.reindex();
     this.remaining = table.metadata.remainingItemCount ?? 0;
     this.next = table.metadata.continue ?? "";
@@ -60,7 +62,7 @@ export class Rows {
       const row = (event.object as KubeTable).rows?.[0];
       if (row !== undefined && this.one(event.type, row, now)) different = true;
     }
-    if (different) this.rows = [...this.rows];
+    if (different) this.version++;
     return different;
   }
 
@@ -100,6 +102,7 @@ export class Rows {
     const all = [...kept, ...this.waiting.values()];
     all.sort((a, b) => (rowKey(a) < rowKey(b) ? -1 : 1));
     this.rows = all.slice(0, maxRows);
+    this.version++;
     this.gone.clear();
     this.waiting.clear();
     this.reindex();

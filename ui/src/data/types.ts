@@ -264,6 +264,7 @@ export interface Actions {
 export interface Series {
   stepSeconds: number;
   start: string;
+  truncated?: boolean;
   series: { policy?: string; member?: string; metric: string; values: (number | null)[] }[];
 }
 

@@ -14,6 +14,11 @@ test("new rows wait, gone rows stay, changed ones change in place", () => {
   expect(asked.waiting).toBe(0);
 });
 
+test("where there were no rows, new ones do not wait", () => {
+  const first = stableRows<{ k: string }>([], key, undefined);
+  expect(stableRows([{ k: "a" }], key, first.state)).toMatchObject({ rows: [{ k: "a" }], waiting: 0 });
+});
+
 test("a row that comes back is not new", () => {
   const first = stableRows([{ k: "a" }], key, undefined);
   const without = stableRows<{ k: string }>([], key, first.state);

@@ -1,4 +1,5 @@
-// Rows that do not move under the pointer: new ones wait until they are asked for, gone ones stay until then.
+// Rows that do not move under the pointer: new ones wait until they are asked for, gone ones stay until then. Where
+// there were none, nothing can move.
 export interface StableState<R> {
   keys: string[]; // in the order that is shown
   last: Map<string, R>;
@@ -13,7 +14,7 @@ export interface StableRows<R> {
 
 export function stableRows<R>(now: readonly R[], keyOf: (row: R) => string, before: StableState<R> | undefined): StableRows<R> {
   const current = new Map(now.map((row) => [keyOf(row), row] as const));
-  if (before === undefined) return { rows: [...now], gone: new Set(), waiting: 0, state: { keys: [...current.keys()], last: current } };
+  if (before === undefined || before.keys.length === 0) return { rows: [...now], gone: new Set(), waiting: 0, state: { keys: [...current.keys()], last: current } };
   const last = new Map(before.last);
   for (const [key, row] of current) if (last.has(key)) last.set(key, row);
   const gone = new Set(before.keys.filter((key) => !current.has(key)));

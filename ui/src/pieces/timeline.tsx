@@ -43,7 +43,7 @@ export function Timeline({ marks, lanes, now, span, onSpan, view, label: name = 
   }, []);
   const left = width < 500 ? 84 : 168, inner = Math.max(40, width - left - 12);
   const shown = useMemo(() => view ?? around(marks.map((m) => m.at), now), [view, marks, now]);
-  const rows = useMemo(() => lanes.map((lane) => ({ lane, stacks: stack(marks.filter((m) => m.lane === lane), shown, inner) })), [lanes, marks, shown, inner]);
+  const rows = useMemo(() => lanes.map((lane) => ({ lane, stacks: stack(marks.filter((m) => m.lane === lane), shown, inner, 20) })), [lanes, marks, shown, inner]);
   const height = axis + lanes.length * laneHeight + 4;
   const xOf = (event: PointerEvent) => event.clientX - (box.current?.getBoundingClientRect().left ?? 0) - left;
   const begin = (event: PointerEvent) => {

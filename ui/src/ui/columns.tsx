@@ -1,5 +1,5 @@
 // The columns of a table: which are shown, how wide they are, and by which it is sorted.
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { keep, kept } from "../app/kept";
 import { Menu } from "./menu";
 import type { Column, Sort } from "./table";
@@ -17,7 +17,7 @@ const least = 48;
 export function useColumns<R>(id: string, columns: readonly Column<R>[]): Columns<R> {
   const [widths, setWidths] = useState(() => kept<Record<string, number>>(`${id}.widths`, {}));
   const [visible, setVisible] = useState(() => kept<Record<string, boolean>>(`${id}.columns`, {}));
-  const shown = columns.filter((column) => visible[column.id] ?? column.hidden !== true);
+  const shown = useMemo(() => columns.filter((column) => visible[column.id] ?? column.hidden !== true), [columns, visible]);
   return {
     shown, widths, visible,
     setWidth(column, width, store) {

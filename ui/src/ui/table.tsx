@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bind } from "../app/keyboard";
+import { address } from "../app/location";
 import { ColumnChoice, Head, gridTemplate, useColumns } from "./columns";
 import { count } from "./format";
 import { reveal, windowOf } from "./window";
@@ -59,20 +60,27 @@ export function Table<R>(props: TableProps<R>) {
   const height = view.narrow ? rowHeightNarrow : rowHeight;
   const head = view.narrow ? 0 : rowHeight;
   const at = windowOf(rows.length, height, view.top, view.height - head);
-  const active = useMemo(() => (activeKey === undefined ? -1 : rows.findIndex((row) => rowKey(row) === activeKey)), [rows, activeKey]);
+  const place = useRef(-1); // where the active row was last: it seldom moves
+  if (activeKey === undefined || activeKey === "") place.current = -1;
+  else {
+    const there = rows[place.current];
+    if (there === undefined || rowKey(there) !== activeKey) place.current = rows.findIndex((row) => rowKey(row) === activeKey);
+  }
+  const active = place.current;
 
   useEffect(() => {
     const box = over.current;
     if (box === null) return;
-    const measure = () => setView((before) => {
-      const next = { top: box.scrollTop, height: box.clientHeight, narrow: narrow.matches };
-      return next.top === before.top && next.height === before.height && next.narrow === before.narrow ? before : next;
-    });
+    const measure = () => setView({ top: box.scrollTop, height: box.clientHeight, narrow: narrow.matches });
+    const scrolled = () => { // the height is not read: that would lay out the page once more
+      const top = box.scrollTop;
+      setView((before) => (top === before.top ? before : { ...before, top }));
+    };
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(box);
-    box.addEventListener("scroll", measure, { passive: true });
-    return () => { observer.disconnect(); box.removeEventListener("scroll", measure); };
+    box.addEventListener("scroll", scrolled, { passive: true });
+    return () => { observer.disconnect(); box.removeEventListener("scroll", scrolled); };
   }, []);
   useEffect(() => { if (at.end >= rows.length - 20 && rows.length > 0) onEnd?.(); }, [at.end, rows.length, onEnd]);
   useEffect(() => { if (props.open !== undefined && props.open !== "") setActive(props.open); }, [props.open]);
@@ -87,6 +95,10 @@ export function Table<R>(props: TableProps<R>) {
     if (top !== box.scrollTop) box.scrollTop = top;
     if (props.open !== undefined && props.open !== "") onOpen?.(row);
   };
+  const tick = useTick();
+  const clicked = useRef((_: R) => {});
+  clicked.current = (row) => { setActive(rowKey(row)); onOpen?.(row); };
+  const onClick = useMemo(() => (row: R) => clicked.current(row), []);
   const act = useRef({ move, open: () => {}, choose: () => {} });
   const current = rows[active];
   act.current = {
@@ -130,10 +142,10 @@ export function Table<R>(props: TableProps<R>) {
             const index = at.first + i;
             const key = rowKey(row);
             return (
-              <Row key={key} id={idOf(index)} row={row} index={index} top={index * height} columns={columns.shown} narrow={view.narrow}
+              <Row key={key} id={idOf(index)} row={row} index={index} top={index * height} columns={columns.shown} narrow={view.narrow} tick={tick}
                 name={`tr${index === active ? " active" : ""} ${props.rowClass?.(row) ?? ""}`}
                 selected={props.open === key || props.chosen?.has(key) === true}
-                onClick={() => { setActive(key); onOpen?.(row); }} />
+                onClick={onClick} />
             );
           })}
         </div>
@@ -143,6 +155,17 @@ export function Table<R>(props: TableProps<R>) {
   );
 }
 
+const ages = 30_000;
+
+function useTick(): number {
+  const [n, turn] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden) turn((before) => before + 1); }, ages);
+    return () => clearInterval(timer);
+  }, []);
+  return n;
+}
+
 interface RowProps<R> {
   id: string;
   row: R;
@@ -150,15 +173,19 @@ interface RowProps<R> {
   top: number;
   columns: readonly Column<R>[];
   narrow: boolean;
+  tick: number; // cells that say how long ago something was are drawn again with it
   name: string;
   selected: boolean;
-  onClick: () => void;
+  onClick: (row: R) => void;
 }
 
 function Row<R>({ id, row, index, top, columns, narrow: isNarrow, name, selected, onClick }: RowProps<R>) {
+  // A component that reads a signal is drawn again only when its properties or its signals are others: links have the
+  // theme, and cells may read more. So a row that is the same costs nothing, however often others change.
+  void address.value;
   const click = (event: MouseEvent) => {
     if ((event.target as Element).closest("a, button, input") !== null || getSelection()?.isCollapsed === false) return;
-    onClick();
+    onClick(row);
   };
   const style = { transform: `translateY(${top}px)` };
   if (isNarrow) {

@@ -34,7 +34,7 @@ function Detail({ detail }: { detail: ActionDetail }) {
         <dt>Phase</dt><dd><StateMark state={a.phase || "Pending"} /> {a.message !== undefined && a.message !== "" && <span>{a.message}</span>}</dd>
         <dt>When</dt><dd>{a.startedAt === undefined ? a.created ?? "not begun" : <time dateTime={a.startedAt} title={a.startedAt}>{ago(a.startedAt)} ago</time>} <span class="dim">{a.startedAt}</span></dd>
         <dt>Object</dt><dd><a href={objectHref(a.target)}>{a.target.kind} {subjectText(a.target)}</a> in <a href={memberHref(a.member)}>{a.member}</a></dd>
-        {a.violation !== undefined && a.violation !== "" && <><dt>Violation</dt><dd><a href={findingHref(a.policy, a.target)}>{a.violation}</a></dd></>}
+        {a.violation !== undefined && a.violation !== "" && (a.rollbackOf ?? "") === "" && <><dt>Violation</dt><dd><a href={findingHref(a.policy, a.target)}>{a.violation}</a></dd></>}
         {a.reason !== undefined && a.reason !== "" && <><dt>Reason</dt><dd>{a.reason}</dd></>}
         {commit !== undefined && commit !== "" && <><dt>Commit</dt><dd>{source === undefined ? <code>{commit.slice(0, 8)}</code> : <a href={commitHref(source, commit)}>{source} @ <code>{commit.slice(0, 8)}</code></a>}</dd></>}
         {a.wave !== undefined && a.wave !== 0 && <><dt>Wave</dt><dd>{a.wave}</dd></>}

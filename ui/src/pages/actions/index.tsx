@@ -7,13 +7,14 @@ import { useLive } from "../../data/live";
 import type { Actions, ActionSummary, Policies, Violations } from "../../data/types";
 import type { Sources } from "../../data/policytypes";
 import { actionHref, commitHref, findingHref, policyHref, subjectText } from "../../pieces/links";
+import { around } from "../../pieces/scale";
 import { Timeline } from "../../pieces/timeline";
 import { CopyAs, Empty, Facets, Failed, Freshness, Loading, StateMark, Table, Tabs, ago, count, many, type Column } from "../../ui";
 import { ActionDrawer } from "./action";
 import { BulkDrawer } from "./bulk";
-import { actionsPath, canRollBack, filters, inSpan, marksOf, spanOf, timeOf } from "./model";
+import { actionsPath, canRollBack, filters, inSpan, marksOf, spanOf, timeOf, waitingOf } from "./model";
 import { Stops } from "./stops";
-import { Waiting, waitingOf } from "./waiting";
+import { Waiting } from "./waiting";
 
 export default function ActionsPage() {
   const policies = useLive<Policies>("/query/v1/policies");
@@ -59,6 +60,10 @@ function Written({ policies }: { policies: Policies | undefined }) {
   const items = live.value?.items ?? [];
   const inside = useMemo(() => items.filter((action) => inSpan(action, span)), [items, span?.from, span?.to]);
   const { lanes, marks } = useMemo(() => marksOf({ actions: items, policies: policies?.items ?? [], sources: sources.value?.items ?? [], findings: fresh.value?.items ?? [] }, by, links), [items, by, policies, sources.value, fresh.value]);
+  const view = useMemo(() => { // of what was done; violations are older
+    const times = marks.filter((mark) => mark.kind !== "violation").map((mark) => mark.at);
+    return times.length === 0 ? undefined : around(times, live.at);
+  }, [marks]);
   const [narrowed, setNarrowed] = useState(false);
   const open = param("open"), bulk = param("bulk") === "true";
   const can = inside.filter(canRollBack);
@@ -83,7 +88,7 @@ function Written({ policies }: { policies: Policies | undefined }) {
       </div>
       {live.value === undefined ? live.error === undefined ? <Loading rows={14} /> : <Failed status={live.error} /> : <>
         {(live.value.hidden ?? 0) > 0 && <p class="chips dim">{many(live.value.hidden ?? 0, "Action")} on objects that you may not read {live.value.hidden === 1 ? "is" : "are"} not listed.</p>}
-        {lanes.length > 0 && <div class="axis"><Timeline marks={marks} lanes={lanes} now={live.at} {...(span === undefined ? {} : { span })} label="Actions"
+        {lanes.length > 0 && <div class="axis"><Timeline marks={marks} lanes={lanes} now={live.at} {...(view === undefined ? {} : { view })} {...(span === undefined ? {} : { span })} label="Actions"
           onSpan={(next) => setParams({ from: next === undefined ? null : new Date(next.from).toISOString(), to: next === undefined ? null : new Date(next.to).toISOString() }, { replace: true })} /></div>}
         <div class="body">
           <h2 class="sr">Filters</h2>

@@ -2,7 +2,7 @@
 import { withQuery } from "../../data/api";
 import type { ActionSummary, Finding, PolicyInfo } from "../../data/types";
 import type { Span, TimelineMark } from "../../pieces/timeline";
-import type { PolicySource } from "../../data/policytypes";
+import type { PlanTarget, PolicySource } from "../../data/policytypes";
 
 export const filters = ["policy", "member", "phase", "namespace", "kind", "name"] as const;
 export const phases = ["Pending", "Writing", "Succeeded", "NoOp", "Failed", "Superseded", "Contended", "Protected", "Managed", "RolledBack"] as const;
@@ -93,4 +93,39 @@ export function marksOf({ actions, policies, sources, findings }: Happened, by: 
   const special = ["commits", "new violations", "halts", "approvals"].filter((lane) => marks.some((m) => m.lane === lane));
   const own = [...new Set(actions.map((action) => by === "policy" ? action.policy : action.member))].sort();
   return { lanes: [...special, ...own], marks };
+}
+
+export interface Wait {
+  policy: PolicyInfo;
+  plan: string; // its name; "" for a halt without one
+  halt: string; // its id
+  title: string;
+  since?: string;
+}
+
+const waits = new Set(["Waiting", "Freezing"]);
+
+// waitingOf is all that waits for a person: halts first, then plans.
+export function waitingOf(policies: readonly PolicyInfo[]): Wait[] {
+  const halts = policies.flatMap((policy): Wait[] => policy.halted == null ? [] : [{
+    policy, halt: policy.halted.id, plan: policy.plans?.find((plan) => plan.purpose === "Halt" && waits.has(plan.state))?.name ?? "",
+    title: `halted: ${policy.halted.reason ?? ""}`, ...(policy.halted.since === undefined ? {} : { since: policy.halted.since }),
+  }]);
+  const plans = policies.flatMap((policy) => (policy.plans ?? []).filter((plan) => waits.has(plan.state) && !(plan.purpose === "Halt" && policy.halted != null)).map((plan): Wait => ({
+    policy, halt: "", plan: plan.name, title: plan.purpose === "Rollback" ? "a rollback waits for approval" : plan.purpose === "Amendment" ? "an amendment waits for approval" : "a plan waits for approval",
+  })));
+  return [...halts, ...plans];
+}
+
+// remediesOf are the targets of violations, each once.
+export function remediesOf(findings: readonly Finding[]): PlanTarget[] {
+  const found = new Map<string, PlanTarget>();
+  for (const finding of findings) {
+    for (const { remedy } of finding.violations ?? []) {
+      if (remedy === undefined) continue;
+      const { member = finding.subject.member ?? "", kind = "", namespace, name = "" } = remedy.target;
+      found.set(`${member} ${kind} ${namespace ?? ""} ${name}`, { plan: "", member, kind, name, verb: remedy.action, remedy: "", ...(namespace === undefined ? {} : { namespace }) });
+    }
+  }
+  return [...found.values()];
 }

@@ -9,7 +9,7 @@ export function SuspendForm({ policy }: { policy: PolicyInfo }) {
   if (policy.fleetPolicy == null) return null;
   return (
     <section class="section">
-      <h2>{suspended ? "Suspended" : "In force"}</h2>
+      <h2>{suspended ? "Suspended" : "Suspend"}</h2>
       <p class="dim">{suspended ? "It observes, and writes nothing. Resumed, it corrects what violates it, within its limits." : "Suspended, it goes on to observe, and writes nothing until it is resumed."}</p>
       <ReasonForm key={String(suspended)} verb={suspended ? `Resume ${policy.name}` : `Suspend ${policy.name}`} danger={!suspended} needsReason={false}
         send={async () => {

@@ -25,7 +25,7 @@ function Target({ policy, item, first, rollback }: { policy: string; item: PlanT
       <summary>{item.verb} {item.kind} <b>{subjectText(item)}</b> in {item.member}{item.irreversible !== undefined && item.irreversible !== "" && <span class="wrong"> · cannot be rolled back: {item.irreversible}</span>}{item.message !== undefined && item.message !== "" && <span class="dim"> · {item.dryRun}: {item.message}</span>}</summary>
       {open && <div class="inside">
         {item.diff !== undefined && item.diff !== "" ? <TextDiff text={item.diff} label={`What changes of ${item.name}`} /> : rollback ? <p class="dim">It gets back what it was before the policy wrote it.</p> : <Explained policy={policy} item={item} />}
-        <p><a href={objectHref(item)}>See the object as it is</a> <span class="dim">remedy <code>{item.remedy.slice(0, 12)}</code></span></p>
+        <p><a href={objectHref(item)}>See the object as it is</a> {item.remedy !== "" && <span class="dim">remedy <code>{item.remedy.slice(0, 12)}</code></span>}</p>
       </div>}
     </details>
   );

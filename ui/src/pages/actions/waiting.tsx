@@ -3,33 +3,12 @@ import { href, param, setParams } from "../../app/location";
 import { send, withQuery } from "../../data/api";
 import { useLive, type Live } from "../../data/live";
 import type { PlanInfo, PlanList } from "../../data/policytypes";
-import type { KubeObject, Policies, PolicyInfo } from "../../data/types";
+import type { KubeObject, Policies, Violations } from "../../data/types";
 import { policyHref } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
 import { CopyAs, Drawer, Empty, Failed, Freshness, Loading, Lock, StateMark, ago, count, many } from "../../ui";
+import { remediesOf, waitingOf, type Wait } from "./model";
 import { Targets } from "./targets";
-
-export interface Wait {
-  policy: PolicyInfo;
-  plan: string; // its name; "" for a halt without one
-  halt: string; // its id
-  title: string;
-  since?: string;
-}
-
-const waits = new Set(["Waiting", "Freezing"]);
-
-// waitingOf is all that waits for a person: halts first, then plans.
-export function waitingOf(policies: readonly PolicyInfo[]): Wait[] {
-  const halts = policies.flatMap((policy): Wait[] => policy.halted == null ? [] : [{
-    policy, halt: policy.halted.id, plan: policy.plans?.find((plan) => plan.purpose === "Halt" && waits.has(plan.state))?.name ?? "",
-    title: `halted: ${policy.halted.reason ?? ""}`, ...(policy.halted.since === undefined ? {} : { since: policy.halted.since }),
-  }]);
-  const plans = policies.flatMap((policy) => (policy.plans ?? []).filter((plan) => waits.has(plan.state) && !(plan.purpose === "Halt" && policy.halted != null)).map((plan): Wait => ({
-    policy, halt: "", plan: plan.name, title: plan.purpose === "Rollback" ? "a rollback waits for approval" : plan.purpose === "Amendment" ? "an amendment waits for approval" : "a plan waits for approval",
-  })));
-  return [...halts, ...plans];
-}
 
 export function Waiting({ live }: { live: Live<Policies> }) {
   const only = param("policy");
@@ -97,13 +76,18 @@ function Frozen({ wait, plan, list, more }: { wait: Wait; plan: PlanInfo; list: 
   );
 }
 
-// Without is a halt of which there is no Plan: what follows it is not frozen, as where a wave is not healthy.
+// Without is a halt of which there is no Plan: no limit is raised, and what is written next is what violates the policy then.
 function Without({ wait }: { wait: Wait }) {
+  const name = wait.policy.name;
+  const live = useLive<Violations>(wait.halt === "" ? null : withQuery("/query/v1/violations", { policy: name, exempt: "false", limit: 100 }));
   if (wait.halt === "") return <p>The Plan is gone: it has ended, or was superseded.</p>;
+  if (live.value === undefined) return live.error === undefined ? <Loading /> : <Failed status={live.error} />;
+  const items = remediesOf(live.value.items ?? []), all = wait.policy.violations ?? items.length;
   return (
     <>
-      <p class="dim">There is no Plan of this halt: no limit is raised. Let pass, the policy goes on with <a href={href("/violations", { policy: wait.policy.name, exempt: "false" })}>{wait.policy.violations === undefined ? "what violates it" : many(wait.policy.violations, "violation")}</a>, within its limits.</p>
-      <ReasonForm verb={`Let ${wait.policy.name} go on`} send={(reason) => approve(wait.policy.name, { halt: wait.halt }, reason)} />
+      <p class="dim">There is no Plan of this halt: no limit is raised. Let pass, {name} goes on with <a href={href("/violations", { policy: name, exempt: "false" })}>{many(all, "violation")}</a> as they are then, within its limits and waves.</p>
+      {live.value.withheld?.includes(name) === true ? <p><Lock /> What it finds is withheld from you.</p> : <Targets policy={name} items={items} total={Math.max(all, items.length)} rollback={false} />}
+      <ReasonForm stick verb={`Let ${name} go on with ${many(all, "correction")}`} send={(reason) => approve(name, { halt: wait.halt }, reason)} />
     </>
   );
 }

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { href, param, paramList, setParams } from "../../app/location";
 import { rowKey } from "../../data/keys";
 import type { Kind } from "../../data/kinds";
@@ -19,17 +19,17 @@ interface ListProps {
   tools: ComponentChildren;
 }
 
+const none: TableRow[] = [];
 const flashFor = 400; // longer than the flash itself, so that a row is not drawn anew while it flashes
 
 export function ObjectList({ kind, query, list, total, members, open, onQuery, tools }: ListProps) {
-  useTick(30_000);
   const chosen = useMemo(() => new Set(paramList("x")), [paramList("x").join(" ")]);
   const rows = list?.rows;
   const by = param("sort").replace(/^-/, ""), down = param("sort").startsWith("-");
   const sortable = rows?.complete === true;
   const columns = useMemo(() => columnsOf(rows?.columns ?? [], kind, sortable), [rows?.columns, kind, sortable]);
   const places = useMemo(() => (by === "" || !sortable ? undefined : sortRows(rows.rows, rows.columns, by, down)), [by, down, sortable, rows?.rows.length]);
-  const shown = useMemo(() => (places === undefined ? rows?.rows ?? [] : [...rows?.rows ?? []].sort((a, b) => (places.get(rowKey(a)) ?? Infinity) - (places.get(rowKey(b)) ?? Infinity))), [rows?.rows, places]);
+  const shown = useMemo(() => (places === undefined ? rows?.rows ?? none : [...rows?.rows ?? []].sort((a, b) => (places.get(rowKey(a)) ?? Infinity) - (places.get(rowKey(b)) ?? Infinity))), [rows?.rows, rows?.version, places]);
   if (list === undefined || rows === undefined || (list.loading && rows.rows.length === 0)) return <div class="grow"><Loading rows={14} /></div>;
   if (list.error !== undefined && rows.rows.length === 0) return <div class="grow"><Failed status={list.error} again={list.again} /></div>;
   const now = Date.now();
@@ -57,14 +57,6 @@ export function ObjectList({ kind, query, list, total, members, open, onQuery, t
         : <Empty title={`No ${kind.plural}`}><p>Nothing matches <code>{formatQuery(query)}</code> in {members === undefined ? "the members that you may read" : many(members, "member")}, at revision {rows.resourceVersion}.</p>
           {formatQuery(query) !== query.kind && <button type="button" onClick={() => onQuery({ ...query, members: [], memberLabels: [], namespace: "", name: "", labels: [], fields: [] })}>Show all {kind.plural}</button>}</Empty>} />
   );
-}
-
-function useTick(milliseconds: number): void {
-  const [, turn] = useState(0);
-  useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden) turn((n) => n + 1); }, milliseconds);
-    return () => clearInterval(timer);
-  }, []);
 }
 
 const widths: Record<string, number> = { Cluster: 170, Name: 300, Namespace: 140, Age: 72, Ready: 72, Status: 110, Restarts: 140, IP: 130, Node: 170 };

@@ -9,6 +9,7 @@ import { Compare } from "../../pieces/compare";
 import { Yaml } from "../../pieces/yaml";
 import { CopyAs, Drawer, Empty, SeverityMark, Shown, StateMark, Tabs, ago, many, quote, shortPolicy } from "../../ui";
 import { objectPath, type ObjectID } from "./model";
+import { treeOf } from "./tree";
 
 interface ObjectProps {
   kind: Kind;
@@ -99,32 +100,6 @@ function Tree({ graph }: { graph: Graph }) {
       {(graph.notSynced?.length ?? 0) > 0 && <p class="hatched">Not all is known: {graph.notSynced?.map((n) => `${n.member} ${n.kind ?? ""} ${n.state}`).join(", ")}</p>}
     </>
   );
-}
-
-export function treeOf(graph: Graph): { node: number; depth: number; relation: string }[] {
-  const next = new Map<number, { node: number; relation: string }[]>();
-  for (const edge of graph.edges ?? []) {
-    (next.get(edge.from) ?? next.set(edge.from, []).get(edge.from))?.push({ node: edge.to, relation: `${edge.relation} →` });
-    (next.get(edge.to) ?? next.set(edge.to, []).get(edge.to))?.push({ node: edge.from, relation: `← ${edge.relation}` });
-  }
-  const lines: { node: number; depth: number; relation: string }[] = [];
-  const parent = new Map<number, { node: number; relation: string }[]>();
-  const seen = new Set([0]);
-  for (let queue = [0], at = 0; at < queue.length; at++) {
-    const node = queue[at] ?? 0;
-    for (const edge of next.get(node) ?? []) {
-      if (seen.has(edge.node)) continue;
-      seen.add(edge.node);
-      queue.push(edge.node);
-      parent.set(node, [...parent.get(node) ?? [], edge]);
-    }
-  }
-  const walk = (node: number, depth: number, relation: string) => {
-    lines.push({ node, depth, relation });
-    for (const child of parent.get(node) ?? []) walk(child.node, depth + 1, child.relation);
-  };
-  walk(0, 0, "");
-  return lines;
 }
 
 function NodeLink({ node, own }: { node: GraphNode | undefined; own: string }) {

@@ -1,4 +1,5 @@
 import "../../style/summary.css";
+import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { go, href, param, setParams } from "../../app/location";
 import { theme } from "../../app/theme";
@@ -24,29 +25,33 @@ export default function FleetPage() {
   const all = members.value?.items ?? [];
   const some = useMemo(() => all.filter((member) => matches(member, { text, state })), [all, text, state]);
   const labels = useMemo(() => labelsOf(all), [all]);
+  const tools = (
+    <>
+      <div class="bar" role="group" aria-label="View">{views.map(([id, title]) => <button key={id} type="button" aria-pressed={view === id} onClick={() => setParams({ view: id === "table" ? null : id })}>{title}</button>)}</div>
+      <FilterBox label="Filter members" placeholder="name or label=value  /" value={text} onInput={(value) => setParams({ filter: value }, { replace: true })} />
+      {view === "tiles" && labels.length > 0 && (
+        <label class="bar">grouped by <select value={by} onChange={(event) => setParams({ by: event.currentTarget.value })}><option value="">nothing</option>{labels.map((label) => <option key={label}>{label}</option>)}</select></label>
+      )}
+      {state !== "" && <button type="button" onClick={() => setParams({ show: null })} title="Show all">{state === "notSynced" ? "not fresh" : state} ✕</button>}
+      <span class="grow" />
+      <Freshness at={members.at} {...(totals.value?.summary === undefined ? {} : { members: totals.value.summary.members })} {...(members.value === undefined ? {} : { revision: members.value.revision })} />
+      <CopyAs commands={{ kubectl: `kubectl --context fleet get --raw '${view === "matrix" ? findingsPath : membersPath}'`, curl: view === "matrix" ? findingsPath : membersPath }} />
+    </>
+  );
   return (
     <div class="page">
       <Summary totals={totals} violations={violations} findings={findings} />
-      <div class="head fleet-tools">
-        <div class="bar" role="group" aria-label="View">{views.map(([id, title]) => <button key={id} type="button" aria-pressed={view === id} onClick={() => setParams({ view: id === "table" ? null : id })}>{title}</button>)}</div>
-        <FilterBox label="Filter members" placeholder="name or label=value  /" value={text} onInput={(value) => setParams({ filter: value }, { replace: true })} />
-        {view === "tiles" && labels.length > 0 && (
-          <label class="bar">grouped by <select value={by} onChange={(event) => setParams({ by: event.currentTarget.value })}><option value="">nothing</option>{labels.map((label) => <option key={label}>{label}</option>)}</select></label>
-        )}
-        {state !== "" && <button type="button" onClick={() => setParams({ show: null })} title="Show all">{state === "notSynced" ? "not fresh" : state} ✕</button>}
-        <span class="grow" />
-        <Freshness at={members.at} {...(totals.value?.summary === undefined ? {} : { members: totals.value.summary.members })} {...(members.value === undefined ? {} : { revision: members.value.revision })} />
-        <CopyAs commands={{ kubectl: `kubectl --context fleet get --raw '${view === "matrix" ? findingsPath : membersPath}'`, curl: view === "matrix" ? findingsPath : membersPath }} />
-      </div>
+      {view !== "table" && <div class="head fleet-tools">{tools}</div>}
       <div class="body">{members.value === undefined
         ? members.error === undefined ? <Loading rows={12} /> : <Failed status={members.error} />
-        : <View view={view} some={some} all={all} list={members.value} by={by} findings={findings} violations={violations.value} failed={violations.error?.message} />}</div>
+        : <View view={view} tools={tools} some={some} all={all} list={members.value} by={by} findings={findings} violations={violations.value} failed={violations.error?.message} />}</div>
     </div>
   );
 }
 
 interface ViewProps {
   view: string;
+  tools: ComponentChildren;
   some: MemberInfo[];
   all: MemberInfo[];
   list: MemberList;
@@ -56,13 +61,13 @@ interface ViewProps {
   failed: string | undefined;
 }
 
-function View({ view, some, all, list, by, findings, violations, failed }: ViewProps) {
+function View({ view, tools, some, all, list, by, findings, violations, failed }: ViewProps) {
   if (all.length === 0) return <Empty title="No members"><p>There is no member of which you may read anything, at revision {list.revision}. A Role or ClusterRole in the API group <code>members.federator.dev</code> grants it.</p></Empty>;
-  const more = list.continue === undefined || list.continue === "" ? null : <p class="head dim">The first {count(all.length)} members are shown; a filter does not find the others.</p>;
+  const more = list.continue === undefined || list.continue === "" ? null : <p class="dim note">The first {count(all.length)} members are shown; a filter does not find the others.</p>;
   if (view === "matrix") return <div class="scroll pad">{findings === undefined ? failed === undefined ? <Loading /> : <p class="wrong">{failed}</p> : <FleetMatrix findings={findings} some={some} violations={violations} />}</div>;
-  if (some.length === 0) return <Empty title="No member matches"><p>{many(all.length, "member was", "members were")} looked at, at revision {list.revision}. <button type="button" class="link" onClick={() => setParams({ filter: null, show: null })}>Show all</button></p></Empty>;
-  if (view === "tiles") return <div class="scroll">{more}<Tiles groups={groupsBy(some, by)} label={by} findings={findings} /></div>;
-  return <MemberTable members={some} findings={findings} note={more} />;
+  const none = <Empty title="No member matches"><p>{many(all.length, "member was", "members were")} looked at, at revision {list.revision}. <button type="button" class="link" onClick={() => setParams({ filter: null, show: null })}>Show all</button></p></Empty>;
+  if (view === "tiles") return some.length === 0 ? none : <div class="scroll">{more}<Tiles groups={groupsBy(some, by)} label={by} findings={findings} /></div>;
+  return <MemberTable members={some} findings={findings} empty={none} bar={<>{tools}{more}</>} />;
 }
 
 function FleetMatrix({ findings, some, violations }: { findings: Findings; some: MemberInfo[]; violations: Violations | undefined }) {
@@ -77,7 +82,7 @@ function FleetMatrix({ findings, some, violations }: { findings: Findings; some:
     <>
       {data.policies.length === 0
         ? <Empty title="No violations"><p>No policy finds anything in {many(some.length, "member")}, at revision {violations?.revision}.</p></Empty>
-        : <Matrix data={data} theme={theme.value} table={href("/", { view: null })} onPick={(policy, member) => go(href("/violations", { policy, member }))} />}
+        : <Matrix data={data} theme={theme.value} table={href("/violations", { by: ["policy", "member"] })} onPick={(policy, member) => go(href("/violations", { policy, member }))} />}
       {elsewhere !== undefined && <p class="dim"><a href={href("/violations", { member: [""] })}>{many(elsewhere.violations, "violation")}</a> of subjects that are in no single member are not in the matrix.</p>}
       {withheld > 0 && <p class="dim">{many(withheld, "policy", "policies")} withheld: you may not read all that they read.</p>}
       {violations?.truncated === true && <p class="wrong">There are more groups than the server gives: the matrix is not complete.</p>}

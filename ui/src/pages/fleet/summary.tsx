@@ -1,7 +1,8 @@
 import { href } from "../../app/location";
 import { useLive, type Live } from "../../data/live";
+import { rateNow } from "../../data/series";
 import { session } from "../../data/session";
-import type { Actions, MemberList, Policies, Stops, Violations } from "../../data/types";
+import type { Actions, MemberList, Policies, Series, Stops, Violations } from "../../data/types";
 import { SeverityMark, StateMark, ToneShape, bytes, count, many, severities } from "../../ui";
 import { verdict, type Findings } from "./model";
 
@@ -11,6 +12,8 @@ export function Summary({ totals, violations, findings }: { totals: Live<MemberL
   const policies = useLive<Policies>(hub ? "/query/v1/policies" : null);
   const actions = useLive<Actions>(hub ? "/query/v1/actions?since=24h&limit=1" : null);
   const stops = useLive<Stops>(hub ? "/query/v1/stops" : null);
+  const deltas = useLive<Series>("/query/v1/series?metric=deltas&hours=1");
+  const rate = deltas.value === undefined ? undefined : rateNow(deltas.value);
   const sum = totals.value?.summary;
   const halts = policies.value?.items.filter((policy) => policy.halted != null) ?? [];
   const waiting = policies.value?.items.flatMap((policy) => policy.plans?.filter((plan) => plan.state === "Waiting") ?? []) ?? [];
@@ -44,6 +47,7 @@ export function Summary({ totals, violations, findings }: { totals: Live<MemberL
         </>}</dd></div>}
         {hub && <div><dt>Written in 24 h</dt><dd>{actions.value === undefined ? <Missing live={actions} /> : <a href={href("/actions", { since: "24h" })}>{count(actions.value.total ?? actions.value.items.length)}</a>}</dd></div>}
         <div><dt>Objects</dt><dd>{sum === undefined ? <Missing live={totals} /> : <><a href={href("/explore")}>{count(sum.objects)}</a> <span class="dim">in {bytes(sum.bytes)}</span></>}</dd></div>
+        {rate !== undefined && <div><dt>Changes</dt><dd title="Of objects, in the last five minutes that are known">{rate < 10 ? rate.toFixed(1) : count(Math.round(rate))} a second</dd></div>}
       </dl>
     </section>
   );

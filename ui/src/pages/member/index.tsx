@@ -5,6 +5,7 @@ import { href, param, setParams } from "../../app/location";
 import { withQuery } from "../../data/api";
 import { findKind, kinds, loadKinds } from "../../data/kinds";
 import { useLive, useOnce } from "../../data/live";
+import { someKnown, sumByMember } from "../../data/series";
 import { session } from "../../data/session";
 import type { Actions, MemberInfo, MemberList, ScopeDetails, Series, Violations } from "../../data/types";
 import { Trend } from "../../pieces/series";
@@ -43,7 +44,7 @@ function Member({ member, path, at, revision, failed }: { member: MemberInfo; pa
   return (
     <div class="page">
       <section class="summary" aria-label="The member">
-        <div class="bar"><h1><a href={href("/")}>Fleet</a> <span class="dim">/</span> {member.name}</h1><span class="grow" />
+        <div class="bar"><a href={href("/")}>Fleet</a><span class="dim" aria-hidden="true">/</span><h1>{member.name}</h1><span class="grow" />
           {failed !== undefined && <span class="wrong" role="alert">{failed}</span>}
           <Freshness at={at} revision={revision} live={false} />
           <CopyAs commands={{ kubectl: `kubectl --context fleet get --raw '${path}'`, curl: path }} />
@@ -139,8 +140,8 @@ function Trends({ member }: { member: string }) {
   const violations = useLive<Series>(withQuery("/query/v1/series", { member, metric: "violations", hours: 24 }));
   const deltas = useLive<Series>(withQuery("/query/v1/series", { member, metric: "deltas", hours: 24 }));
   const one = (title: string, series: Series) => {
-    const lines = series.series.filter((s) => s.policy === undefined || s.policy === "").map((s) => ({ name: title, values: s.values, colour: "accent" as const }));
-    return <section key={title}><h2>{title}</h2>{lines.length === 0 ? <p class="dim">Nothing was recorded in the last 24 hours, or this server has just started.</p> : <Trend start={series.start} stepSeconds={series.stepSeconds} lines={lines} theme={theme.value} />}</section>;
+    const lines = [...sumByMember(series).values()].filter(someKnown).map((values) => ({ name: title, values, colour: "accent" as const }));
+    return <section key={title}><h2>{title}</h2>{lines.length === 0 ? <p class="dim">None in the time that is known: since this server has started, 24 hours at most.</p> : <Trend start={series.start} stepSeconds={series.stepSeconds} lines={lines} theme={theme.value} />}</section>;
   };
   return <><Shown live={violations} rows={4}>{(series) => one("Violations", series)}</Shown><Shown live={deltas} rows={4}>{(series) => one("Changes", series)}</Shown></>;
 }

@@ -4,7 +4,7 @@ import { useLive } from "../../data/live";
 import type { Policies, PolicyInfo } from "../../data/types";
 import { commitHref, policyHref } from "../../pieces/links";
 import { href } from "../../app/location";
-import { CopyAs, Empty, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, count, many, type Column } from "../../ui";
+import { CopyAs, Empty, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, count, many, shortPolicy, type Column } from "../../ui";
 import { keepPolicies, micros, order, rate, share } from "./model";
 import { One } from "./one";
 import type { PageProps } from "../registry";
@@ -25,8 +25,8 @@ export function Count({ policy, n, of }: { policy: PolicyInfo; n: number | undef
 
 const columns: readonly Column<PolicyInfo>[] = [
   { id: "severity", title: "Severity", width: 104, sortable: true, render: (p) => <SeverityMark severity={p.severity} /> },
-  { id: "name", title: "Policy", width: 230, sortable: true, render: (p) => <a href={policyHref(p.name)}>{p.name}</a>, text: (p) => p.title ?? p.name },
-  { id: "title", title: "Title", width: 260, line: 0, render: (p) => p.title ?? "", text: (p) => p.title ?? "" },
+  { id: "name", title: "Policy", width: 220, sortable: true, render: (p) => <a href={policyHref(p.name)}>{shortPolicy(p.name)}</a>, text: (p) => p.title ?? p.name },
+  { id: "title", title: "Title", width: 230, line: 0, render: (p) => p.title ?? "", text: (p) => p.title ?? "" },
   { id: "mode", title: "Mode", width: 82, sortable: true, line: 2, render: (p) => p.mode ?? <span class="dim">–</span> },
   { id: "state", title: "State", width: 110, line: 2, render: (p) => p.state === undefined ? <span class="dim">–</span> : <StateMark state={p.state} />, text: (p) => p.halted?.message ?? p.message ?? "" },
   { id: "violations", title: "Violations", width: 100, right: true, sortable: true, render: (p) => <Count policy={p} n={p.violations} of={{ exempt: "false", state: "Known" }} /> },
@@ -35,7 +35,7 @@ const columns: readonly Column<PolicyInfo>[] = [
   { id: "corrected", title: "Corrected", width: 94, right: true, line: 0, render: (p) => p.corrected === undefined ? <span class="dim">–</span> : p.corrected === 0 ? <span class="dim">0</span> : <a href={href("/actions", { policy: p.name })}>{count(p.corrected)}</a> },
   { id: "cpu", title: "CPU", width: 72, right: true, sortable: true, line: 0, describe: "Of one core, in the last minutes", render: (p) => p.cost == null ? <span class="dim">–</span> : share(p.cost.cpuShare), text: (p) => p.cost == null ? "" : `${rate(p.cost.evaluationsPerSecond)}, ${micros(p.cost.perEvaluationMicros)} each` },
   { id: "rate", title: "Evaluations", width: 102, right: true, line: 0, render: (p) => p.cost == null ? <span class="dim">–</span> : rate(p.cost.evaluationsPerSecond) },
-  { id: "source", title: "Source", width: 170, line: 0, render: (p) => p.source == null || p.source.name === "" ? <span class="dim">built in</span> : <a href={p.source.commit === undefined ? href(`/sources/${p.source.name}`) : commitHref(p.source.name, p.source.commit)}>{p.source.name}{p.source.commit === undefined ? "" : ` @ ${p.source.commit.slice(0, 8)}`}</a>, text: (p) => p.source?.file ?? "" },
+  { id: "source", title: "Source", width: 170, line: 0, render: (p) => p.source == null || p.source.name === "" ? <span class="dim">built in</span> : p.source.commit === undefined ? <span class="dim">{p.source.name}</span> : <a href={commitHref(p.source.name, p.source.commit)}>{p.source.name} @ {p.source.commit.slice(0, 8)}</a>, text: (p) => p.source?.file ?? "" },
 ];
 
 function All() {

@@ -44,5 +44,5 @@ export function rate(perSecond: number): string {
 }
 
 export function micros(n: number): string {
-  return n < 1000 ? `${Math.round(n)} µs` : `${(n / 1000).toFixed(1)} ms`;
+  return n < 1 ? "< 1 µs" : n < 1000 ? `${Math.round(n)} µs` : `${(n / 1000).toFixed(1)} ms`;
 }

@@ -63,7 +63,7 @@ function Overview({ policy: p, forbidden }: { policy: PolicyInfo; forbidden?: st
         <dt>Corrected</dt><dd>{p.corrected === undefined ? <span class="dim">–</span> : <a href={href("/actions", { policy: p.name })}>{count(p.corrected)}</a>}</dd>
         <dt>Reads</dt><dd>{(p.kinds ?? []).map((kind) => kind === "*" ? <span key={kind} class="pill">any kind</span> : <a key={kind} class="pill" href={href("/explore", { q: kind })}>{kind}</a>)}</dd>
         <dt>Cost</dt><dd>{p.cost == null ? <span class="dim">not shown to who may not read all that it evaluates, or not known yet</span> : `${share(p.cost.cpuShare)} of a core, ${rate(p.cost.evaluationsPerSecond)}, ${micros(p.cost.perEvaluationMicros)} each`}</dd>
-        <dt>Source</dt><dd>{p.source == null || p.source.name === "" ? "built in" : <><a href={p.source.commit === undefined ? href(`/sources/${p.source.name}`) : commitHref(p.source.name, p.source.commit)}>{p.source.name}{p.source.commit === undefined ? "" : ` @ ${p.source.commit.slice(0, 8)}`}</a> <code>{p.source.file}</code></>}</dd>
+        <dt>Source</dt><dd>{p.source == null || p.source.name === "" ? "built in" : <>{p.source.commit === undefined ? p.source.name : <a href={commitHref(p.source.name, p.source.commit)}>{p.source.name} @ {p.source.commit.slice(0, 8)}</a>} <code>{p.source.file}</code></>}</dd>
         {(p.quarantines ?? []).length > 0 && <><dt>Quarantined</dt><dd><ul class="plainlist hatched">{(p.quarantines ?? []).map((q) => <li key={q.member}><a href={memberHref(q.member)}>{q.member}</a> {q.reason} <span class="dim">until {q.until}</span></li>)}</ul></dd></>}
       </dl></section>
       {p.withheld !== true && <Trends name={p.name} />}

@@ -9,7 +9,7 @@ export interface Gate {
   since: string;
 }
 
-const order = ["Fetched", "Verified", "Parsed", "Compiled", "Tested", "Diffed", "Approved", "Applied", "Ready"];
+const order = ["Fetched", "Verified", "Parsed", "Compiled", "Tested", "Bounded", "Approved", "Applied", "Ready"];
 
 export function gatesOf(conditions: readonly Condition[]): Gate[] {
   const rank = (name: string) => { const at = order.indexOf(name); return at < 0 ? order.length - 2 : at; };

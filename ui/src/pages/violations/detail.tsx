@@ -40,7 +40,7 @@ function Explained({ explanation: e }: { explanation: Explanation }) {
       {e.repeated !== undefined && <Repeated finding={e.repeated} />}
       {(e.remedies ?? []).map((remedy, i) => <Remedy key={i} remedy={remedy} />)}
       <Evidence explanation={e} />
-      <Tried actions={e.actions ?? []} />
+      <Tried policy={e.policy} actions={e.actions ?? []} />
       <Reads explanation={e} />
     </>
   );
@@ -49,11 +49,11 @@ function Explained({ explanation: e }: { explanation: Explanation }) {
 // Trail leads from the violation to the line, the commit and the Action, each in one click.
 function Trail({ explanation: e }: { explanation: Explanation }) {
   const rule = e.lines.find((line) => line.rule && markOf(line) === "held") ?? e.lines.find((line) => markOf(line) === "held");
-  const newest = e.actions?.[0];
+  const newest = e.actions?.find((action) => action.policy === e.policy);
   return (
     <nav class="trail" aria-label="Where it comes from">
       {rule !== undefined && <button type="button" class="link mono" onClick={() => document.getElementById("evidence")?.scrollIntoView({ block: "start" })}>{rule.file}:{rule.row}</button>}
-      {e.commit != null && <><span class="sep" aria-hidden="true">←</span><a href={commitHref(e.commit.source, e.commit.hash)} title={[e.commit.author, e.commit.time, e.commit.signer === undefined ? "not signed" : `signed by ${e.commit.signer}`].filter((x) => x !== undefined).join(", ")}>commit <code>{e.commit.hash.slice(0, 8)}</code></a>{e.commit.author !== undefined && <span class="dim">by {e.commit.author}</span>}</>}
+      {e.commit != null && <><span class="sep" aria-hidden="true">←</span><a href={commitHref(e.commit.source, e.commit.hash)} title={[e.commit.author, e.commit.time, e.commit.signer === undefined ? "not signed" : `signed by ${e.commit.signer}`].filter((x) => x !== undefined).join(", ")}>commit <code>{e.commit.hash.slice(0, 8)}</code></a>{e.commit.author !== undefined && <span class="dim">by {e.commit.author.replace(/ <.*>$/, "")}</span>}</>}
       {newest !== undefined && <><span class="sep" aria-hidden="true">→</span><a href={actionHref(newest.name)}>Action <code>{newest.name}</code></a> <StateMark state={newest.phase || "Pending"} /></>}
     </nav>
   );
@@ -85,13 +85,13 @@ function Remedy({ remedy }: { remedy: ExplainedRemedy }) {
   );
 }
 
-function Tried({ actions }: { actions: readonly ActionSummary[] }) {
+function Tried({ policy, actions }: { policy: string; actions: readonly ActionSummary[] }) {
   return (
     <section class="section">
       <h3>What has been tried</h3>
-      {actions.length === 0 ? <p class="dim">Nothing was written to this object by this policy, as far as Actions are kept and you may list them.</p> : (
+      {actions.length === 0 ? <p class="dim">Nothing was written to this object, as far as Actions are kept and you may list them.</p> : (
         <ul class="plainlist">{actions.map((action) => (
-          <li key={action.name}><StateMark state={action.phase || "Pending"} /> <a href={actionHref(action.name)}>{action.verb} · {action.name}</a> <span class="dim">{action.startedAt === undefined ? "" : `${ago(action.startedAt)} ago`} {action.message ?? ""}</span></li>
+          <li key={action.name}><StateMark state={action.phase || "Pending"} /> <a href={actionHref(action.name)}>{action.verb} · {action.name}</a> {action.policy !== policy && <span class="pill">by {action.policy}</span>} <span class="dim">{action.startedAt === undefined ? "" : `${ago(action.startedAt)} ago`} {action.message ?? ""}</span></li>
         ))}</ul>
       )}
     </section>

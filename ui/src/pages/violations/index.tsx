@@ -7,7 +7,7 @@ import type { Series, Violations } from "../../data/types";
 import { subjectText } from "../../pieces/links";
 import { total } from "../../pieces/sparkline";
 import { stableRows, type StableState } from "../../pieces/stable";
-import { CopyAs, Empty, Facets, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, ago, count, many, seconds, type Column } from "../../ui";
+import { CopyAs, Empty, Facets, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, ago, count, many, seconds, shortPolicy, type Column } from "../../ui";
 import { Detail } from "./detail";
 import { Groups } from "./groups";
 import { chosenOf, commandOf, facetOf, facetPath, filters, keep, listPath, rowsOf, type Chosen, type Filter, type Row } from "./model";
@@ -17,7 +17,7 @@ const first = 500, most = 5000;
 const columns: readonly Column<Row>[] = [
   { id: "severity", title: "Severity", width: 104, render: (row) => <SeverityMark severity={row.finding.severity} /> },
   { id: "violation", title: "Violation", width: 380, render: (row) => row.finding.state === "Known" ? <>{row.violation?.exempt !== undefined && <span class="pill" title={row.violation.exempt}>exempt</span>} {row.text}</> : <StateMark state={row.finding.state}>{row.text}</StateMark>, text: (row) => row.text },
-  { id: "policy", title: "Policy", width: 150, line: 2, render: (row) => row.finding.policy, text: (row) => row.finding.policy },
+  { id: "policy", title: "Policy", width: 150, line: 2, render: (row) => shortPolicy(row.finding.policy), text: (row) => row.finding.policy },
   { id: "member", title: "Member", width: 130, line: 2, render: (row) => row.finding.subject.member ?? "", text: (row) => row.finding.subject.member ?? "" },
   { id: "kind", title: "Kind", width: 130, line: 0, render: (row) => row.finding.subject.kind ?? (row.finding.subject.key === undefined ? "member" : "key"), text: (row) => row.finding.subject.kind ?? "" },
   { id: "subject", title: "Object", width: 200, line: 2, render: (row) => subjectText(row.finding.subject), text: (row) => subjectText(row.finding.subject) },

@@ -16,7 +16,7 @@ test("the address becomes the question", () => {
 test("a facet's counts are those of the other filters", () => {
   expect(facetPath(chosen, "policy")).toBe("/query/v1/violations?severity=high&exempt=false&groupBy=policy");
   const facet = facetOf("policy", { revision: "1", synced: true, groups: [{ key: ["a"], subjects: 3, violations: 2, exempt: 1 }] }, chosen);
-  expect(facet.values).toEqual([{ value: "a", count: 2 }]);
+  expect(facet.values).toEqual([{ value: "a", label: "a", count: 2 }]);
   expect(facet.chosen).toEqual(["a", "b"]);
 });
 

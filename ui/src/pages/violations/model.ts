@@ -3,6 +3,7 @@ import { withQuery } from "../../data/api";
 import { findingKey } from "../../data/keys";
 import type { Finding, FindingGroup, FoundViolation, Violations } from "../../data/types";
 import type { Facet } from "../../ui";
+import { shortPolicy } from "../../ui/format";
 
 export const filters = ["policy", "severity", "member", "namespace", "kind", "state"] as const;
 export type Filter = (typeof filters)[number];
@@ -49,7 +50,7 @@ export function sizeOf(group: FindingGroup, exempt: string): number {
 }
 
 export function facetOf(by: Filter, answer: Violations | undefined, chosen: Chosen): Facet {
-  const values = (answer?.groups ?? []).map((group) => ({ value: group.key[0] ?? "", count: sizeOf(group, chosen.exempt), ...(by === "member" && group.key[0] === "" ? { label: "(no single member)" } : {}) }));
+  const values = (answer?.groups ?? []).map((group) => ({ value: group.key[0] ?? "", count: sizeOf(group, chosen.exempt), ...(by === "member" && group.key[0] === "" ? { label: "(no single member)" } : by === "policy" ? { label: shortPolicy(group.key[0] ?? "") } : {}) }));
   return { name: by, title: titles[by], chosen: chosen.lists[by], values: values.sort((a, b) => b.count - a.count || a.value.localeCompare(b.value)), ...(answer?.truncated === true ? { truncated: true } : {}) };
 }
 
