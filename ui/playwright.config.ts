@@ -20,7 +20,8 @@ export default defineConfig({
     screenshot: "only-on-failure",
     launchOptions: {
       executablePath: process.env["UI_CHROMIUM"] ?? "/usr/bin/chromium",
-      args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
+      // What ignoreHTTPSErrors is for pages, this is for their workers.
+      args: ["--ignore-certificate-errors", ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])],
     },
   },
   projects: [
