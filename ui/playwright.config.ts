@@ -27,5 +27,7 @@ export default defineConfig({
   projects: [
     { name: "fleet", testMatch: "fleet/*.story.ts" },
     { name: "scale", testMatch: "scale/*.story.ts" },
+    { name: "figures", testMatch: "figures/*.story.ts", timeout: 1_800_000, use: { trace: "off" } },
+    { name: "latency", testMatch: "latency/*.story.ts", timeout: 600_000, use: { trace: "off" } },
   ],
 });

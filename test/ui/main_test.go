@@ -111,6 +111,10 @@ type world struct {
 	// Screenshots is a directory for the pictures of docs; "" for none.
 	Screenshots string            `json:"screenshots"`
 	Tokens      map[string]string `json:"tokens"` // by user
+	// Members and Pods are how many there are in a simulated fleet, and PID federator's process.
+	Members int `json:"members"`
+	Pods    int `json:"pods"`
+	PID     int `json:"pid"`
 }
 
 // wait lets a second pass, for somebody who looks at a fleet.

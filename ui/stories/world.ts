@@ -8,6 +8,9 @@ export interface World {
   driver: string;
   screenshots: string;
   tokens: Record<string, string>;
+  members: number; // of a simulated fleet, and its pods
+  pods: number;
+  pid: number; // of federator
 }
 
 export const world: World = JSON.parse(readFileSync(process.env["UI_WORLD"] ?? "world.json", "utf8")) as World;
