@@ -89,6 +89,19 @@ ui-check: ui-modules ## check, test and build the web UI, and compare it with wh
 	cp -R pkg/webui/dist $(CACHE)/ui-committed.$$$$ && trap "rm -rf $(CACHE)/ui-committed.$$$$" EXIT && \
 		cd ui && npm run build && node scripts/compare.mjs $(CACHE)/ui-committed.$$$$ ../pkg/webui/dist
 
+.PHONY: ui-stories
+ui-stories: export UI = full
+ui-stories: kube ui-modules ## play all stories of the web UI in Chromium, and take the pictures of docs/ui
+	mkdir -p docs/ui && UI_SCREENSHOTS=$(CURDIR)/docs/ui go test ./test/ui -run 'TestStories|TestScale' -v -count 1 -timeout 20m
+
+.PHONY: ui-figures
+ui-figures: export FIGURES = 1
+ui-figures: export MEMBERS = 100
+ui-figures: export PODS = 10000
+ui-figures: export CHURN = 2000
+ui-figures: kube ui-modules ## measure the web UI on 1,000,000 simulated pods under 2,000 changes a second, for MINUTES
+	go test ./test/ui -run 'TestScale|TestLatency' -v -count 1 -timeout 0
+
 .PHONY: ui-audit
 ui-audit: ui-modules ## ask npm whether what the web UI is built of has known vulnerabilities
 	cd ui && npm audit

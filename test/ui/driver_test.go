@@ -160,7 +160,7 @@ func (f *fleet) writers(_ *http.Request, c command) (any, error) {
 	}
 	users := []string{}
 	for _, e := range events {
-		if e.ObjectRef.Resource == c.Resource && e.Verb == "create" && e.ResponseStatus.Code == http.StatusCreated {
+		if e.ObjectRef.Resource == c.Resource && e.Verb == "create" && e.ResponseStatus.Code == http.StatusCreated && !strings.Contains(e.RequestURI, "dryRun=") {
 			users = append(users, e.User.Username)
 		}
 	}

@@ -27,7 +27,11 @@ import (
 // measures, and prints it.
 func TestScale(t *testing.T) {
 	found := require(t)
-	s := startSimulated(t, number(t, "MEMBERS", 20), number(t, "PODS", 5000), number(t, "CHURN", 0))
+	pods := 1000
+	if full() {
+		pods = 5000
+	}
+	s := startSimulated(t, number(t, "MEMBERS", 20), number(t, "PODS", pods), number(t, "CHURN", 0))
 	of := world{
 		URL: s.url, Screenshots: os.Getenv("UI_SCREENSHOTS"), Tokens: map[string]string{"local": s.token},
 		Members: s.members, Pods: s.members * s.pods, PID: s.federator.PID(),

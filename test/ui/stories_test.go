@@ -20,6 +20,16 @@ func TestStories(t *testing.T) {
 	play(t, found, "fleet", of)
 }
 
+// TestLatency measures how long it takes from a write on a member to the pixel, where FIGURES is set.
+func TestLatency(t *testing.T) {
+	if os.Getenv("FIGURES") == "" {
+		t.Skip("make ui-figures measures")
+	}
+	found := require(t)
+	f := startFleet(t)
+	play(t, found, "latency", world{URL: f.url(), Driver: f.drive()})
+}
+
 func hold(t *testing.T, file string, of world) {
 	t.Helper()
 	text, err := json.Marshal(of)

@@ -66,9 +66,11 @@ export async function accessible(page: Page): Promise<void> {
   expect(violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => n.target.join(" ")).join(", ")}`)).toEqual([]);
 }
 
-// picture takes the pictures of docs/ui, in both themes.
+const themes = process.env["UI_FULL"] === "true" ? (["light", "dark"] as const) : (["light"] as const);
+
+// picture looks at a page in both themes, and takes the pictures of docs/ui. A short turn looks at one.
 export async function picture(page: Page, name: string): Promise<void> {
-  for (const theme of ["light", "dark"] as const) {
+  for (const theme of themes) {
     await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
     await accessible(page);
     if (world.screenshots !== "") await page.screenshot({ path: `${world.screenshots}/${name}-${theme}.png` });

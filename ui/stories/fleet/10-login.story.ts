@@ -21,9 +21,3 @@ test("somebody logs in by a token, sees the fleet, and logs out in every tab", a
   }
   expect(cookies.length).toBeGreaterThan(0);
 });
-
-test("the header says whether anything is wrong", async ({ page }) => {
-  await logIn(page, await tokenOf("olga"));
-  await expect(page.getByText("unique-host").first()).toBeVisible();
-  await picture(page, "fleet");
-});
