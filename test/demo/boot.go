@@ -64,8 +64,9 @@ func (d *demo) boot(ctx context.Context) (stop func() error, err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	watched := context.AfterFunc(ctx, end)
 	stop = func() (err error) {
+		err = d.page.stop()
 		if d.federator != nil {
-			err = d.federator.stop()
+			err = errors.Join(err, d.federator.stop())
 		}
 		if d.fleet != nil {
 			err = errors.Join(err, d.fleet.Stop())

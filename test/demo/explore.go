@@ -7,6 +7,9 @@ func (d *demo) explore() {
 	f := d.federator
 	d.say("It is yours now. Ctrl-C ends everything.")
 	fmt.Fprintf(d.out, `
+  In a browser, once (federator ui --kubeconfig olga.yaml gives another address):
+    %[4]s
+
   In another terminal:
     cd %[1]s
     export PATH=$PWD/bin:$PATH KUBECONFIG=$PWD/hub.yaml KUBECACHEDIR=$PWD/cache
@@ -36,5 +39,5 @@ func (d *demo) explore() {
     kubectl get policysource platform -o yaml
 
   What federator logs: %[3]s
-`, d.dir, f.admin, f.logFile)
+`, d.dir, f.admin, f.logFile, d.page.address)
 }

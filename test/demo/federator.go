@@ -46,6 +46,7 @@ query:
   tls: {certFile: tls.crt, keyFile: tls.key}
 policies: {hub: true, library: true, allowFile: true}
 listen: {serve: 127.0.0.1:0, admin: 127.0.0.1:0}
+ui: {hubTokens: [{issuer: "https://kubernetes.default.svc.cluster.local", audience: "https://kubernetes.default.svc.cluster.local"}]}
 `
 
 var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)

@@ -51,6 +51,7 @@ type demo struct {
 	started   time.Time
 	fleet     *kube.Fleet
 	federator *federator
+	page      *page // nil before the web UI is open
 	repo      *git.Repo
 }
 

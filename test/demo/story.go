@@ -29,6 +29,7 @@ func (d *demo) story() []step {
 		{"This policy requires approval: what it would write is shown as a plan, and waits.", d.plan},
 		{"People approve the plan: what they have seen, and nothing else.", d.approve},
 		{"One cluster goes first, and the rollout stops itself there.", d.canary},
+		{"All of it can be looked at, and the halt of the rollout let pass, in a browser.", d.ui},
 	}
 }
 

@@ -9,6 +9,7 @@ test("from a write on a member to the pixel", async ({ page }) => {
   const took: number[] = [];
   for (let i = 0; i < samples; i++) {
     const replicas = 10 + (i % 80);
+    await page.waitForTimeout(300 + (i * 37) % 250); // a row changes four times a second at most
     // The page says when a frame that shows it was drawn, by the same clock.
     const shown = page.evaluate((text) => new Promise<number>((resolve) => {
       const look = () => {
