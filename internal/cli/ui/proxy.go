@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"path"
 	"strings"
 	"sync"
 
@@ -104,8 +105,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// isFile reports whether a request is for a file of the web UI, which needs no session.
+// isFile reports whether a request is for a file of the web UI, which needs no session. A path that
+// leads out of /ui/ where something on the way to the server cleans it is none.
 func isFile(r *http.Request) bool {
+	if path.Clean(r.URL.Path) != strings.TrimSuffix(r.URL.Path, "/") {
+		return false
+	}
 	below, ok := strings.CutPrefix(r.URL.Path, "/ui/")
 	first, _, _ := strings.Cut(below, "/")
 	return ok && (r.Method == http.MethodGet || r.Method == http.MethodHead) && first != "session" && first != "relay" && first != "oidc"

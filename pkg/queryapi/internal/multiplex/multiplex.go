@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -19,7 +20,7 @@ type Options struct {
 	// Handler serves subscriptions. Their requests have the context of the stream's request,
 	// with its caller.
 	Handler http.Handler
-	// Again serves a question that the stream has asked before; nil: Handler does.
+	// Again serves a question that Handler has answered before; nil: Handler does.
 	Again http.Handler
 	// Changes returns a channel that is closed when the answer to a question may have changed.
 	Changes func(path string) <-chan struct{}
@@ -204,42 +205,61 @@ func serve(h http.Handler, w http.ResponseWriter, r *http.Request) (aborted bool
 // refused.
 func (s *stream) ask(ctx context.Context, sub subscription) {
 	h := s.options.Handler
-	var sent []byte // the answer
+	var sent digest
 	failures := 0
 	for {
 		changes := s.options.Changes(sub.url.Path)
+		// The slot is held until the answer is on its way: so many of them are in memory.
+		select {
+		case s.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
 		began := time.Now()
 		w, err := s.answer(ctx, h, sub)
-		if err != nil {
-			return // the stream has ended
-		}
-		h = s.options.Again
 		wait := s.pause(time.Since(began))
-		switch {
-		case w.code >= http.StatusBadRequest:
-			name := "error"
-			if w.temporary() {
-				name, sent = "retry", nil
-				failures++
-				wait = max(wait, min(time.Second<<min(failures, 5), 30*time.Second))
-			}
-			if s.fail(ctx, sub.id, name, w.body) != nil || name == "error" {
-				return
-			}
+		if err == nil {
+			err = s.tell(ctx, sub.id, w, &sent)
+		}
+		<-s.slots
+		if err != nil {
+			return // the stream has ended, or the question is refused
+		}
+		if w.temporary() {
+			failures++
+			wait = max(wait, min(time.Second<<min(failures, 5), 30*time.Second))
 			changes = nil // it is asked again after the time, not at once
-		default:
-			failures = 0
-			if body := bytes.TrimSpace(w.body); !bytes.Equal(body, sent) {
-				if s.member(ctx, sub.id, "value", body) != nil {
-					return
-				}
-				sent = body
-			}
+		} else {
+			h, failures = s.options.Again, 0
 		}
 		if sleep(ctx, wait) != nil || changes != nil && await(ctx, changes, s.options.Longest-wait) != nil {
 			return
 		}
 	}
+}
+
+// digest is of the answer that was sent last, which may be large; nil: there is none.
+type digest *[sha256.Size]byte
+
+// errRefused ends a question.
+var errRefused = errors.New("the question is refused")
+
+// tell sends the answer to a question if it is another than before.
+func (s *stream) tell(ctx context.Context, id string, w *response, sent *digest) error {
+	if w.temporary() {
+		*sent = nil
+		return s.fail(ctx, id, "retry", w.body)
+	}
+	if w.code >= http.StatusBadRequest {
+		return cmp.Or(s.fail(ctx, id, "error", w.body), errRefused)
+	}
+	body := bytes.TrimSpace(w.body)
+	sum := sha256.Sum256(body)
+	if *sent != nil && sum == **sent {
+		return nil
+	}
+	*sent = &sum
+	return s.member(ctx, id, "value", body)
 }
 
 // pause returns for how long a question that took some time is not asked again.
@@ -249,14 +269,8 @@ func (s *stream) pause(took time.Duration) time.Duration {
 	return max(min(share, longest), s.options.Interval)
 }
 
-// answer asks a question once.
+// answer asks a question once. Its caller has a slot.
 func (s *stream) answer(ctx context.Context, h http.Handler, sub subscription) (*response, error) {
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 	w := newResponse()
 	aborted := serve(h, w, sub.request(s.request))
 	if ctx.Err() != nil {

@@ -248,6 +248,15 @@ func TestNew_RefusesWhatItCannotWorkWith(t *testing.T) {
 	}
 }
 
+// TestParse_AnEmptyWatchIsNoQuestion: it would hold a slot for as long as the stream lasts.
+func TestParse_AnEmptyWatchIsNoQuestion(t *testing.T) {
+	for _, path := range []string{"/fleet/api/v1/pods?watch=", "/fleet/api/v1/pods?watch", "/fleet/api/v1/pods?watch=0&watch=1"} {
+		if s, err := parseOne("a " + path); err == nil {
+			t.Errorf("%s is taken, as a watch: %t", path, s.watch)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"s=a+/query/v1/members", "s=a+/fleet/api/v1/pods%3Fwatch%3Dtrue%26as%3DTable&s=b+/flat/x", "s=a+//x/fleet/", "s=%2", "s=a+/query/v1/stream%2f"} {
 		f.Add(seed)

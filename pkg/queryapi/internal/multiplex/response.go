@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// maxAnswer bounds the bytes of the answer to a question; it is held, to compare with the next one.
+// maxAnswer bounds the bytes of the answer to a question.
 const maxAnswer = 8 << 20
 
 // response records the response to a request of a subscription.

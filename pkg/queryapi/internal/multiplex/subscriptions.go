@@ -94,9 +94,10 @@ func parseOne(text string) (subscription, error) {
 		return subscription{}, badRequest("%s: as must be Table", id)
 	}
 	query.Del("as")
-	if w := query.Get("watch"); w != "" {
-		if s.watch, err = strconv.ParseBool(w); err != nil {
-			return subscription{}, badRequest("%s: watch is %.16q", id, w)
+	// API servers take an empty one for true: what has no end is no question.
+	if w := query["watch"]; len(w) > 0 {
+		if s.watch, err = strconv.ParseBool(w[0]); err != nil || len(w) > 1 {
+			return subscription{}, badRequest("%s: watch is %.64q", id, w)
 		}
 	}
 	u.RawQuery = query.Encode()
