@@ -26,6 +26,7 @@ export const test = base.extend<{ page: Page }>({
     const problems: string[] = [];
     page.on("pageerror", (error) => problems.push(`${error.name}: ${error.message}`));
     page.on("console", (message) => {
+      if (message.type() === "warning" && message.text().includes("Permissions-Policy")) problems.push(message.text());
       if (message.type() === "error" && !/Failed to load resource|net::ERR_/.test(message.text())) problems.push(message.text());
     });
     await use(page);
