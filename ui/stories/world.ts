@@ -35,7 +35,7 @@ export const test = base.extend<{ page: Page }>({
     if (built !== "") await page.context().route(/\/ui\/(?!session|relay|oidc)/, async (route) => {
       const path = new URL(route.request().url()).pathname.slice("/ui/".length);
       const file = existsSync(`${built}/${path}`) && path !== "" ? path : "index.html";
-      const { headers } = await route.fetch({ url: `${world.url}/ui/` });
+      const headers = (await route.fetch({ url: `${world.url}/ui/` })).headers();
       await route.fulfill({ path: `${built}/${file}`, headers: { "content-security-policy": headers["content-security-policy"] ?? "" } });
     });
     await use(page);

@@ -32,3 +32,9 @@ test("of a subject with several violations, only those that were asked for are r
   expect(keep(rows, Date.parse("2026-01-01T12:00:00Z"), "").map((row) => row.text)).toEqual(["two replicas"]);
   expect(keep(rows, 0, "true").map((row) => row.text)).toEqual(["odd"]);
 });
+
+test("a number of violations opens a list of as many: what is not known is no violation", () => {
+  const partly: Finding = { ...finding, state: "Unknown", gaps: [{ member: "m/1", kind: "Pod", state: "Stale" }] };
+  expect(keep(rowsOf([partly]), 0, "false").map((row) => row.text)).toEqual(["two replicas"]);
+  expect(keep(rowsOf([partly]), 0, "").length).toBe(3);
+});

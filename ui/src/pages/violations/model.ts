@@ -74,7 +74,7 @@ export function rowsOf(items: readonly Finding[]): Row[] {
 // keep leaves out violations that were not asked for, of subjects that have others which were.
 export function keep(rows: readonly Row[], since: number, exempt: string): Row[] {
   return rows.filter((row) => {
-    if (row.violation === undefined) return true;
+    if (row.violation === undefined) return exempt === ""; // what is asked for by exempt are violations
     if (exempt !== "" && (row.violation.exempt !== undefined) !== (exempt === "true")) return false;
     return since === 0 || Date.parse(row.violation.firstSeen ?? "") >= since;
   });
