@@ -7,7 +7,7 @@ import { FieldDiff } from "../../pieces/fielddiff";
 import { actionHref, commitHref, memberHref, objectHref, policyHref, subjectOf, subjectText } from "../../pieces/links";
 import { markOf } from "../../pieces/regolines";
 import { Yaml } from "../../pieces/yaml";
-import { CopyAs, Drawer, Failed, Freshness, Loading, SeverityMark, StateMark, Unknown, ago, shortPolicy } from "../../ui";
+import { Before, CopyAs, Drawer, Failed, Freshness, Loading, SeverityMark, StateMark, Unknown, ago, shortPolicy } from "../../ui";
 import { Evidence, Reads } from "./evidence";
 
 // Detail is how one verdict came about: from its message to the line, the commit and what was tried.
@@ -22,7 +22,7 @@ export function Detail({ open }: { open: string }) {
     <Drawer id="violation" title={<>{found !== undefined && <SeverityMark severity={found.severity} text={false} />} {found?.title ?? shortPolicy(at.policy)}</>} onClose={close}
       sub={<><a href={policyHref(at.policy)} title={at.policy}>{shortPolicy(at.policy)}</a> · {at.subject.member !== undefined && <><a href={memberHref(at.subject.member)}>{at.subject.member}</a> · </>}{at.subject.kind !== undefined ? <a href={objectHref(at.subject)}>{at.subject.kind} {subjectText(at.subject)}</a> : subjectText(at.subject)}</>}
       tools={<CopyAs commands={{ kubectl: `kubectl --context fleet get --raw '${path}'`, curl: path }} />}>
-      {found === undefined ? live.error === undefined ? <Loading /> : <Failed status={live.error} /> : <Explained explanation={found} />}
+      {found === undefined ? live.error === undefined ? <Loading /> : <Failed status={live.error} /> : <><Before live={live} /><Explained explanation={found} /></>}
       {found !== undefined && <p class="dim"><Freshness at={live.at} revision={found.revision} /> · revision {found.revision}</p>}
     </Drawer>
   );
