@@ -103,7 +103,7 @@ func wantHeaders(t *testing.T, what string, answer *http.Response) {
 			t.Errorf("%s: %s is %q, want %q", what, name, got, want)
 		}
 	}
-	if p := answer.Header.Get("Permissions-Policy"); !strings.Contains(p, "camera=()") || strings.Contains(p, "=*") {
+	if p := answer.Header.Get("Permissions-Policy"); !strings.Contains(p, "camera=()") || strings.Contains(p, "=*") || strings.Contains(p, "bluetooth") {
 		t.Errorf("%s: Permissions-Policy %q", what, p)
 	}
 }

@@ -11,9 +11,10 @@ const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 
 	"connect-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types federator"
 
-// permissions are the browser's features that pages may not use.
+// permissions are the browser's features that pages may not use: those that browsers know, as they
+// warn of each other one.
 var permissions = strings.Join([]string{
-	"accelerometer=()", "autoplay=()", "bluetooth=()", "browsing-topics=()", "camera=()", "display-capture=()", "encrypted-media=()",
+	"accelerometer=()", "autoplay=()", "camera=()", "display-capture=()", "encrypted-media=()",
 	"geolocation=()", "gyroscope=()", "hid=()", "identity-credentials-get=()", "idle-detection=()", "local-fonts=()", "magnetometer=()", "microphone=()",
 	"midi=()", "payment=()", "picture-in-picture=()", "publickey-credentials-get=()", "screen-wake-lock=()", "serial=()",
 	"usb=()", "xr-spatial-tracking=()",

@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import AxeBuilder from "@axe-core/playwright";
 import { expect, test as base, type Page } from "@playwright/test";
 
@@ -15,6 +15,9 @@ export interface World {
 
 export const world: World = JSON.parse(readFileSync(process.env["UI_WORLD"] ?? "world.json", "utf8")) as World;
 
+// built is a directory with the files of another build, which are tried instead of those in the binary.
+const built = process.env["UI_DIST"] ?? "";
+
 // drive has the driver do something to the fleet.
 export async function drive<T>(what: string, command: Record<string, unknown> = {}): Promise<T> {
   const response = await fetch(`${world.driver}/${what}`, { method: "POST", body: JSON.stringify(command) });
@@ -29,7 +32,14 @@ export const test = base.extend<{ page: Page }>({
     const problems: string[] = [];
     page.on("pageerror", (error) => problems.push(`${error.name}: ${error.message}`));
     page.on("console", (message) => {
+      if (message.type() === "warning" && message.text().includes("Permissions-Policy")) problems.push(message.text());
       if (message.type() === "error" && !/Failed to load resource|net::ERR_/.test(message.text())) problems.push(message.text());
+    });
+    if (built !== "") await page.context().route(/\/ui\/(?!session|relay|oidc)/, async (route) => {
+      const path = new URL(route.request().url()).pathname.slice("/ui/".length);
+      const file = existsSync(`${built}/${path}`) && path !== "" ? path : "index.html";
+      const headers = (await route.fetch({ url: `${world.url}/ui/` })).headers();
+      await route.fulfill({ path: `${built}/${file}`, headers: { "content-security-policy": headers["content-security-policy"] ?? "" } });
     });
     await use(page);
     expect(problems, "errors that the page reported").toEqual([]);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { format, parse, withValues } from "../src/app/location";
+import { codeIn, format, parse, withValues } from "../src/app/location";
 import { find, type Page } from "../src/pages/registry";
 
 describe("the address", () => {
@@ -31,4 +31,8 @@ describe("pages", () => {
     expect(find(path, all)?.rest).toEqual(rest);
   });
   test("what is not there is not found", () => expect(find("/policiesx", all)).toBeUndefined());
+});
+
+test("the code of federator ui is in the fragment, where servers do not see it", () => {
+  expect([codeIn("#code=ABC-1"), codeIn("#code="), codeIn(""), codeIn("#other=1")]).toEqual(["ABC-1", "", "", ""]);
 });

@@ -202,6 +202,41 @@ describe("the stream", () => {
     expect((await nextStream()).asked.map(([, path]) => path)).toEqual(["/query/v1/members", "/query/v1/stops"]);
   });
 
+  test("an answer that may be outdated is said to be, and asked again by the server", async () => {
+    const tab = logIn();
+    tab.say({ t: "subscribe", id: 1, path: "/query/v1/members" });
+    const first = await nextStream();
+    const id = first.asked[0]?.[0];
+    first.write({ id, value: 1 });
+    first.write({ id, retry: { kind: "Status", code: 503, message: "busy" } });
+    expect(await tab.until("error")).toMatchObject({ id: 1, final: false, status: { code: 503 } });
+    first.write({ id, value: 2 });
+    expect((await tab.until("value", (message) => message.value === 2)).id).toBe(1);
+    expect(opened).toHaveLength(0);
+  });
+
+  test("what fails for a time does not hold up what is asked for now", async () => {
+    const tab = logIn();
+    tab.say({ t: "subscribe", id: 1, path: "/query/v1/members" });
+    const first = await nextStream();
+    tab.say({ t: "subscribe", id: 2, path: "/query/v1/stops" });
+    first.write({ id: first.asked[0]?.[0], error: { kind: "Status", code: 503, message: "busy" } });
+    const began = Date.now();
+    expect((await nextStream()).asked.map(([, path]) => path)).toEqual(["/query/v1/members", "/query/v1/stops"]);
+    expect(Date.now() - began).toBeLessThan(1_000); // not after the 5 s of what failed
+  });
+
+  test("a tab is told of bookmarks, so that it can resume from there", async () => {
+    const tab = logIn();
+    tab.say({ t: "subscribe", id: 1, path: watchPath, resourceVersion: "5" });
+    const first = await nextStream();
+    const mark = (resourceVersion: string) => first.write({ id: first.asked[0]?.[0], event: { type: "BOOKMARK", object: { kind: "Pod", metadata: { resourceVersion } } } });
+    mark("70");
+    await tab.until("events", (message) => message.resourceVersion === "70");
+    mark("90");
+    expect((await tab.until("events", (message) => message.resourceVersion === "90")).events).toEqual([]);
+  });
+
   test("a watch that ended is opened again", async () => {
     const tab = logIn();
     tab.say({ t: "subscribe", id: 1, path: watchPath, resourceVersion: "5" });

@@ -34,6 +34,11 @@ export function format(path: string, params: URLSearchParams): string {
   return base + (path === "/" ? "/" : path) + (query === "" ? "" : `?${query}`);
 }
 
+// codeIn is the one-time code in the fragment of the address that `federator ui` opens; "" for none.
+export function codeIn(hash: string): string {
+  return new URLSearchParams(hash.replace(/^#/, "")).get("code") ?? "";
+}
+
 const start: Address = typeof location === "undefined" ? { path: "/", params: new URLSearchParams() } : parse(location.pathname, location.search);
 export const address = signal<Address>(start);
 export const path = computed(() => address.value.path);

@@ -9,6 +9,7 @@ export function LogIn({ session }: { session: Session }) {
   const [busy, setBusy] = useState(false);
   const submit = async (event: Event) => {
     event.preventDefault();
+    if (busy || token.trim() === "") return; // Enter is not stopped by a disabled button
     setBusy(true);
     setError("");
     try {
@@ -37,7 +38,8 @@ export function LogIn({ session }: { session: Session }) {
           <div><button type="submit" class={oidc ? "" : "primary"} disabled={busy || token.trim() === ""}>{busy ? "Logging in …" : "Log in"}</button></div>
         </form>
       )}
-      {!oidc && !byToken && <p>This server offers no way to log in here ({session.methods.join(", ") || "none"}). <code>federator ui</code> opens this page with your kubeconfig.</p>}
+      {!oidc && !byToken && session.methods.includes("proxy") && <p>This page is opened by <code>federator ui</code>, once, with your kubeconfig. Run <code>federator ui</code> again.</p>}
+      {!oidc && !byToken && !session.methods.includes("proxy") && <p>This server offers no way to log in here ({session.methods.join(", ") || "none"}). <code>federator ui</code> opens this page with your kubeconfig.</p>}
     </main>
   );
 }

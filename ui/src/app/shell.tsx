@@ -1,6 +1,6 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { linkState } from "../data/link";
+import { linkState, outdated } from "../data/link";
 import { logOut, session, sessionError } from "../data/session";
 import { find, pages, type PageProps } from "../pages/registry";
 import { clock } from "../ui/format";
@@ -21,7 +21,7 @@ export function Shell() {
   return (
     <div class="shell">
       <Top />
-      <div role="status">{sessionError.value !== "" && <div class="notice">{sessionError.value}</div>}<Link /></div>
+      <div role="status">{sessionError.value !== "" && <div class="notice">{sessionError.value}</div>}<Link /><Outdated /></div>
       <main class="main" id="main" tabIndex={-1}><Current /></main>
       <Foot />
       <Palette />
@@ -60,6 +60,13 @@ function Link() {
   const { state, at } = linkState.value;
   if (state !== "lost") return null;
   return <div class="notice hatched">Reconnecting{at === 0 ? "" : `, what is shown is from ${clock(at)}`} …</div>;
+}
+
+// Outdated says in a line that some of what is shown could not be asked again.
+function Outdated() {
+  const why = [...outdated.value.values()][0];
+  if (why === undefined || linkState.value.state === "lost") return null;
+  return <div class="notice hatched">Not all that is shown is current: {why.message} ({why.code}). It is asked again.</div>;
 }
 
 function Current() {

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import type { FromStream, LinkState, ToStream } from "./protocol";
 import { Streams } from "./streams";
+import type { Status } from "./types";
 import workerURL from "./worker.ts?sharedworker&url";
 
 export interface Receiver {
@@ -11,6 +12,8 @@ export interface Receiver {
 }
 
 export const linkState = signal<{ state: LinkState; at: number }>({ state: "idle", at: 0 });
+// outdated is why answers on this page may be old although the stream is there, by subscription.
+export const outdated = signal<ReadonlyMap<number, Status>>(new Map());
 export const hidden = signal(document.hidden);
 
 const receivers = new Map<number, Receiver>();
@@ -74,7 +77,18 @@ function standAlone(why: string): void {
 function receive(message: FromStream): void {
   if (message.t === "link") linkState.value = { state: message.state, at: message.at };
   else if (message.t === "ended") onEnded(message.why);
-  else receivers.get(message.id)?.receive(message);
+  else if (receivers.has(message.id)) {
+    note(message.id, message.t === "error" && !message.final ? message.status : undefined);
+    receivers.get(message.id)?.receive(message);
+  }
+}
+
+function note(id: number, why: Status | undefined): void {
+  if (why === undefined && !outdated.value.has(id)) return;
+  const next = new Map(outdated.value);
+  if (why === undefined) next.delete(id);
+  else next.set(id, why);
+  outdated.value = next;
 }
 
 function say(message: ToStream): void {
@@ -93,6 +107,7 @@ export function subscribe(receiver: Receiver): () => void {
   receivers.set(id, receiver);
   if (!hidden.value) ask(id, receiver);
   return () => {
+    note(id, undefined);
     if (receivers.delete(id) && !hidden.value) say({ t: "unsubscribe", id });
   };
 }
@@ -115,6 +130,7 @@ function resume(): void {
   clearTimeout(pauseTimer);
   if (!hidden.value) return;
   hidden.value = false;
+  if (linkState.value.state === "live") linkState.value = { ...linkState.value, state: "connecting" }; // what is shown is from before
   for (const [id, receiver] of receivers) ask(id, receiver);
 }
 

@@ -2,37 +2,29 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, statusFrom } from "./api";
 import { subscribe } from "./link";
-import type { Status } from "./types";
+import { answered, nothing, type Live } from "./answer";
 
-export interface Live<T> {
-  value: T | undefined; // the last that was received, also when an error came since
-  error: Status | undefined;
-  at: number; // when value was received, 0 for never
-  path: string | null;
-}
-
-const nothing = { value: undefined, error: undefined, at: 0 };
+export type { Live } from "./answer";
 
 // useLive is the answer of a GET, kept current. It is empty while path is null.
 export function useLive<T>(path: string | null): Live<T> {
-  const [state, set] = useState<Live<T>>({ ...nothing, path });
+  const [state, set] = useState<Live<T>>(() => nothing(path));
   useEffect(() => {
     if (path === null) return undefined;
     return subscribe({
       path,
       resourceVersion: () => undefined,
       receive(message) {
-        if (message.t === "value") set({ value: message.value as T, error: undefined, at: message.at, path });
-        else if (message.t === "error") set((before) => ({ ...(before.path === path ? before : { ...nothing, path }), error: message.status }));
+        set((before) => answered(before, path, message));
       },
     });
   }, [path]);
-  return state.path === path ? state : { ...nothing, path };
+  return state.path === path ? state : nothing<T>(path);
 }
 
 // useOnce is the answer of a GET at one time; again asks anew.
 export function useOnce<T>(path: string | null, accept?: string): Live<T> & { again(): void } {
-  const [state, set] = useState<Live<T>>({ ...nothing, path });
+  const [state, set] = useState<Live<T>>(() => nothing(path));
   const [turn, setTurn] = useState(0);
   const last = useRef(0);
   useEffect(() => {
@@ -42,10 +34,10 @@ export function useOnce<T>(path: string | null, accept?: string): Live<T> & { ag
     get<T>(path, { signal: abort.signal, ...(accept === undefined ? {} : { accept }) }).then(
       (value) => set({ value, error: undefined, at: Date.now(), path }),
       (error: unknown) => {
-        if (!abort.signal.aborted) set((before) => ({ ...(before.path === path ? before : { ...nothing, path }), error: statusFrom(error) }));
+        if (!abort.signal.aborted) set((before) => answered(before, path, { t: "error", id: 0, status: statusFrom(error), final: true }));
       },
     );
     return () => abort.abort();
   }, [path, turn]);
-  return { ...(state.path === path ? state : { ...nothing, path }), again: () => setTurn(turn + 1) };
+  return { ...(state.path === path ? state : nothing<T>(path)), again: () => setTurn(turn + 1) };
 }

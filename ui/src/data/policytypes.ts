@@ -139,6 +139,7 @@ export interface PolicySource extends KubeObject {
 }
 
 export interface Sources {
+  stale?: boolean; // the hub is out of reach
   items: PolicySource[];
 }
 

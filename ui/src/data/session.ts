@@ -1,6 +1,7 @@
 // Who is logged in, for all tabs of this browser.
 import { signal } from "@preact/signals";
-import { get, send, whenUnauthorized } from "./api";
+import { codeIn } from "../app/location";
+import { get, send, statusFrom, whenUnauthorized } from "./api";
 import { setUser, whenEnded } from "./link";
 import type { Session } from "./types";
 
@@ -64,5 +65,28 @@ export function startSession(): void {
   channel?.addEventListener("message", (event: MessageEvent<string>) => {
     if (event.data !== (session.value?.user ?? "")) void loadSession();
   });
-  void loadSession();
+  // The code goes from the address before anything else: it must not be in the history, or be sent on.
+  const code = codeIn(location.hash);
+  if (code === "") {
+    void loadSession();
+    return;
+  }
+  history.replaceState(null, "", location.pathname + location.search);
+  void logInByCode(code);
+}
+
+// logInByCode proves to the proxy of `federator ui` that this is the browser that it has opened.
+async function logInByCode(code: string): Promise<void> {
+  let failed = "";
+  try {
+    const next = await send<Session>("POST", "/ui/session", { code });
+    if (next !== undefined && next.user !== "") {
+      take(next);
+      return;
+    }
+  } catch (error) {
+    failed = statusFrom(error).message;
+  }
+  await loadSession(); // it may be logged in: the code of a page that is loaded again was used before
+  if (session.value?.user === "" && failed !== "") endedWhy.value = `${failed.charAt(0).toUpperCase()}${failed.slice(1)}.`;
 }

@@ -38,6 +38,7 @@ interface Line {
   event?: StreamEvent;
   value?: unknown;
   error?: Status;
+  retry?: Status; // the answer that was sent may be outdated: it is asked again
   end?: boolean;
   beat?: string;
   session?: { ended: string };
@@ -50,6 +51,7 @@ export class Streams {
   private current: AbortController | undefined;
   private opening: AbortController | undefined;
   private reopenTimer: unknown;
+  private reopenAt = 0;
   private flushTimer: unknown;
   private watchdog: unknown;
   private heard = 0;
@@ -106,8 +108,14 @@ export class Streams {
     for (const tab of this.tabs) tab.send({ t: "link", state, at: this.heard });
   }
 
+  // reopen opens the stream anew after a time. What is to be opened sooner stays so.
   private reopen(after: number): void {
-    if (this.reopenTimer !== undefined) this.around.cancel(this.reopenTimer);
+    const at = this.around.now() + after;
+    if (this.reopenTimer !== undefined) {
+      if (this.reopenAt <= at) return;
+      this.around.cancel(this.reopenTimer);
+    }
+    this.reopenAt = at;
     this.reopenTimer = this.around.later(() => {
       this.reopenTimer = undefined;
       void this.open();
@@ -227,6 +235,7 @@ export class Streams {
     const [tab, subscription] = found;
     if (!tab.subscriptions.has(subscription.id)) return;
     if (line.error !== undefined) this.failed(tab, subscription, line.error);
+    else if (line.retry !== undefined) this.fail(tab, subscription, line.retry, false);
     else if (line.end === true) this.reopen(gather);
     else if (line.event !== undefined) this.event(tab, subscription, line.event);
     else if ("value" in line) tab.send({ t: "value", id: subscription.id, value: line.value, at: this.around.now() });
@@ -285,12 +294,15 @@ export class Streams {
   private flushOne(tab: Tab, subscription: Subscription, now: number): void {
     const events = subscription.pending.take(now);
     const told = subscription.told;
-    if (events.length === 0 && subscription.synced === told) return;
+    const version = subscription.pending.size === 0 ? subscription.resourceVersion : undefined;
+    // A bookmark is news, too: who resumes from an old version has to begin anew.
+    if (events.length === 0 && subscription.synced === told && (version === undefined || version === subscription.toldVersion)) return;
     subscription.told = subscription.synced;
+    if (version !== undefined) subscription.toldVersion = version;
     tab.send({
       t: "events", id: subscription.id, events, synced: subscription.synced, at: now,
       // what is still held back would be missed by who resumes from here
-      ...(subscription.resourceVersion !== undefined && subscription.pending.size === 0 ? { resourceVersion: subscription.resourceVersion } : {}),
+      ...(version !== undefined ? { resourceVersion: version } : {}),
     });
   }
 }

@@ -12,10 +12,11 @@ export class Subscription {
   synced: boolean;
   final = false; // an error that asking again does not change
   told = false; // the tab knows that it is synced
+  toldVersion: string | undefined; // and how far it is
 
   constructor(readonly id: number, readonly path: string, resourceVersion?: string) {
     this.watch = /[?&]watch=true(&|$)/.test(path);
-    this.resourceVersion = resourceVersion;
+    this.resourceVersion = this.toldVersion = resourceVersion;
     this.synced = resourceVersion !== undefined;
   }
 
@@ -31,7 +32,7 @@ export class Subscription {
 
   // restart forgets what was received; the next address begins anew.
   restart(): void {
-    this.resourceVersion = undefined;
+    this.resourceVersion = this.toldVersion = undefined;
     this.synced = this.told = false;
     this.pending.clear();
   }

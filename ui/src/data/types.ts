@@ -231,6 +231,7 @@ export interface Policies {
   revision: number | string;
   synced: boolean;
   items: PolicyInfo[];
+  stale?: boolean; // the hub is out of reach: FleetPolicies may have changed
   hubForbidden?: string;
 }
 
@@ -259,6 +260,7 @@ export interface Actions {
   continue?: string;
   total?: number;
   hidden?: number;
+  stale?: boolean; // the hub is out of reach: there may be newer ones
 }
 
 export interface Series {
@@ -269,5 +271,6 @@ export interface Series {
 }
 
 export interface Stops {
+  stale?: boolean; // the hub is out of reach
   items: { scope: string; name?: string; by?: string; reason?: string; since?: string }[];
 }

@@ -1,5 +1,6 @@
 // A list on the page: its first page at once, others when they are scrolled to, and a watch of what is loaded.
 import { useEffect, useRef, useState } from "preact/hooks";
+import { Backoff } from "./backoff";
 import { asTable, get, statusFrom, withQuery } from "./api";
 import { subscribe } from "./link";
 import type { FromStream, StreamEvent } from "./protocol";
@@ -36,6 +37,8 @@ class Loader {
   private stop: (() => void) | undefined;
   private pending: StreamEvent[] = [];
   private frame = 0;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private readonly backoff = new Backoff(1_000, 30_000);
 
   constructor(private readonly query: ListQuery, private readonly changed: () => void) {
     void this.load(true);
@@ -45,6 +48,7 @@ class Loader {
     this.abort.abort();
     this.stop?.();
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.timer);
   }
 
   async load(first: boolean): Promise<void> {
@@ -55,7 +59,9 @@ class Loader {
       const { path, labelSelector, fieldSelector } = this.query;
       const url = withQuery(path, { labelSelector, fieldSelector, limit: pageSize, continue: first ? "" : this.rows.next });
       const table = await get<KubeTable>(url, { accept: asTable, signal: this.abort.signal });
+      if (first) this.pending = []; // of the watch before
       this.rows.page(table, first);
+      this.backoff.reset();
       this.error = undefined;
       this.at = Date.now();
       this.watch();
@@ -67,9 +73,20 @@ class Loader {
         await this.load(true);
         return;
       }
+      if (this.error.code === 401 || this.error.code === 403) this.rows = new Rows(); // not to be read any more
+      else if (first && (this.error.code === 0 || this.error.code === 429 || this.error.code >= 500)) this.retry();
     }
     this.loading = this.more = false;
     this.changed();
+  }
+
+  // retry loads again later: there is no watch that would tell of anything new.
+  private retry(): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.more = false;
+      void this.load(true);
+    }, this.backoff.next());
   }
 
   // watch begins at the snapshot of the pages: what came before a page was loaded is sent again, and is not older.
@@ -99,6 +116,7 @@ class Loader {
       void this.load(true); // where the watch was is gone
     } else if (message.t === "error") {
       this.error = message.status;
+      if (message.status.code === 401 || message.status.code === 403) this.rows = new Rows();
       this.changed();
     }
   }

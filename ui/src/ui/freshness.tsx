@@ -1,7 +1,7 @@
 import type { NotSynced } from "../data/types";
 import { href } from "../app/location";
 import { clock, many } from "./format";
-import { linkState } from "../data/link";
+import { linkState, outdated } from "../data/link";
 
 export interface FreshnessProps {
   at: number; // when it was received
@@ -20,7 +20,7 @@ export function Freshness({ at, revision, members, notSynced = [], more = 0, syn
   const link = linkState.value.state;
   return (
     <span class="fresh" title={revision === undefined ? undefined : `revision ${revision}`}>
-      {live && link === "live" ? "live" : `as of ${clock(at)}`}
+      {live && link === "live" && outdated.value.size === 0 ? "live" : `as of ${clock(at)}`}
       {members !== undefined && <> · of {many(members, "member")}</>}
       {bad > 0 && <> · <a class="bad" href={href("/", { show: "notSynced" })} title={notSynced.map((n) => `${n.member} ${n.kind ?? ""} ${n.state}`).join("\n")}>{many(bad, "member")} not fresh</a></>}
       {synced === false && <> · <span class="bad">not all is evaluated yet</span></>}

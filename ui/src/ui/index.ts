@@ -8,7 +8,7 @@ export { ago, bytes, clock, count, duration, many, seconds, shortPolicy } from "
 export { Freshness, type FreshnessProps } from "./freshness";
 export { SeverityMark, StateMark, ToneShape, severities, severityRank, toneOf, type Tone } from "./marks";
 export { Menu } from "./menu";
-export { Empty, Failed, Forbidden, Loading, Lock, Shown, Unknown } from "./states";
+export { Before, Empty, Failed, Forbidden, Loading, Lock, Shown, Unknown } from "./states";
 export { Table, type Column, type TableProps } from "./table";
 export { Tabs, type Tab } from "./tabs";
 export { FilterBox } from "./filterbox";

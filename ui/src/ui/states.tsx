@@ -57,9 +57,14 @@ function verbIn(message: string): string {
   return `${found[1] ?? ""} ${found[2] ?? ""}${found[3] === undefined || found[3] === "" ? "" : `.${found[3]}`}`;
 }
 
+// Before says that what follows could not be read again, and why.
+export function Before({ live }: { live: Live<unknown> }) {
+  return live.error === undefined || live.value === undefined ? null : <p class="wrong" role="alert">{live.error.message}: what follows is from before.</p>;
+}
+
 // Shown shows a live value, or why there is none.
 export function Shown<T>({ live, children, rows }: { live: Live<T> & { again?: () => void }; children: (value: T) => ComponentChildren; rows?: number }) {
-  if (live.value !== undefined) return <>{live.error !== undefined && <p class="wrong" role="alert">{live.error.message}: what follows is from before.</p>}{children(live.value)}</>;
+  if (live.value !== undefined) return <><Before live={live} />{children(live.value)}</>;
   if (live.error !== undefined) return live.again === undefined ? <Failed status={live.error} /> : <Failed status={live.error} again={live.again} />;
   return rows === undefined ? <Loading /> : <Loading rows={rows} />;
 }

@@ -6,7 +6,7 @@ import { FieldDiff } from "../../pieces/fielddiff";
 import { actionHref, commitHref, findingHref, memberHref, objectHref, policyHref, subjectText } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
 import { Yaml } from "../../pieces/yaml";
-import { CopyAs, Drawer, Failed, Loading, StateMark, ago } from "../../ui";
+import { Before, CopyAs, Drawer, Failed, Loading, StateMark, ago, shortPolicy } from "../../ui";
 import { canRollBack } from "./model";
 
 // ActionDrawer shows what one Action wrote, field by field, and takes it back.
@@ -17,9 +17,9 @@ export function ActionDrawer({ name }: { name: string }) {
   const detail = live.value, action = detail?.summary;
   return (
     <Drawer id="action" title={action === undefined ? name : `${action.verb} ${action.target.kind ?? ""} ${subjectText(action.target)}`} onClose={close}
-      {...(action === undefined ? {} : { sub: <><a href={policyHref(action.policy)}>{action.policy}</a> · <a href={memberHref(action.member)}>{action.member}</a></> })}
+      {...(action === undefined ? {} : { sub: <><a href={policyHref(action.policy)} title={action.policy}>{shortPolicy(action.policy)}</a> · <a href={memberHref(action.member)}>{action.member}</a></> })}
       tools={<CopyAs commands={{ kubectl: `kubectl get action ${name} -o yaml`, federator: `federator actions rollback ${name} --reason '…'`, curl: path }} />}>
-      {detail === undefined ? live.error === undefined ? <Loading /> : <Failed status={live.error} /> : <Detail detail={detail} />}
+      {detail === undefined ? live.error === undefined ? <Loading /> : <Failed status={live.error} /> : <><Before live={live} /><Detail detail={detail} /></>}
     </Drawer>
   );
 }

@@ -5,7 +5,7 @@ import type { ActionSummary, KubeObject } from "../../data/types";
 import { href } from "../../app/location";
 import { actionHref, subjectText } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
-import { Drawer, many } from "../../ui";
+import { Drawer, many, shortPolicy } from "../../ui";
 import { boundsOf, canRollBack } from "./model";
 
 const shown = 200;
@@ -25,16 +25,16 @@ export function BulkDrawer({ actions, filtered, whole }: { actions: readonly Act
   return (
     <Drawer id="action" title={`Roll back ${many(some.length, "correction")}`} sub="What a policy has written in a span, newest first" onClose={() => setParams({ bulk: null })}>
       {policies.length === 0 ? <p>Nothing in the span was written by a policy and could be taken back.</p> : <>
-        {policies.length > 1 && <label class="reason-why">A Rollback is of one policy<select value={policy} onChange={(event) => setChosen(event.currentTarget.value)}>{policies.map((one) => <option key={one}>{one}</option>)}</select></label>}
+        {policies.length > 1 && <label class="reason-why">A Rollback is of one policy<select value={policy} onChange={(event) => setChosen(event.currentTarget.value)}>{policies.map((one) => <option key={one} value={one}>{shortPolicy(one)}</option>)}</select></label>}
         <section class="section"><dl class="facts">
-          <dt>Policy</dt><dd>{policy}</dd><dt>From</dt><dd>{bounds?.since}</dd><dt>Until</dt><dd>{bounds?.until}</dd><dt>Members</dt><dd>{many(members.length, "member")}: {members.slice(0, 5).join(", ")}{members.length > 5 ? " …" : ""}</dd>
+          <dt>Policy</dt><dd title={policy}>{shortPolicy(policy)}</dd><dt>From</dt><dd>{bounds?.since}</dd><dt>Until</dt><dd>{bounds?.until}</dd><dt>Members</dt><dd>{many(members.length, "member")}: {members.slice(0, 5).join(", ")}{members.length > 5 ? " …" : ""}</dd>
         </dl></section>
-        <p class="dim">The hub freezes what is selected as a Plan, which is carried out once {policy} does not write the same again: when it is suspended, halted, stopped, or changed. Targets that have changed since stay as they are.</p>
+        <p class="dim">The hub freezes what is selected as a Plan, which is carried out once {shortPolicy(policy)} does not write the same again: when it is suspended, halted, stopped, or changed. Targets that have changed since stay as they are.</p>
         <ul class="plainlist">{some.slice(0, shown).map((action) => <li key={action.name}><a href={actionHref(action.name)}>{action.member} · {action.target.kind} {subjectText(action.target)}</a> <span class="dim">{action.violation}</span></li>)}</ul>
         {some.length > shown && <p class="dim">and {some.length - shown} more</p>}
         <ReasonForm stick verb={`Roll back ${many(some.length, "correction")}`} danger blocked={blocked} send={async (reason) => {
           const made = await send<KubeObject>("POST", "/ui/relay/rollbacks", { fleetPolicy: policy, since: bounds?.since ?? "", until: bounds?.until ?? "", reason });
-          return { text: `Rollback ${made?.metadata.name ?? ""} of ${policy} is requested.`, href: href("/actions", { tab: "waiting", policy }), link: "See what it waits for" };
+          return { text: `Rollback ${made?.metadata.name ?? ""} of ${shortPolicy(policy)} is requested.`, href: href("/actions", { tab: "waiting", policy }), link: "See what it waits for" };
         }} />
       </>}
     </Drawer>

@@ -9,7 +9,7 @@ import type { Sources } from "../../data/policytypes";
 import { actionHref, commitHref, findingHref, policyHref, subjectText } from "../../pieces/links";
 import { around } from "../../pieces/scale";
 import { Timeline } from "../../pieces/timeline";
-import { CopyAs, Empty, Facets, Failed, Freshness, Loading, StateMark, Table, Tabs, ago, count, many, type Column } from "../../ui";
+import { CopyAs, Empty, Facets, Failed, Freshness, Loading, StateMark, Table, Tabs, ago, count, many, shortPolicy, type Column } from "../../ui";
 import { ActionDrawer } from "./action";
 import { BulkDrawer } from "./bulk";
 import { actionsPath, canRollBack, filters, inSpan, marksOf, spanOf, timeOf, waitingOf } from "./model";
@@ -38,7 +38,7 @@ const links = { action: actionHref, commit: commitHref, finding: findingHref };
 const columns: readonly Column<ActionSummary>[] = [
   { id: "phase", title: "Phase", width: 118, render: (a) => <StateMark state={a.phase || "Pending"} {...(a.phase === "RolledBack" ? { tone: "off" as const } : a.phase === "NoOp" ? { tone: "off" as const } : a.phase === "Protected" || a.phase === "Managed" ? { tone: "warn" as const } : {})} />, text: (a) => a.message ?? "" },
   { id: "age", title: "Age", width: 62, right: true, line: 2, render: (a) => ago(a.startedAt ?? a.created ?? ""), text: (a) => a.startedAt ?? a.created ?? "" },
-  { id: "policy", title: "Policy", width: 150, line: 2, render: (a) => <a href={policyHref(a.policy)}>{a.policy}</a>, text: (a) => a.policy },
+  { id: "policy", title: "Policy", width: 150, line: 2, render: (a) => <a href={policyHref(a.policy)}>{shortPolicy(a.policy)}</a>, text: (a) => a.policy },
   { id: "member", title: "Member", width: 130, line: 2, render: (a) => a.member, text: (a) => a.member },
   { id: "verb", title: "Verb", width: 64, line: 0, render: (a) => a.verb },
   { id: "target", title: "Target", width: 240, line: 1, render: (a) => <>{a.target.kind} {subjectText(a.target)}</>, text: (a) => `${a.target.kind ?? ""} ${subjectText(a.target)}` },
@@ -70,7 +70,7 @@ function Written({ policies }: { policies: Policies | undefined }) {
   const facets = useMemo(() => (["policy", "phase", "member", "kind", "namespace"] as const).map((name) => {
     const counts = new Map<string, number>();
     for (const action of inside) { const value = name === "policy" ? action.policy : name === "phase" ? action.phase || "Pending" : name === "member" ? action.member : action.target[name] ?? ""; counts.set(value, (counts.get(value) ?? 0) + 1); }
-    return { name, title: name.charAt(0).toUpperCase() + name.slice(1), chosen: params.getAll(name), values: [...counts].map(([value, n]) => ({ value, count: n })).sort((a, b) => b.count - a.count || a.value.localeCompare(b.value)), truncated: live.value?.continue !== undefined };
+    return { name, title: name.charAt(0).toUpperCase() + name.slice(1), chosen: params.getAll(name), values: [...counts].map(([value, n]) => ({ value, count: n, ...(name === "policy" ? { label: shortPolicy(value) } : {}) })).sort((a, b) => b.count - a.count || a.value.localeCompare(b.value)), truncated: live.value?.continue !== undefined };
   }), [inside, params, live.value]);
   const chips = filters.flatMap((name) => params.getAll(name).map((value) => ({ name, value })));
   return (
@@ -79,7 +79,7 @@ function Written({ policies }: { policies: Policies | undefined }) {
         <div class="bar" role="group" aria-label="Lanes of the timeline">{(["policy", "member"] as const).map((one) => <button key={one} type="button" aria-pressed={by === one} onClick={() => setParams({ lanes: one === "policy" ? null : one }, { replace: true })}>by {one}</button>)}</div>
         <button type="button" class="facets-toggle" aria-pressed={narrowed} onClick={() => setNarrowed(!narrowed)}>Filters</button>
         {span !== undefined && <button type="button" onClick={() => setParams({ from: null, to: null, bulk: null })}>{new Date(span.from).toLocaleTimeString("en-GB")} – {new Date(span.to).toLocaleTimeString("en-GB")} ✕</button>}
-        {chips.map(({ name, value }) => <button key={`${name}=${value}`} type="button" onClick={() => setParams({ [name]: params.getAll(name).filter((v) => v !== value) })}>{name}: {value} ✕</button>)}
+        {chips.map(({ name, value }) => <button key={`${name}=${value}`} type="button" onClick={() => setParams({ [name]: params.getAll(name).filter((v) => v !== value) })}>{name}: {name === "policy" ? shortPolicy(value) : value} ✕</button>)}
         {param("since") !== "" && <button type="button" onClick={() => setParams({ since: null })}>since {param("since")} ✕</button>}
         <button type="button" class={span === undefined ? "" : "danger"} disabled={can.length === 0} title={span === undefined ? "Of all that is listed; drag over the timeline to choose a span" : "Of the span that is chosen"} onClick={() => setParams({ bulk: "true", open: null })}>Roll back {span === undefined ? "" : "this span: "}{many(can.length, "correction")}…</button>
         <span class="grow" />

@@ -2,6 +2,7 @@
 import { withQuery } from "../../data/api";
 import type { ActionSummary, Finding, PolicyInfo } from "../../data/types";
 import type { Span, TimelineMark } from "../../pieces/timeline";
+import { shortPolicy } from "../../ui/format";
 import type { PlanTarget, PolicySource } from "../../data/policytypes";
 
 export const filters = ["policy", "member", "phase", "namespace", "kind", "name"] as const;
@@ -67,12 +68,12 @@ export function marksOf({ actions, policies, sources, findings }: Happened, by: 
   }
   for (const policy of policies) {
     const at = Date.parse(policy.halted?.since ?? "");
-    if (!Number.isNaN(at)) marks.push({ at, kind: "halt", lane: "halts", text: `${policy.name} halted: ${policy.halted?.reason ?? ""}` });
+    if (!Number.isNaN(at)) marks.push({ at, kind: "halt", lane: "halts", text: `${shortPolicy(policy.name)} halted: ${policy.halted?.reason ?? ""}` });
   }
   for (const finding of findings) {
     for (const violation of finding.violations ?? []) {
       const at = Date.parse(violation.firstSeen ?? "");
-      if (!Number.isNaN(at)) marks.push({ at, kind: "violation", lane: "new violations", text: `${finding.policy}: ${violation.msg}`, href: links.finding(finding.policy, finding.subject) });
+      if (!Number.isNaN(at)) marks.push({ at, kind: "violation", lane: "new violations", text: `${shortPolicy(finding.policy)}: ${violation.msg}`, href: links.finding(finding.policy, finding.subject) });
     }
   }
   const passed = new Map<string, ActionSummary>(); // the first Action after somebody let it pass
@@ -80,7 +81,7 @@ export function marksOf({ actions, policies, sources, findings }: Happened, by: 
     const key = `${action.policy} ${action.acknowledgedBy ?? ""}`, first = passed.get(key);
     if (action.acknowledgedBy !== undefined && action.acknowledgedBy !== "" && (first === undefined || timeOf(action) < timeOf(first))) passed.set(key, action);
   }
-  for (const action of passed.values()) marks.push({ at: timeOf(action), kind: "approval", lane: "approvals", text: `${action.policy} let pass by ${action.acknowledgedBy ?? ""}`, href: links.action(action.name) });
+  for (const action of passed.values()) marks.push({ at: timeOf(action), kind: "approval", lane: "approvals", text: `${shortPolicy(action.policy)} let pass by ${action.acknowledgedBy ?? ""}`, href: links.action(action.name) });
   const approvals = sources.flatMap((source) => source.status?.approvals ?? []);
   for (const approval of approvals) marks.push({ at: Date.parse(approval.at), kind: "approval", lane: "approvals", text: `approved by ${approval.by}` });
   for (const action of actions) {

@@ -6,7 +6,7 @@ import type { PlanInfo, PlanList } from "../../data/policytypes";
 import type { KubeObject, Policies, Violations } from "../../data/types";
 import { policyHref } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
-import { CopyAs, Drawer, Empty, Failed, Freshness, Loading, Lock, StateMark, ago, count, many } from "../../ui";
+import { CopyAs, Drawer, Empty, Failed, Freshness, Loading, Lock, StateMark, ago, count, many, shortPolicy } from "../../ui";
 import { remediesOf, waitingOf, type Wait } from "./model";
 import { Targets } from "./targets";
 
@@ -19,11 +19,11 @@ export function Waiting({ live }: { live: Live<Policies> }) {
   return (
     <div class="split">
       <div class="scroll pad">
-        <div class="bar">{only !== "" && <button type="button" onClick={() => setParams({ policy: null })}>policy: {only} ✕</button>}<span class="grow" /><Freshness at={live.at} revision={live.value.revision} /><CopyAs commands={{ kubectl: "kubectl get plans", federator: "federator actions plan <policy>", curl: "/query/v1/policies" }} /></div>
+        <div class="bar">{only !== "" && <button type="button" onClick={() => setParams({ policy: null })}>policy: {shortPolicy(only)} ✕</button>}<span class="grow" /><Freshness at={live.at} revision={live.value.revision} /><CopyAs commands={{ kubectl: "kubectl get plans", federator: "federator actions plan <policy>", curl: "/query/v1/policies" }} /></div>
         {all.length === 0 && <Empty title="Nothing waits"><p>No halt and no Plan of {many(live.value.items.length, "policy", "policies")} waits for a person, at revision {live.value.revision}.</p></Empty>}
         {all.map((wait) => (
           <section key={keyOf(wait)} class={open === wait ? "waiting open" : "waiting"}>
-            <h2><StateMark state={wait.halt === "" ? "Waiting" : "Halted"}><a href={policyHref(wait.policy.name)}>{wait.policy.name}</a></StateMark> <span>{wait.title}</span>{wait.since !== undefined && <span class="dim">for {ago(wait.since)}</span>}</h2>
+            <h2><StateMark state={wait.halt === "" ? "Waiting" : "Halted"}><a href={policyHref(wait.policy.name)} title={wait.policy.name}>{shortPolicy(wait.policy.name)}</a></StateMark> <span>{wait.title}</span>{wait.since !== undefined && <span class="dim">for {ago(wait.since)}</span>}</h2>
             {wait.policy.halted?.message !== undefined && wait.halt !== "" && <p class="message">{wait.policy.halted.message}</p>}
             <button type="button" aria-expanded={open === wait} onClick={() => setParams({ wait: keyOf(wait), plan: null })}>See what would be let pass</button>
           </section>
@@ -46,7 +46,7 @@ function Pass({ wait }: { wait: Wait }) {
   const plan = live.value?.plans?.find((one) => wait.plan !== "" ? one.name === wait.plan : wait.halt !== "" && one.halt === wait.halt);
   const close = () => setParams({ wait: null, plan: null });
   return (
-    <Drawer id="waiting" title={`${wait.policy.name} ${wait.title}`} onClose={close} {...(plan === undefined ? {} : { sub: <>Plan <code>{plan.name}</code></> })}
+    <Drawer id="waiting" title={`${shortPolicy(wait.policy.name)} ${wait.title}`} onClose={close} {...(plan === undefined ? {} : { sub: <>Plan <code>{plan.name}</code></> })}
       tools={<CopyAs commands={{ federator: `federator actions plan ${wait.policy.name}`, curl: path }} />}>
       {wait.halt !== "" && <p class="message">{wait.policy.halted?.message}</p>}
       {live.value === undefined ? live.error === undefined ? <Loading /> : <Failed status={live.error} /> : plan === undefined ? <Without wait={wait} />
@@ -85,9 +85,9 @@ function Without({ wait }: { wait: Wait }) {
   const items = remediesOf(live.value.items ?? []), all = wait.policy.violations ?? items.length;
   return (
     <>
-      <p class="dim">There is no Plan of this halt: no limit is raised. Let pass, {name} goes on with <a href={href("/violations", { policy: name, exempt: "false" })}>{many(all, "violation")}</a> as they are then, within its limits and waves.</p>
+      <p class="dim">There is no Plan of this halt: no limit is raised. Let pass, {shortPolicy(name)} goes on with <a href={href("/violations", { policy: name, exempt: "false" })}>{many(all, "violation")}</a> as they are then, within its limits and waves.</p>
       {live.value.withheld?.includes(name) === true ? <p><Lock /> What it finds is withheld from you.</p> : <Targets policy={name} items={items} total={Math.max(all, items.length)} rollback={false} />}
-      <ReasonForm stick verb={`Let ${name} go on with ${many(all, "correction")}`} send={(reason) => approve(name, { halt: wait.halt }, reason)} />
+      <ReasonForm stick verb={`Let ${shortPolicy(name)} go on with ${many(all, "correction")}`} send={(reason) => approve(name, { halt: wait.halt }, reason)} />
     </>
   );
 }

@@ -80,10 +80,10 @@ function FleetMatrix({ findings, some, violations }: { findings: Findings; some:
   const withheld = violations?.withheld?.length ?? 0;
   return (
     <>
-      {data.policies.length === 0
+      {some.length === 0 ? <Empty title="No member matches"><p><button type="button" class="link" onClick={() => setParams({ filter: null, show: null })}>Show all</button></p></Empty> : data.policies.length === 0
         ? <Empty title="No violations"><p>No policy finds anything in {many(some.length, "member")}, at revision {violations?.revision}.</p></Empty>
         : <Matrix data={data} theme={theme.value} table={href("/violations", { by: ["policy", "member"] })} onPick={(policy, member) => go(href("/violations", { policy, member }))} />}
-      {elsewhere !== undefined && <p class="dim"><a href={href("/violations", { member: [""] })}>{many(elsewhere.violations, "violation")}</a> of subjects that are in no single member are not in the matrix.</p>}
+      {elsewhere !== undefined && elsewhere.violations > 0 && <p class="dim"><a href={href("/violations", { member: [""], exempt: "false" })}>{many(elsewhere.violations, "violation")}</a> of subjects that are in no single member are not in the matrix.</p>}
       {withheld > 0 && <p class="dim">{many(withheld, "policy", "policies")} withheld: you may not read all that they read.</p>}
       {violations?.truncated === true && <p class="wrong">There are more groups than the server gives: the matrix is not complete.</p>}
     </>

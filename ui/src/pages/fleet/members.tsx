@@ -71,10 +71,11 @@ export function StateOf({ member }: { member: MemberInfo }) {
 }
 
 function Severities({ tally, member, fresh }: { tally: Tally | undefined; member: string; fresh: boolean }) {
-  if (tally === undefined) return fresh ? <span class="dim">none</span> : <span class="dim hatched" title="The member is not fresh: there may be some">none known</span>;
+  if (tally === undefined || tally.violations + tally.unknown + tally.errors === 0) return fresh ? <span class="dim">none</span> : <span class="dim hatched" title="The member is not fresh: there may be some">none known</span>;
   return (
     <span class="sevs">
-      {severities.map((severity) => (tally.bySeverity[severity] ?? 0) > 0 && <a key={severity} href={href("/violations", { member, severity })}><SeverityMark severity={severity} text={false} /> {count(tally.bySeverity[severity] ?? 0)}</a>)}
+      {severities.map((severity) => (tally.bySeverity[severity] ?? 0) > 0 && <a key={severity} href={href("/violations", { member, severity, exempt: "false" })}><SeverityMark severity={severity} text={false} /> {count(tally.bySeverity[severity] ?? 0)}</a>)}
+      {tally.errors > 0 && <a href={href("/violations", { member, state: "Error" })}><StateMark state="Error">{count(tally.errors)}</StateMark></a>}
       {tally.unknown > 0 && <a href={href("/violations", { member, state: "Unknown" })}><StateMark state="Unknown">{count(tally.unknown)}</StateMark></a>}
     </span>
   );

@@ -1,5 +1,7 @@
 // What the fleet page shows, worked out from the answers.
-import type { MemberInfo, Violations } from "../../data/types";
+import type { PolicySource } from "../../data/policytypes";
+import type { MemberInfo, PolicyInfo, Violations } from "../../data/types";
+import { held } from "../sources/model";
 
 // the worst state of a member's kinds is the member's
 const precedence = ["Forbidden", "OverBudget", "Stale", "Partial", "Unknown", "Syncing", "Synced"];
@@ -45,7 +47,7 @@ export function tallies(answer: Violations): Findings {
     const key = `${policy}\u0000${member}`;
     const cell = found.cells.get(key) ?? { policy, member, violations: 0, unknown: 0, errors: 0 };
     for (const tally of [found.all, ofMember, ofPolicy.tally]) add(tally, group.violations, group.exempt, group.subjects, severity, state);
-    cell.violations += group.violations - group.exempt;
+    cell.violations += group.violations;
     if (state === "Unknown") cell.unknown += group.subjects;
     if (state === "Error") cell.errors += group.subjects;
     found.byMember.set(member, ofMember);
@@ -56,12 +58,11 @@ export function tallies(answer: Violations): Findings {
 }
 
 function add(tally: Tally, violations: number, exempt: number, subjects: number, severity: string, state: string): void {
-  const counted = violations - exempt;
-  tally.violations += counted;
+  tally.violations += violations; // the server counts exempt ones apart
   tally.exempt += exempt;
   if (state === "Unknown") tally.unknown += subjects;
   if (state === "Error") tally.errors += subjects;
-  tally.bySeverity[severity] = (tally.bySeverity[severity] ?? 0) + counted;
+  tally.bySeverity[severity] = (tally.bySeverity[severity] ?? 0) + violations;
 }
 
 // inOrder compares names as people count: member-2 before member-10.
@@ -97,27 +98,50 @@ export function labelsOf(members: readonly MemberInfo[]): string[] {
   return [...new Set(members.flatMap((member) => Object.keys(member.labels ?? {})))].sort();
 }
 
-// verdict is the answer to "is anything wrong?", in one sentence.
+// Trouble is what is wrong. What could not be looked at is in unseen, and never counts as well.
 export interface Trouble {
   notSynced: number;
   members: number;
   halts: number;
   waiting: number;
+  held: number; // policies that shall enforce and may not
+  sources: number; // that are not Ready
   violations: number;
   unknown: number;
   errors: number;
+  failed: number; // policies that failed in part
+  withheld: number; // policies
+  truncated: boolean; // there is more than was counted
+  unseen: readonly string[];
 }
 
+// verdict is the answer to "is anything wrong?", in one sentence.
 export function verdict(t: Trouble): { tone: "ok" | "warn" | "wrong"; text: string } {
   const said: string[] = [];
   const say = (n: number, one: string, more: string) => { if (n > 0) said.push(`${n.toLocaleString("en")} ${n === 1 ? one : more}`); };
   say(t.halts, "policy is halted", "policies are halted");
+  say(t.held, "policy is held and does not enforce", "policies are held and do not enforce");
+  say(t.sources, "source is not ready", "sources are not ready");
   say(t.waiting, "plan waits for approval", "plans wait for approval");
   say(t.notSynced, "member is not fresh", "members are not fresh");
-  say(t.errors, "subject could not be evaluated", "subjects could not be evaluated");
+  if (t.errors > 0) say(t.errors, "subject could not be evaluated", "subjects could not be evaluated");
+  else say(t.failed, "policy failed in part", "policies failed in part");
   say(t.violations, "violation", "violations");
   say(t.unknown, "subject is not known", "subjects are not known");
+  if (t.truncated) said.push("and more than is counted here");
   if (t.members === 0) return { tone: "warn", text: "There are no members that you may read" };
-  if (said.length === 0) return { tone: "ok", text: "Nothing is wrong" };
-  return { tone: t.halts + t.notSynced + t.errors > 0 ? "wrong" : "warn", text: said.join(", ") };
+  const tone = t.halts + t.held + t.sources + t.notSynced + t.errors + t.failed > 0 ? "wrong" : said.length + t.unseen.length > 0 ? "warn" : "ok";
+  if (t.unseen.length > 0) said.push(`not known: ${t.unseen.join(", ")}`);
+  if (said.length > 0) return { tone, text: said.join(", ") };
+  return { tone, text: t.withheld > 0 ? "Nothing is wrong in what you may see" : "Nothing is wrong" };
+}
+
+// heldOf are the policies that shall write and are held back, other than by a halt, a stop or somebody.
+export function heldOf(policies: readonly PolicyInfo[]): PolicyInfo[] {
+  return policies.filter((policy) => policy.mode === "Enforce" && policy.state === "Held" && policy.halted == null);
+}
+
+// notReadyOf are the sources whose newest commit is not in force, or that cannot be read.
+export function notReadyOf(sources: readonly PolicySource[]): PolicySource[] {
+  return sources.filter((source) => held(source) !== undefined || source.status?.conditions?.find((c) => c.type === "Ready")?.status !== "True");
 }

@@ -25,7 +25,7 @@ function Tile({ member, findings, compact }: { member: MemberInfo; findings: Fin
   const { state, kinds, of } = worst(member);
   const tally = findings?.byMember.get(member.name);
   const top = severities.find((severity) => (tally?.bySeverity[severity] ?? 0) > 0);
-  const told = `${member.name}: ${state}${state === "Synced" ? "" : ` for ${kinds} of ${of} kinds`}, ${tally === undefined ? "no violations" : many(tally.violations, "violation")}, ${member.version ?? "version not known"}, ${many(member.objects, "object")}, ${bytes(member.bytes)}`;
+  const told = `${member.name}: ${state}${state === "Synced" ? "" : ` for ${kinds} of ${of} kinds`}, ${findings === undefined ? "violations not loaded yet" : tally === undefined ? "no violations" : many(tally.violations, "violation")}, ${member.version ?? "version not known"}, ${many(member.objects, "object")}, ${bytes(member.bytes)}`;
   return (
     <li>
       <a class={`tile ${toneOf(state)} ${top === undefined ? "" : `sev${severityRank(top)}`}`} href={href(`/members/${member.name}`)} title={told}>

@@ -80,9 +80,11 @@ function oldest(member: MemberInfo): string {
 function Found({ violations, failed, member }: { violations: Violations | undefined; failed: string | undefined; member: string }) {
   if (violations === undefined) return <span class="dim">{failed === undefined ? "…" : "not known"}</span>;
   const sums = new Map<string, number>();
-  for (const group of violations.groups ?? []) sums.set(group.key[1] ?? "", (sums.get(group.key[1] ?? "") ?? 0) + group.violations - group.exempt);
+  for (const group of violations.groups ?? []) sums.set(group.key[1] ?? "", (sums.get(group.key[1] ?? "") ?? 0) + group.violations);
   const some = severities.filter((severity) => (sums.get(severity) ?? 0) > 0);
-  return some.length === 0 ? <span>none</span> : <>{some.map((severity) => <a key={severity} href={href("/violations", { member, severity })}><SeverityMark severity={severity} text={false} /> {count(sums.get(severity) ?? 0)}</a>)}</>;
+  const unknown = (violations.groups ?? []).filter((group) => group.key[2] !== "Known").reduce((n, group) => n + group.subjects, 0);
+  if (some.length === 0 && unknown > 0) return <a class="hatched" href={href("/violations", { member, state: ["Unknown", "Error"] })}>none known, {count(unknown)} not known</a>;
+  return some.length === 0 ? <span>none</span> : <>{some.map((severity) => <a key={severity} href={href("/violations", { member, severity, exempt: "false" })}><SeverityMark severity={severity} text={false} /> {count(sums.get(severity) ?? 0)}</a>)}</>;
 }
 
 const rank = ["Forbidden", "OverBudget", "Stale", "Partial", "Unknown", "Syncing", "Synced", "NotServed"];

@@ -9,7 +9,7 @@ import { commitHref, memberHref } from "../../pieces/links";
 import { Rego } from "../../pieces/rego";
 import { Trend } from "../../pieces/series";
 import { Yaml } from "../../pieces/yaml";
-import { CopyAs, Failed, Freshness, Loading, Lock, SeverityMark, StateMark, Tabs, ago, count, many } from "../../ui";
+import { CopyAs, Failed, Freshness, Loading, Lock, SeverityMark, StateMark, Tabs, ago, count, many, shortPolicy } from "../../ui";
 import { SuspendForm } from "../actions/suspend";
 import { Count } from "./index";
 import { total } from "../../pieces/sparkline";
@@ -24,7 +24,7 @@ export function One({ name }: { name: string }) {
   return (
     <div class="page">
       <div class="head">
-        <a href={href("/policies")}>Policies</a><span class="dim" aria-hidden="true">/</span><h1 class="cut">{name}</h1>
+        <a href={href("/policies")}>Policies</a><span class="dim" aria-hidden="true">/</span><h1 class="cut" title={name}>{shortPolicy(name)}</h1>
         {policy !== undefined && <SeverityMark severity={policy.severity} />}
         {policy?.state !== undefined && <StateMark state={policy.state} />}
         <span class="grow" />

@@ -7,7 +7,7 @@ import type { KubeObject, Policies } from "../../data/types";
 import { policyHref } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
 import { Yaml } from "../../pieces/yaml";
-import { StateMark, ToneShape, ago, many } from "../../ui";
+import { StateMark, ToneShape, ago, many, shortPolicy } from "../../ui";
 import { diffSize, diffText, gatesOf, held, webLink } from "./model";
 
 // One is a repository: its commits with their gates, what they find and what they change.
@@ -32,7 +32,7 @@ export function One({ source, commit }: { source: PolicySource; commit: string }
       <section class="section"><h2>Changes in verdicts</h2>{s.lastDiff === undefined ? <p class="dim">Not computed: no commit was compared with the live fleet yet.</p> : <>
         <p>Commit <Hash source={source} hash={s.lastDiff.commit} />: {diffText(s.lastDiff)}{s.lastDiff.allowed !== undefined && s.lastDiff.allowed > 0 && <span class={diffSize(s.lastDiff) > s.lastDiff.allowed ? "wrong" : "dim"}> · {diffSize(s.lastDiff)} of {s.lastDiff.allowed} that may change at once</span>}</p></>}</section>
       <section class="section"><h2>Approvals</h2>{(s.approvals ?? []).length === 0 ? <p class="dim">None counts for the newest commit{source.spec.maxDiff === undefined ? ", and none is needed: maxDiff is not set." : "."}</p> : <ul class="plainlist">{(s.approvals ?? []).map((a) => <li key={a.name}><StateMark state="Active">{a.by}</StateMark> <span class="dim">{ago(a.at)} ago, until {a.expires}</span></li>)}</ul>}</section>
-      <section class="section"><h2>Policies</h2>{mine.length === 0 ? <p class="dim">No policy that you may see is read from it. {many((s.packages ?? []).length, "package")}: {(s.packages ?? []).join(", ")}</p> : <ul class="plainlist">{mine.map((p) => <li key={p.name}><a href={policyHref(p.name)}>{p.name}</a> <span class="dim">{p.mode} {p.state}</span> {(p.violations ?? 0) > 0 && <a href={href("/violations", { policy: p.name, exempt: "false" })}>{many(p.violations ?? 0, "violation")}</a>} <code class="dim">{p.source?.file}</code></li>)}</ul>}
+      <section class="section"><h2>Policies</h2>{mine.length === 0 ? <p class="dim">No policy that you may see is read from it. {many((s.packages ?? []).length, "package")}: {(s.packages ?? []).join(", ")}</p> : <ul class="plainlist">{mine.map((p) => <li key={p.name}><a href={policyHref(p.name)}>{shortPolicy(p.name)}</a> <span class="dim">{p.mode} {p.state}</span> {(p.violations ?? 0) > 0 && <a href={href("/violations", { policy: p.name, exempt: "false" })}>{many(p.violations ?? 0, "violation")}</a>} <code class="dim">{p.source?.file}</code></li>)}</ul>}
         {s.fleetPolicies !== undefined && <p class="dim">FleetPolicies: {s.fleetPolicies.synced ?? 0} applied, {s.fleetPolicies.failed} failed, {s.fleetPolicies.pruned} deleted, {s.fleetPolicies.kept} kept although they are gone from the repository.</p>}</section>
       <details><summary>The PolicySource as it is on the hub</summary><Yaml value={source} label="PolicySource" /></details>
     </div>

@@ -7,7 +7,7 @@ import { FieldDiff } from "../../pieces/fielddiff";
 import { actionHref, commitHref, memberHref, objectHref, policyHref, subjectOf, subjectText } from "../../pieces/links";
 import { markOf } from "../../pieces/regolines";
 import { Yaml } from "../../pieces/yaml";
-import { CopyAs, Drawer, Failed, Freshness, Loading, SeverityMark, StateMark, Unknown, ago } from "../../ui";
+import { Before, CopyAs, Drawer, Failed, Freshness, Loading, SeverityMark, StateMark, Unknown, ago, shortPolicy } from "../../ui";
 import { Evidence, Reads } from "./evidence";
 
 // Detail is how one verdict came about: from its message to the line, the commit and what was tried.
@@ -19,10 +19,10 @@ export function Detail({ open }: { open: string }) {
   if (at === undefined || path === null) return <Drawer title="There is no such violation" onClose={close}><p>The address names no policy and no subject.</p></Drawer>;
   const found = live.value;
   return (
-    <Drawer id="violation" title={<>{found !== undefined && <SeverityMark severity={found.severity} text={false} />} {found?.title ?? at.policy}</>} onClose={close}
-      sub={<><a href={policyHref(at.policy)}>{at.policy}</a> · {at.subject.member !== undefined && <><a href={memberHref(at.subject.member)}>{at.subject.member}</a> · </>}{at.subject.kind !== undefined ? <a href={objectHref(at.subject)}>{at.subject.kind} {subjectText(at.subject)}</a> : subjectText(at.subject)}</>}
+    <Drawer id="violation" title={<>{found !== undefined && <SeverityMark severity={found.severity} text={false} />} {found?.title ?? shortPolicy(at.policy)}</>} onClose={close}
+      sub={<><a href={policyHref(at.policy)} title={at.policy}>{shortPolicy(at.policy)}</a> · {at.subject.member !== undefined && <><a href={memberHref(at.subject.member)}>{at.subject.member}</a> · </>}{at.subject.kind !== undefined ? <a href={objectHref(at.subject)}>{at.subject.kind} {subjectText(at.subject)}</a> : subjectText(at.subject)}</>}
       tools={<CopyAs commands={{ kubectl: `kubectl --context fleet get --raw '${path}'`, curl: path }} />}>
-      {found === undefined ? live.error === undefined ? <Loading /> : <Failed status={live.error} /> : <Explained explanation={found} />}
+      {found === undefined ? live.error === undefined ? <Loading /> : <Failed status={live.error} /> : <><Before live={live} /><Explained explanation={found} /></>}
       {found !== undefined && <p class="dim"><Freshness at={live.at} revision={found.revision} /> · revision {found.revision}</p>}
     </Drawer>
   );
@@ -91,7 +91,7 @@ function Tried({ policy, actions }: { policy: string; actions: readonly ActionSu
       <h3>What has been tried</h3>
       {actions.length === 0 ? <p class="dim">Nothing was written to this object, as far as Actions are kept and you may list them.</p> : (
         <ul class="plainlist">{actions.map((action) => (
-          <li key={action.name}><StateMark state={action.phase || "Pending"} /> <a href={actionHref(action.name)}>{action.verb} · {action.name}</a> {action.policy !== policy && <span class="pill">by {action.policy}</span>} <span class="dim">{action.startedAt === undefined ? "" : `${ago(action.startedAt)} ago`} {action.message ?? ""}</span></li>
+          <li key={action.name}><StateMark state={action.phase || "Pending"} /> <a href={actionHref(action.name)}>{action.verb} · {action.name}</a> {action.policy !== policy && <span class="pill">by {shortPolicy(action.policy)}</span>} <span class="dim">{action.startedAt === undefined ? "" : `${ago(action.startedAt)} ago`} {action.message ?? ""}</span></li>
         ))}</ul>
       )}
     </section>

@@ -1,7 +1,7 @@
 import { setParams } from "../../app/location";
 import { useLive } from "../../data/live";
 import type { FindingGroup, Violations } from "../../data/types";
-import { Empty, Failed, Loading, SeverityMark, Table, count, type Column } from "../../ui";
+import { Empty, Failed, Loading, SeverityMark, Table, count, shortPolicy, type Column } from "../../ui";
 import { groupPath, type Chosen } from "./model";
 
 // Groups counts violations by up to two keys. A row narrows the list to what it counts.
@@ -9,7 +9,7 @@ export function Groups({ by, chosen }: { by: readonly string[]; chosen: Chosen }
   const live = useLive<Violations>(groupPath(chosen, by));
   if (live.value === undefined) return live.error === undefined ? <Loading /> : <Failed status={live.error} />;
   const columns: Column<FindingGroup>[] = [
-    ...by.map((name, i): Column<FindingGroup> => ({ id: name, title: name.charAt(0).toUpperCase() + name.slice(1), width: 240, render: (group) => name === "severity" ? <SeverityMark severity={group.key[i] ?? ""} /> : group.key[i] === "" ? <span class="dim">(none)</span> : group.key[i] })),
+    ...by.map((name, i): Column<FindingGroup> => ({ id: name, title: name.charAt(0).toUpperCase() + name.slice(1), width: 240, render: (group) => name === "severity" ? <SeverityMark severity={group.key[i] ?? ""} /> : group.key[i] === "" ? <span class="dim">(none)</span> : name === "policy" ? shortPolicy(group.key[i] ?? "") : group.key[i] })),
     { id: "violations", title: "Violations", width: 100, right: true, line: 2, render: (group) => count(group.violations) },
     { id: "exempt", title: "Exempt", width: 90, right: true, line: 2, render: (group) => count(group.exempt) },
     { id: "subjects", title: "Objects", width: 90, right: true, line: 0, render: (group) => count(group.subjects) },

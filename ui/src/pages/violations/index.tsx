@@ -10,7 +10,7 @@ import { stableRows, type StableState } from "../../pieces/stable";
 import { CopyAs, Empty, Facets, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, ago, count, many, seconds, shortPolicy, type Column } from "../../ui";
 import { Detail } from "./detail";
 import { Groups } from "./groups";
-import { chosenOf, commandOf, facetOf, facetPath, filters, keep, listPath, rowsOf, type Chosen, type Filter, type Row } from "./model";
+import { chosenOf, commandOf, facetOf, facetPath, filters, keep, listPath, rowsOf, tell, worstFirst, type Chosen, type Filter, type Row } from "./model";
 
 const first = 500, most = 5000;
 
@@ -105,7 +105,7 @@ function Chips({ chosen }: { chosen: Chosen }) {
   if (chips.length === 0 && chosen.exempt === "") return null;
   return (
     <div class="chips bar">
-      {chips.map(({ name, value }) => <button key={`${name}=${value}`} type="button" title="Remove this filter" onClick={() => setParams({ [name]: chosen.lists[name].filter((v) => v !== value) })}>{name}: {value === "" ? "(none)" : value} ✕</button>)}
+      {chips.map(({ name, value }) => <button key={`${name}=${value}`} type="button" title="Remove this filter" onClick={() => setParams({ [name]: chosen.lists[name].filter((v) => v !== value) })}>{name}: {value === "" ? "(none)" : name === "policy" ? shortPolicy(value) : value} ✕</button>)}
       {chosen.exempt !== "" && <button type="button" onClick={() => setParams({ exempt: null })}>{chosen.exempt === "true" ? "exempt" : "not exempt"} ✕</button>}
       <button type="button" class="link" onClick={() => setParams({ ...Object.fromEntries(filters.map((name) => [name, null])), exempt: null, since: null, q: null })}>Show all</button>
     </div>
@@ -118,8 +118,8 @@ function Gaps({ answer }: { answer: Violations }) {
   if (withheld.length === 0 && failed.length === 0) return null;
   return (
     <div class="gaps">
-      {withheld.length > 0 && <details><summary><Lock /> {many(withheld.length, "policy", "policies")} withheld: you may not read all that {withheld.length === 1 ? "it reads" : "they read"}</summary><p class="dim">{withheld.join(", ")}. Who may list all kinds that they read, in all members, sees what they find.</p></details>}
-      {failed.length > 0 && <details class="hatched"><summary><span class="text"><StateMark state="Error">{many(failed.length, "policy", "policies")} failed in part: what {failed.length === 1 ? "it finds" : "they find"} is not complete</StateMark></span></summary><p><span class="text">{failed.join(", ")}</span></p></details>}
+      {withheld.length > 0 && <details><summary><Lock /> {many(withheld.length, "policy", "policies")} withheld: you may not read all that {withheld.length === 1 ? "it reads" : "they read"}</summary><p class="dim">{withheld.map(shortPolicy).join(", ")}. Who may list all kinds that they read, in all members, sees what they find.</p></details>}
+      {failed.length > 0 && <details class="hatched"><summary><span class="text"><StateMark state="Error">{many(failed.length, "policy", "policies")} failed in part: what {failed.length === 1 ? "it finds" : "they find"} is not complete</StateMark></span></summary><p><span class="text">{failed.map(shortPolicy).join(", ")}</span></p></details>}
     </div>
   );
 }
@@ -134,7 +134,11 @@ interface ListProps {
 
 function List({ live, chosen, open, limit, more }: ListProps) {
   const since = chosen.since !== "" ? Date.now() - seconds(chosen.since) * 1000 : 0;
-  const rows = useMemo(() => keep(rowsOf(live.value?.items ?? []), since, chosen.exempt), [live.value, chosen.since, chosen.exempt]);
+  const cut = live.value?.continue !== undefined && live.value.continue !== "";
+  const rows = useMemo(() => {
+    const kept = keep(rowsOf(live.value?.items ?? []), since, chosen.exempt);
+    return cut ? kept : worstFirst(kept); // what is cut off is in the server's order: the worst of a part is not the worst
+  }, [live.value, chosen.since, chosen.exempt]);
   const [turn, setTurn] = useState(0);
   const before = useRef<{ of: string; state: StableState<Row> } | undefined>(undefined);
   const of = `${live.path ?? ""} ${turn}`;
@@ -145,14 +149,13 @@ function List({ live, chosen, open, limit, more }: ListProps) {
   const changed = (row: Row) => { const old = revisions.current.get(row.key); return old !== undefined && old !== row.finding.revision; };
   useEffect(() => { revisions.current = new Map(rows.map((row) => [row.key, row.finding.revision])); });
   if (live.value === undefined) return live.error === undefined ? <Loading rows={14} /> : <Failed status={live.error} />;
-  const cut = live.value.continue !== undefined && live.value.continue !== "";
   const narrowing = chosen.search !== "" || chosen.since !== "";
   return (
     <Table id="violations" label="Violations" columns={columns} rows={shown.rows} rowKey={(row) => row.key} open={shown.rows.find((row) => open !== "" && row.key.startsWith(`${open}#`))?.key ?? ""}
       onOpen={(row) => setParams({ open: row.key.slice(0, row.key.lastIndexOf("#")) }, { replace: open !== "" })}
       rowClass={(row) => `${row.finding.state === "Known" ? "" : "hatched"}${shown.gone.has(row.key) ? " gone" : ""}${changed(row) ? " flash" : ""}`}
       fresh={shown.waiting} onFresh={() => setTurn(turn + 1)} {...(cut && limit < most ? { onEnd: more } : {})}
-      bar={<span class="dim">{many(shown.rows.length, "violation")}{cut ? limit >= most ? `: the first ${count(most)}; narrow it by a filter` : ", more below" : ""}</span>}
+      bar={<span class="dim">{tell(rows)}{cut ? `${limit >= most ? `: the first ${count(most)}; narrow it by a filter` : ", more below"}, by policy` : rows.length > 1 ? ", the worst first" : ""}</span>}
       empty={<Empty title={narrowing ? "Nothing matches" : "No violations"}><p>{narrowing ? "Nothing that you may see matches the search, or is so new, with these filters" : "No policy finds anything that you may see, with these filters"}, at revision {live.value.revision}.{live.value.synced ? "" : " Not all that policies read has been seen yet."}</p></Empty>} />
   );
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Finding } from "../../data/types";
-import { chosenOf, facetOf, facetPath, keep, listPath, rowsOf } from "./model";
+import { chosenOf, facetOf, facetPath, keep, listPath, rowsOf, tell, worstFirst } from "./model";
 
 const chosen = chosenOf(new URLSearchParams("policy=a&policy=b&severity=high&exempt=false"));
 const finding: Finding = {
@@ -31,4 +31,21 @@ test("of a subject with several violations, only those that were asked for are r
   expect(keep(rows, 0, "").map((row) => row.text)).toEqual(["two replicas", "odd"]);
   expect(keep(rows, Date.parse("2026-01-01T12:00:00Z"), "").map((row) => row.text)).toEqual(["two replicas"]);
   expect(keep(rows, 0, "true").map((row) => row.text)).toEqual(["odd"]);
+});
+
+test("a number of violations opens a list of as many: what is not known is no violation", () => {
+  const partly: Finding = { ...finding, state: "Unknown", gaps: [{ member: "m/1", kind: "Pod", state: "Stale" }] };
+  expect(keep(rowsOf([partly]), 0, "false").map((row) => row.text)).toEqual(["two replicas"]);
+  expect(keep(rowsOf([partly]), 0, "").length).toBe(3);
+});
+
+test("the worst is first, and of that the newest", () => {
+  const of = (policy: string, severity: string, firstSeen: string): Finding => ({ ...finding, policy, severity, violations: [{ msg: policy, firstSeen }] });
+  const rows = rowsOf([of("a", "low", "2026-01-09T00:00:00Z"), of("b", "critical", "2026-01-01T00:00:00Z"), of("c", "critical", "2026-01-02T00:00:00Z"), of("d", "odd", "2026-01-03T00:00:00Z")]);
+  expect(worstFirst(rows).map((row) => row.text)).toEqual(["c", "b", "a", "d"]);
+});
+
+test("what is not known is not counted as a violation", () => {
+  const none: Finding = { ...finding, state: "Unknown", violations: [] };
+  expect(tell(rowsOf([finding, none, { ...none, state: "Error" }]))).toBe("2 violations, 1 not known, 1 failed");
 });

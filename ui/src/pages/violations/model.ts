@@ -3,7 +3,8 @@ import { withQuery } from "../../data/api";
 import { findingKey } from "../../data/keys";
 import type { Finding, FindingGroup, FoundViolation, Violations } from "../../data/types";
 import type { Facet } from "../../ui";
-import { shortPolicy } from "../../ui/format";
+import { count, many, shortPolicy } from "../../ui/format";
+import { severityRank } from "../../ui/marks";
 
 export const filters = ["policy", "severity", "member", "namespace", "kind", "state"] as const;
 export type Filter = (typeof filters)[number];
@@ -74,10 +75,23 @@ export function rowsOf(items: readonly Finding[]): Row[] {
 // keep leaves out violations that were not asked for, of subjects that have others which were.
 export function keep(rows: readonly Row[], since: number, exempt: string): Row[] {
   return rows.filter((row) => {
-    if (row.violation === undefined) return true;
+    if (row.violation === undefined) return exempt === ""; // what is asked for by exempt are violations
     if (exempt !== "" && (row.violation.exempt !== undefined) !== (exempt === "true")) return false;
     return since === 0 || Date.parse(row.violation.firstSeen ?? "") >= since;
   });
+}
+
+// tell is how many violations there are; what is not known, and what failed, is none.
+export function tell(rows: readonly Row[]): string {
+  const known = rows.filter((row) => row.violation !== undefined).length, failed = rows.filter((row) => row.violation === undefined && row.finding.state === "Error").length;
+  const unknown = rows.length - known - failed;
+  return [many(known, "violation"), ...(unknown > 0 ? [`${count(unknown)} not known`] : []), ...(failed > 0 ? [`${count(failed)} failed`] : [])].join(", ");
+}
+
+// worstFirst orders rows by severity, and then by when they were first seen, the newest first.
+export function worstFirst(rows: readonly Row[]): Row[] {
+  const seen = (row: Row) => Date.parse(row.violation?.firstSeen ?? row.finding.since ?? "") || 0;
+  return [...rows].sort((a, b) => severityRank(a.finding.severity) - severityRank(b.finding.severity) || seen(b) - seen(a));
 }
 
 export function commandOf(chosen: Chosen): string {
