@@ -91,6 +91,7 @@ export function Table<R>(props: TableProps<R>) {
     const box = over.current;
     if (row === undefined || box === null) return;
     setActive(rowKey(row));
+    newest.current = row;
     const top = reveal(index, height, box.scrollTop, box.clientHeight - head);
     if (top !== box.scrollTop) box.scrollTop = top;
     if (props.open !== undefined && props.open !== "") onOpen?.(row);
@@ -101,14 +102,17 @@ export function Table<R>(props: TableProps<R>) {
   const onClick = useMemo(() => (row: R) => clicked.current(row), []);
   const act = useRef({ move, open: () => {}, choose: () => {} });
   const current = rows[active];
+  const newest = useRef<R | undefined>(current); // keys come faster than frames: j and Enter are of the same row
+  newest.current = current;
   act.current = {
     move: (step) => { over.current?.focus({ preventScroll: true }); move(active < 0 ? 0 : active + step); },
     open: () => {
-      if (current === undefined) return;
-      if (props.open === rowKey(current)) document.querySelector<HTMLElement>(".drawer .inside :is(a[href], button, [tabindex='0'])")?.focus(); // it is open: into it
-      else onOpen?.(current);
+      const row = newest.current;
+      if (row === undefined) return;
+      if (props.open === rowKey(row)) document.querySelector<HTMLElement>(".drawer .inside :is(a[href], button, [tabindex='0'])")?.focus(); // it is open: into it
+      else onOpen?.(row);
     },
-    choose: () => { if (current !== undefined) onChoose?.(rowKey(current)); },
+    choose: () => { if (newest.current !== undefined) onChoose?.(rowKey(newest.current)); },
   };
   useEffect(() => {
     const step = (by: number) => () => act.current.move(by);
