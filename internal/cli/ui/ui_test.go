@@ -145,11 +145,17 @@ func TestUI_OneBrowserGetsInByItsCode(t *testing.T) {
 		}
 	}
 	for what, ask := range map[string]func() (*http.Response, string){
-		"a wrong code":     func() (*http.Response, string) { return b.ask("POST", "/ui/session", `{"code":"x"}`) },
-		"no code":          func() (*http.Response, string) { return b.ask("POST", "/ui/session", `{}`) },
-		"another site":     func() (*http.Response, string) { return b.ask("POST", "/ui/session", `{"code":"`+code+`"}`, "Sec-Fetch-Site", "cross-site") },
-		"no site":          func() (*http.Response, string) { return b.ask("POST", "/ui/session", `{"code":"`+code+`"}`, "Sec-Fetch-Site", "") },
-		"a rebound name":   func() (*http.Response, string) { return b.ask("POST", "/ui/session", `{"code":"`+code+`"}`, "Host", "evil.example.com") },
+		"a wrong code": func() (*http.Response, string) { return b.ask("POST", "/ui/session", `{"code":"x"}`) },
+		"no code":      func() (*http.Response, string) { return b.ask("POST", "/ui/session", `{}`) },
+		"another site": func() (*http.Response, string) {
+			return b.ask("POST", "/ui/session", `{"code":"`+code+`"}`, "Sec-Fetch-Site", "cross-site")
+		},
+		"no site": func() (*http.Response, string) {
+			return b.ask("POST", "/ui/session", `{"code":"`+code+`"}`, "Sec-Fetch-Site", "")
+		},
+		"a rebound name": func() (*http.Response, string) {
+			return b.ask("POST", "/ui/session", `{"code":"`+code+`"}`, "Host", "evil.example.com")
+		},
 		"a log-out of any": func() (*http.Response, string) { return b.ask("DELETE", "/ui/session", "") },
 	} {
 		if resp, body := ask(); resp.StatusCode < 400 || resp.Header.Get("Set-Cookie") != "" {

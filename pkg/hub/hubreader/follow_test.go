@@ -25,7 +25,9 @@ func TestFollow_AsksAHubThatServesNoWatchesSeldom(t *testing.T) {
 			return w, nil
 		},
 		"watches have expired": func() (watch.Interface, error) { return nil, apierrors.NewResourceExpired("too old") },
-		"watches are refused":  func() (watch.Interface, error) { return nil, apierrors.NewGenericServerResponse(http.StatusBadGateway, "get", v1alpha1.SchemeGroupVersion().WithResource("actions").GroupResource(), "", "", 0, true) },
+		"watches are refused": func() (watch.Interface, error) {
+			return nil, apierrors.NewGenericServerResponse(http.StatusBadGateway, "get", v1alpha1.SchemeGroupVersion().WithResource("actions").GroupResource(), "", "", 0, true)
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			lists, watches, told := 0, 0, 0
