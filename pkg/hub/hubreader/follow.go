@@ -52,11 +52,17 @@ type follower[T metav1.Object] struct {
 func (f *follower[T]) run(ctx context.Context) {
 	at, wait := "", retryAfter // at: the resourceVersion up to which all is known; "": nothing is
 	for ctx.Err() == nil {
+		began, watched := time.Now(), at != ""
 		next, err := f.step(ctx, at)
+		if watched && time.Since(began) > retryAtMost {
+			wait = retryAfter
+		}
 		switch {
-		case err == nil:
-			at, wait = next, retryAfter
+		case err == nil && (!watched || time.Since(began) > retryAfter):
+			at = next
 			continue
+		case err == nil: // a watch that ends at once would be opened without end
+			at = next
 		case ctx.Err() != nil:
 			return
 		case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
