@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -117,6 +118,8 @@ func (s *Server) checkSession(stream *http.Request) string {
 		return "the credentials are not valid any more"
 	case answer.User.GetName() != was.GetName() || answer.User.GetUID() != was.GetUID():
 		return fmt.Sprintf("the credentials are not those of %s any more", was.GetName())
+	case !slices.Equal(slices.Sorted(slices.Values(answer.User.GetGroups())), slices.Sorted(slices.Values(was.GetGroups()))):
+		return fmt.Sprintf("%s is in other groups than before", was.GetName()) // of which its reads still are
 	}
 	return ""
 }
