@@ -25,7 +25,7 @@ type streamQuery struct {
 func (s *Server) newStream() (streamQuery, error) {
 	again := http.Handler(http.HandlerFunc(s.serveSubscription))
 	again = s.withLoading(again)
-	again = s.withShares(again)
+	again = s.withStreamLimits(again)
 	again = genericapifilters.WithWarningRecorder(again)
 	// Of a question that is asked again and again, the first time is audited.
 	first := genericapifilters.WithAudit(again, s.audit.sink, s.audit.rules, longRunning)
@@ -34,6 +34,19 @@ func (s *Server) newStream() (streamQuery, error) {
 		Check: s.checkSession, CheckInterval: s.options.Authentication.TokenTTL,
 	})
 	return streamQuery{h}, err
+}
+
+// withStreamLimits is withLimits for what a stream carries: each question is a request as any other. A
+// watch is admitted by number only: priority and fairness has admitted the stream, as a watch.
+func (s *Server) withStreamLimits(next http.Handler) http.Handler {
+	watches, questions := s.withShares(next), s.withLimits(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isWatch(r) {
+			watches.ServeHTTP(w, r)
+			return
+		}
+		questions.ServeHTTP(w, r)
+	})
 }
 
 // subscriptions returns the handler of requests that a stream makes for its caller, who is
