@@ -65,10 +65,10 @@ func changed(undo, sent any, operations []Operation, apply bool) []Change {
 	default:
 		after = Merge(before, sent)
 	}
-	restored := Leaves(undo)
+	restored := newPaths(Leaves(undo))
 	var out []Change
 	for _, c := range Between(before, after) {
-		if Related(c.Path, restored) {
+		if restored.related(c.Path) {
 			out = append(out, c)
 		}
 	}

@@ -178,12 +178,39 @@ func named(list []any) bool {
 	})
 }
 
-// Related reports whether a path is one of some paths, or above or below one.
-func Related(path string, paths []string) bool {
-	return slices.ContainsFunc(paths, func(p string) bool {
-		return path == p || strings.HasPrefix(path, p+"/") || strings.HasPrefix(p, path+"/")
-	})
+// paths are some paths, and what is above them: a record may have a hundred thousand.
+type paths struct{ given, above map[string]bool }
+
+func newPaths(given []string) paths {
+	p := paths{map[string]bool{}, map[string]bool{}}
+	for _, path := range given {
+		p.given[path] = true
+		for path != "" {
+			path = parent(path)
+			if p.above[path] {
+				break
+			}
+			p.above[path] = true
+		}
+	}
+	return p
 }
+
+// related reports whether a path is one of them, or above or below one.
+func (p paths) related(path string) bool {
+	if p.above[path] {
+		return true
+	}
+	for !p.given[path] {
+		if path == "" {
+			return false
+		}
+		path = parent(path)
+	}
+	return true
+}
+
+func parent(path string) string { return path[:strings.LastIndexByte(path, '/')] }
 
 // Leaves returns the paths of the values of a merge patch that are no objects, or empty ones.
 func Leaves(patch any) []string {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
@@ -202,4 +203,22 @@ func FuzzOf(f *testing.F) {
 			_ = text(t, changes)
 		}
 	})
+}
+
+// TestOf_TakesTimeInProportion: records are as large as etcd takes objects.
+func TestOf_TakesTimeInProportion(t *testing.T) {
+	large := func(value int) []byte {
+		var b strings.Builder
+		b.WriteString(`{"data":{"":0`)
+		for i := range 60_000 {
+			fmt.Fprintf(&b, `,"%d":%d`, i, value)
+		}
+		b.WriteString("}}")
+		return []byte(b.String())
+	}
+	began := time.Now()
+	changes, _, err := fieldchanges.Of(fieldchanges.Record{Verb: "patch", Patch: large(1), Inverse: "patch", Undo: large(2)})
+	if took := time.Since(began); err != nil || len(changes) != 60_000 || took > 3*time.Second {
+		t.Errorf("%d changes in %v, %v", len(changes), took, err)
+	}
 }

@@ -315,7 +315,7 @@ func TestStops_OfMembersAreOfThoseWhoMayReadThem(t *testing.T) {
 	client := shared.Fleet.Hub.Client()
 	s.stop(client, hub.StopScope{Scope: hub.StopMember, Name: "fleet/a"})
 	s.stop(client, hub.StopScope{Scope: hub.StopPolicy, Name: "tier"})
-	bad := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "federator-stop-odd", Namespace: "default"}}
+	bad := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "federator-stop-odd", Namespace: "default"}, Data: map[string]string{"scope": "member", "name": "fleet/a", "reason": "fleet/a is odd"}}
 	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), bad, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestStops_OfMembersAreOfThoseWhoMayReadThem(t *testing.T) {
 		}
 		return nil
 	})
-	if code, text := s.ask(b, "stops", nil); code != http.StatusOK || strings.Contains(text, "fleet/a") || !strings.Contains(text, "tier") {
+	if code, text := s.ask(b, "stops", nil); code != http.StatusOK || strings.Contains(text, "fleet/a") || !strings.Contains(text, "tier") || !strings.Contains(text, "malformed") {
 		t.Errorf("%d %s", code, text)
 	}
 	for _, wrong := range []string{"stops?x=y", "sources?x=y"} {

@@ -68,6 +68,15 @@ func (r *callerReader) MayReadMember(member string) bool {
 	return ok
 }
 
+// seesAllMembers reports whether no member of a snapshot is hidden from the caller.
+func (r *callerReader) seesAllMembers(at *aggregate.Snapshot) bool {
+	n := 0
+	for range at.Members() {
+		n++
+	}
+	return len(r.visible) == n
+}
+
 // snapshotReader is a policy.Reader of one snapshot.
 type snapshotReader struct {
 	*callerReader

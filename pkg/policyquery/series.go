@@ -61,14 +61,19 @@ type SeriesOptions struct {
 
 // NewSeries returns Series that know nothing yet.
 func NewSeries(o SeriesOptions) *Series {
-	q := &Series{kinds: o.Kinds, loop: o.Loop, index: o.Index, hub: o.Hub, clock: o.Clock, rings: map[string]*series.Ring{}}
+	q := &Series{kinds: o.Kinds, loop: o.Loop, index: o.Index, hub: o.Hub, clock: o.Clock, rings: newRings()}
 	if q.clock == nil {
 		q.clock = time.Now
 	}
-	for _, m := range seriesMetrics {
-		q.rings[m] = series.New(series.Options{Steps: int(seriesHours * time.Hour / seriesStep), MaxBytes: seriesBytes})
-	}
 	return q
+}
+
+func newRings() map[string]*series.Ring {
+	rings := map[string]*series.Ring{}
+	for _, m := range seriesMetrics {
+		rings[m] = series.New(series.Options{Steps: int(seriesHours * time.Hour / seriesStep), MaxBytes: seriesBytes})
+	}
+	return rings
 }
 
 var seriesParameters = []queryapi.Parameter{
@@ -132,6 +137,7 @@ func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 		return err
 	}
 	g := &seriesGrants{readScope: readScope{state, reader}, actions: mayListActions, readable: map[string]bool{}, known: map[series.Key]bool{}}
+	g.setCounted(q.counted())
 	metrics := values["metric"]
 	if metrics == nil {
 		metrics = seriesMetrics
@@ -214,8 +220,9 @@ func (*Series) seesAll(g *seriesGrants) bool {
 type seriesGrants struct {
 	readScope
 
-	actions  bool            // the caller may list Actions on the hub
-	readable map[string]bool // policies, as mayRead says
+	actions  bool             // the caller may list Actions on the hub
+	others   map[subject]bool // policies and members that are not those whose numbers are kept
+	readable map[string]bool  // policies, as mayRead says
 	known    map[series.Key]bool
 }
 
@@ -229,7 +236,33 @@ func (g *seriesGrants) mayReadSeries(k series.Key) bool {
 	return may
 }
 
+// subject is a policy or a member.
+type subject struct{ policy, member string }
+
+// counted returns what the numbers are about. They must not be changed.
+func (q *Series) counted() (policies, members map[string]string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sampler.policies, q.sampler.members
+}
+
+// setCounted takes in what the numbers are about. Until the next sample that may be policies and members of the
+// same names that are no more.
+func (g *seriesGrants) setCounted(policies, members map[string]string) {
+	g.others = map[subject]bool{}
+	nowPolicies, nowMembers := identities(g.state)
+	for _, name := range differing(policies, nowPolicies) {
+		g.others[subject{policy: name}] = true
+	}
+	for _, name := range differing(members, nowMembers) {
+		g.others[subject{member: name}] = true
+	}
+}
+
 func (g *seriesGrants) check(k series.Key) bool {
+	if g.others[subject{policy: k.Policy}] || g.others[subject{member: k.Member}] {
+		return false
+	}
 	if k.Metric == metricDeltas {
 		return g.wholeMember(k.Member)
 	}

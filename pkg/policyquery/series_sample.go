@@ -23,8 +23,8 @@ type sampler struct {
 	deltasAt  int64             // the step during which counting began; at that one they are not complete
 	corrected time.Time         // until when corrections are counted; zero: not at all
 	step      int64             // the last one that was sampled
-	policies  map[string]string // what their numbers are of, by name
-	members   map[string]string // UIDs, by name
+	policies  map[string]string // what their numbers are of, by name; they are replaced under the Series' lock
+	members   map[string]string // UIDs, by name; the same
 }
 
 // tick counts what has changed, and samples once in each step.
@@ -43,11 +43,23 @@ func (q *Series) tick(now time.Time) {
 			s.deltas[d.Ref.Member]++
 		}
 	}
+	if step < s.step-1 { // the clock went back: nothing would be recorded until it is there again
+		q.restart()
+		return
+	}
 	if step <= s.step {
 		return
 	}
 	s.step = step
 	q.sample(state, step, now)
+}
+
+// restart forgets everything: what follows begins anew.
+func (q *Series) restart() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sampler = sampler{}
+	q.rings = newRings()
 }
 
 // sample records the numbers of a step.
@@ -70,9 +82,9 @@ func (q *Series) sample(state *policy.State, step int64, now time.Time) {
 	}
 	s.deltas = map[string]int64{}
 	corrections, known := q.corrections(state, now)
-	policies, members := s.changed(state)
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	policies, members := s.changed(state)
 	for _, ring := range q.rings {
 		for _, name := range policies {
 			ring.ForgetPolicy(name)
@@ -120,16 +132,22 @@ func (q *Series) corrections(state *policy.State, now time.Time) (n map[series.K
 // changed returns the policies and members whose numbers are not about the same as before: who may read what
 // they count now need not have been allowed to read that.
 func (s *sampler) changed(state *policy.State) (policies, members []string) {
-	now, uids := map[string]string{}, map[string]string{}
-	for b := range state.Bindings() {
-		p, reads := state.Package(b.Name), state.ReadScope(b.Name)
-		now[b.Name] = fmt.Sprint(p.Name, p.AnyKind, p.Kinds, p.Subject, p.SubjectView, p.Remedies, reads.Kinds, reads.AnyKind, reads.Fleet, b.Visibility)
-	}
-	for m := range state.Snapshot.Members() {
-		uids[m.Name] = m.UID
-	}
+	now, uids := identities(state)
 	policies, members = differing(s.policies, now), differing(s.members, uids)
 	s.policies, s.members = now, uids
+	return policies, members
+}
+
+// identities returns what the numbers of policies and members are about, by name.
+func identities(state *policy.State) (policies, members map[string]string) {
+	policies, members = map[string]string{}, map[string]string{}
+	for b := range state.Bindings() {
+		p, reads := state.Package(b.Name), state.ReadScope(b.Name)
+		policies[b.Name] = fmt.Sprint(p.Name, p.AnyKind, p.Kinds, p.Subject, p.SubjectView, p.Remedies, reads.Kinds, reads.AnyKind, reads.Fleet, b.Visibility)
+	}
+	for m := range state.Snapshot.Members() {
+		members[m.Name] = m.UID
+	}
 	return policies, members
 }
 

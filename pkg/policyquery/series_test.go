@@ -97,6 +97,55 @@ violation contains {"msg": "x"}
 	}
 }
 
+// TestSeries_OfAnotherPolicyOrMemberOfTheNameAreNotShown, also before the next step is sampled.
+func TestSeries_OfAnotherPolicyOrMemberOfTheNameAreNotShown(t *testing.T) {
+	j := start(t, nil)
+	j.join("fleet/a")
+	j.join("fleet/b")
+	for _, member := range []string{"fleet/a", "fleet/b"} {
+		j.put(member, "web", 1, "")
+	}
+	j.sampleAt(1000)
+	if _, got := j.seriesOf("policy=replicas&metric=violations"); len(got) != 2 {
+		t.Fatalf("%v", got)
+	}
+	j.index.RemoveMember("fleet/b")
+	if err := j.index.PutMember(aggregate.Member{Name: "fleet/b", UID: "another"}); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitEvaluation()
+	if _, got := j.seriesOf("policy=replicas&metric=violations"); len(got) != 1 {
+		t.Errorf("of another member: %v", got)
+	}
+	set := loaded(t, `# METADATA
+# title: Other
+# custom: {severity: low, kinds: [Secret]}
+package replicas
+
+violation contains {"msg": "x"}
+`)
+	if err := j.loop.Configure(t.Context(), set, []policy.Binding{{Name: "replicas", Package: "replicas"}}); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitEvaluation()
+	if _, got := j.seriesOf("policy=replicas&metric=violations"); len(got) != 0 {
+		t.Errorf("of another policy: %v", got)
+	}
+}
+
+// TestSeries_GoOnAfterTheClockWentBack.
+func TestSeries_GoOnAfterTheClockWentBack(t *testing.T) {
+	j := start(t, nil)
+	j.join("fleet/a")
+	j.put("fleet/a", "web", 1, "")
+	j.sampleAt(100_000)
+	j.sampleAt(1000)
+	j.sampleAt(1001)
+	if _, got := j.seriesOf("metric=violations"); got["replicas fleet/a violations"] != "[<nil> <nil> <nil> 1]" {
+		t.Errorf("%v", got)
+	}
+}
+
 // TestSeries_RunsInSteps, and ends with its context.
 func TestSeries_RunsInSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

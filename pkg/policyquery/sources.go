@@ -84,12 +84,16 @@ func (q Stops) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 	if err != nil {
 		return hubNotRead(err)
 	}
-	reader, err := newCallerReader(r.Context(), caller, q.Kinds, q.Index.Snapshot())
+	snapshot := q.Index.Snapshot()
+	reader, err := newCallerReader(r.Context(), caller, q.Kinds, snapshot)
 	if err != nil {
 		return err
 	}
 	out := StopList{APIVersion: "query.federator.dev/v1", Kind: "Stops", Items: []Stop{}, Stale: found.Stale}
 	for _, s := range found.Items {
+		if s.Problem != "" && !reader.seesAllMembers(snapshot) { // it may name a member
+			s.Problem, s.Reason = "a ConfigMap that looks like a stop is malformed, which stops everything", ""
+		}
 		if s.Scope != "member" || reader.MayReadMember(s.Name) {
 			out.Items = append(out.Items, s)
 		}

@@ -249,13 +249,7 @@ func (s readScope) partly(kinds []aggregate.Kind) (rest []aggregate.Kind) {
 }
 
 // seesAllMembers reports whether no member is hidden from the caller.
-func (s readScope) seesAllMembers() bool {
-	n := 0
-	for range s.state.Snapshot.Members() {
-		n++
-	}
-	return len(s.reader.visible) == n
-}
+func (s readScope) seesAllMembers() bool { return s.reader.seesAllMembers(s.state.Snapshot) }
 
 // nothingHeld reports whether there is nothing to read of a kind in a member: no member
 // serves it, which discovery shows to every caller, and no object is left from before.

@@ -30,8 +30,22 @@ type fairness struct {
 	maxInFlight int           // requests at once
 	timeout     time.Duration // of a request
 
-	next   http.Handler                 // set by filter
-	active atomic.Pointer[http.Handler] // before next; nil while the configuration is not known
+	filters []*fairFilter // set by filter, before run
+}
+
+// fairFilter is a filter by priority and fairness.
+type fairFilter struct {
+	next, plain http.Handler
+	active      atomic.Pointer[http.Handler] // before next; nil while the configuration is not known
+}
+
+// ServeHTTP implements http.Handler.
+func (f *fairFilter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if fair := f.active.Load(); fair != nil {
+		(*fair).ServeHTTP(w, r)
+		return
+	}
+	f.plain.ServeHTTP(w, r)
 }
 
 // run applies the hub's configuration until ctx ends. Where federator may not
@@ -51,7 +65,6 @@ func (f *fairness) run(ctx context.Context) {
 	one := flowcontrolrequest.WorkEstimatorFunc(func(*http.Request, string, string) flowcontrolrequest.WorkEstimate {
 		return flowcontrolrequest.WorkEstimate{InitialSeats: 1}
 	})
-	fair := genericfilters.WithPriorityAndFairness(f.next, longRunning, control, one.EstimateWork, f.timeout/4)
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
 	var controller sync.WaitGroup
@@ -62,9 +75,12 @@ func (f *fairness) run(ctx context.Context) {
 		}
 	})
 	factory.WaitForCacheSync(ctx.Done())
-	f.active.Store(&fair)
+	for _, filter := range f.filters {
+		fair := genericfilters.WithPriorityAndFairness(filter.next, longRunning, control, one.EstimateWork, f.timeout/4)
+		filter.active.Store(&fair)
+		defer filter.active.Store(nil)
+	}
 	<-ctx.Done()
-	f.active.Store(nil)
 }
 
 // mayReadConfig reports whether federator may read the hub's configuration; other errors
@@ -83,14 +99,9 @@ func (f *fairness) mayReadConfig(ctx context.Context) (bool, error) {
 
 // filter admits requests by priority and fairness while it runs, else by plain.
 func (f *fairness) filter(next, plain http.Handler) http.Handler {
-	f.next = next
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if fair := f.active.Load(); fair != nil {
-			(*fair).ServeHTTP(w, r)
-			return
-		}
-		plain.ServeHTTP(w, r)
-	})
+	filter := &fairFilter{next: next, plain: plain}
+	f.filters = append(f.filters, filter)
+	return filter
 }
 
 // readOnly keeps the statuses of FlowSchemas as the hub's own servers write

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,7 +25,7 @@ type streamQuery struct {
 func (s *Server) newStream() (streamQuery, error) {
 	again := http.Handler(http.HandlerFunc(s.serveSubscription))
 	again = s.withLoading(again)
-	again = s.withShares(again)
+	again = s.withStreamLimits(again)
 	again = genericapifilters.WithWarningRecorder(again)
 	// Of a question that is asked again and again, the first time is audited.
 	first := genericapifilters.WithAudit(again, s.audit.sink, s.audit.rules, longRunning)
@@ -33,6 +34,19 @@ func (s *Server) newStream() (streamQuery, error) {
 		Check: s.checkSession, CheckInterval: s.options.Authentication.TokenTTL,
 	})
 	return streamQuery{h}, err
+}
+
+// withStreamLimits is withLimits for what a stream carries: each question is a request as any other. A
+// watch is admitted by number only: priority and fairness has admitted the stream, as a watch.
+func (s *Server) withStreamLimits(next http.Handler) http.Handler {
+	watches, questions := s.withShares(next), s.withLimits(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isWatch(r) {
+			watches.ServeHTTP(w, r)
+			return
+		}
+		questions.ServeHTTP(w, r)
+	})
 }
 
 // subscriptions returns the handler of requests that a stream makes for its caller, who is
@@ -117,6 +131,8 @@ func (s *Server) checkSession(stream *http.Request) string {
 		return "the credentials are not valid any more"
 	case answer.User.GetName() != was.GetName() || answer.User.GetUID() != was.GetUID():
 		return fmt.Sprintf("the credentials are not those of %s any more", was.GetName())
+	case !slices.Equal(slices.Sorted(slices.Values(answer.User.GetGroups())), slices.Sorted(slices.Values(was.GetGroups()))):
+		return fmt.Sprintf("%s is in other groups than before", was.GetName()) // of which its reads still are
 	}
 	return ""
 }

@@ -5,11 +5,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -127,7 +127,7 @@ func (s *Server) withUI(next http.Handler) http.Handler {
 	if ui == nil {
 		return next
 	}
-	slots := semaphore.NewWeighted(maxUIRequests)
+	slots := newCallerShares(maxUIRequests, false)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
 		case path == "/" && isNavigation(r):
@@ -137,10 +137,15 @@ func (s *Server) withUI(next http.Handler) http.Handler {
 			http.Redirect(w, r, uiRoot+"/", http.StatusFound)
 		case !isUI(path) || strings.HasPrefix(path, uiRelay):
 			next.ServeHTTP(w, r)
-		case !slots.TryAcquire(1):
-			writeStatus(w, apierrors.NewTooManyRequests("too many requests of the web UI are in flight", 1).ErrStatus)
 		default:
-			defer slots.Release(1)
+			// Nobody is known yet: shares are those of addresses, so that one that asks and does not read
+			// keeps nobody else from logging in.
+			host, _, _ := net.SplitHostPort(r.RemoteAddr)
+			if ok, _ := slots.acquire(host); !ok {
+				writeStatus(w, apierrors.NewTooManyRequests("too many requests of the web UI are in flight", 1).ErrStatus)
+				return
+			}
+			defer slots.release(host)
 			if l := labelsOf(r.Context()); l != nil {
 				l.setResource("ui")
 			}
