@@ -77,12 +77,14 @@ function Filters({ chosen, open, onDone }: { chosen: Chosen; open: boolean; onDo
     member: useLive<Violations>(facetPath(chosen, "member")), namespace: useLive<Violations>(facetPath(chosen, "namespace")),
     kind: useLive<Violations>(facetPath(chosen, "kind")), state: useLive<Violations>(facetPath(chosen, "state")),
   };
-  const all = useLive<Violations>(facetPath({ ...chosen, exempt: "" }, "severity")).value?.groups;
+  const answer = useLive<Violations>(facetPath({ ...chosen, exempt: "" }, "severity"));
+  const all = answer.value?.groups;
   const sum = (of: "violations" | "exempt") => (all ?? []).reduce((n, group) => n + group[of], 0);
   const order: readonly Filter[] = ["severity", "policy", "member", "namespace", "kind", "state"];
-  const facets = [...order.map((name) => facetOf(name, answers[name].value, chosen)), {
+  const facets = [...order.map((name) => facetOf(name, answers[name].value, chosen, answers[name].error !== undefined)), {
     name: "exempt", title: "Exempt", chosen: chosen.exempt === "" ? [] : [chosen.exempt],
-    values: [{ value: "false", label: "not exempt", count: sum("violations") }, { value: "true", label: "exempt", count: sum("exempt") }],
+    values: all === undefined && answer.value === undefined ? [] : [{ value: "false", label: "not exempt", count: sum("violations") }, { value: "true", label: "exempt", count: sum("exempt") }],
+    ...(answer.value === undefined ? { pending: answer.error === undefined ? "…" : "not known" } : {}),
   }];
   return <Facets facets={facets} open={open} busy={answers.policy.value === undefined} onChoose={(name, values) => { setParams({ [name]: name === "exempt" ? values.slice(-1) : values, open: null }); if (open) onDone(); }} />;
 }

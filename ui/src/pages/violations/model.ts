@@ -50,9 +50,9 @@ export function sizeOf(group: FindingGroup, exempt: string): number {
   return group.violations > 0 || exempt === "false" ? group.violations : group.exempt > 0 ? group.exempt : group.subjects;
 }
 
-export function facetOf(by: Filter, answer: Violations | undefined, chosen: Chosen): Facet {
+export function facetOf(by: Filter, answer: Violations | undefined, chosen: Chosen, failed = false): Facet {
   const values = (answer?.groups ?? []).map((group) => ({ value: group.key[0] ?? "", count: sizeOf(group, chosen.exempt), ...(by === "member" && group.key[0] === "" ? { label: "(no single member)" } : by === "policy" ? { label: shortPolicy(group.key[0] ?? "") } : {}) }));
-  return { name: by, title: titles[by], chosen: chosen.lists[by], values: values.sort((a, b) => b.count - a.count || a.value.localeCompare(b.value)), ...(answer?.truncated === true ? { truncated: true } : {}) };
+  return { name: by, title: titles[by], chosen: chosen.lists[by], values: values.sort((a, b) => b.count - a.count || a.value.localeCompare(b.value)), ...(answer?.truncated === true ? { truncated: true } : {}), ...(answer === undefined ? { pending: failed ? "not known" : "…" } : {}) };
 }
 
 export interface Row {
