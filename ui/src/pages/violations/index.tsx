@@ -2,7 +2,7 @@ import "./violations.css";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { address, param, setParams } from "../../app/location";
 import { withQuery } from "../../data/api";
-import { useLive, type Live } from "../../data/live";
+import { useLast, useLive, type Live } from "../../data/live";
 import type { Series, Violations } from "../../data/types";
 import { subjectText } from "../../pieces/links";
 import { total } from "../../pieces/sparkline";
@@ -28,7 +28,7 @@ export default function ViolationsPage() {
   const params = address.value.params;
   const chosen = useMemo(() => chosenOf(params), [params]);
   const [limit, setLimit] = useState(first);
-  const live = useLive<Violations>(listPath(chosen, limit));
+  const live = useLast(useLive<Violations>(listPath(chosen, limit)), listPath(chosen, 0));
   const by = params.getAll("by"), open = param("open");
   const [narrowed, setNarrowed] = useState(false);
   return (
@@ -52,7 +52,7 @@ export default function ViolationsPage() {
         <h2 class="sr">Filters</h2>
         <Filters chosen={chosen} open={narrowed} onDone={() => setNarrowed(false)} />
         {by.length > 0 ? <Groups by={by} chosen={chosen} />
-          : <List live={live} chosen={chosen} open={open} limit={limit} more={() => setLimit((n) => Math.min(most, n * 2))} />}
+          : <List live={live} chosen={chosen} open={open} limit={limit} more={() => { if (live.path === listPath(chosen, limit)) setLimit(Math.min(most, limit * 2)); }} />}
         {open !== "" && <Detail key={open} open={open} />}
       </div>
     </div>
