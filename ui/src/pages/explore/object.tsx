@@ -7,7 +7,7 @@ import { session } from "../../data/session";
 import type { Actions, Finding, Graph, GraphNode, KubeObject, Violations } from "../../data/types";
 import { Compare } from "../../pieces/compare";
 import { Yaml } from "../../pieces/yaml";
-import { CopyAs, Drawer, Empty, SeverityMark, Shown, StateMark, Tabs, ago, many, quote, shortPolicy } from "../../ui";
+import { CopyAs, Drawer, Empty, SeverityMark, Shown, StateMark, Tabs, ago, many, plain, quote, shortPolicy } from "../../ui";
 import { objectPath, type ObjectID } from "./model";
 import { treeOf } from "./tree";
 
@@ -63,7 +63,7 @@ export function FindingList({ findings }: { findings: readonly Finding[] }) {
       {findings.map((finding) => (
         <li key={finding.policy}>
           <div class="bar"><SeverityMark severity={finding.severity} /> <a href={href("/violations", { policy: finding.policy, ...(finding.subject.member === undefined ? {} : { member: finding.subject.member }) })}>{shortPolicy(finding.policy)}</a>{finding.state !== "Known" && <StateMark state={finding.state} />}</div>
-          {finding.violations?.map((violation, i) => <p key={i}>{violation.msg}{violation.exempt !== undefined && violation.exempt !== "" && <span class="pill">exempt: {violation.exempt}</span>} {violation.firstSeen !== undefined && <span class="dim">for {ago(violation.firstSeen)}</span>}</p>)}
+          {finding.violations?.map((violation, i) => <p key={i}>{plain(violation.msg)}{violation.exempt !== undefined && violation.exempt !== "" && <span class="pill">exempt: {violation.exempt}</span>} {violation.firstSeen !== undefined && <span class="dim">for {ago(violation.firstSeen)}</span>}</p>)}
           {finding.message !== undefined && <p class="dim">{finding.message}</p>}
           {finding.gaps?.map((gap, i) => <p key={i} class="dim hatched">not known: {[gap.member, gap.kind, gap.state, gap.failure].filter(Boolean).join(" · ")}</p>)}
         </li>

@@ -4,6 +4,7 @@ import { findingKey } from "../../data/keys";
 import type { Finding, FindingGroup, FoundViolation, Violations } from "../../data/types";
 import type { Facet } from "../../ui";
 import { count, many, shortPolicy } from "../../ui/format";
+import { plain } from "../../ui/plain";
 import { severityRank } from "../../ui/marks";
 
 export const filters = ["policy", "severity", "member", "namespace", "kind", "state"] as const;
@@ -65,7 +66,7 @@ export interface Row {
 export function rowsOf(items: readonly Finding[]): Row[] {
   return items.flatMap((finding): Row[] => {
     const key = findingKey(finding);
-    const own = (finding.violations ?? []).map((violation, i) => ({ key: `${key}#${i}`, finding, violation, text: violation.msg }));
+    const own = (finding.violations ?? []).map((violation, i) => ({ key: `${key}#${i}`, finding, violation, text: plain(violation.msg) }));
     if (finding.state === "Known" && own.length > 0) return own;
     const text = finding.state === "Error" ? finding.message ?? "the evaluation failed" : `not known: ${(finding.gaps ?? []).map((gap) => `${gap.member ?? ""} ${gap.kind ?? ""} ${gap.failure ?? gap.state ?? ""}`.trim()).join("; ")}`;
     return [...own, { key: `${key}#`, finding, text }];
