@@ -34,6 +34,9 @@ export function startKeyboard(): void {
     const key = (mod ? "mod+" : "") + (event.key.length === 1 && !mod ? event.key : event.key.length === 1 ? event.key.toLowerCase() : event.key);
     if (event.altKey) return;
     if (typing(event.target) && !mod && key !== "Escape") return;
+    // A dialog is in front: keys do not reach what is behind it.
+    const dialog = document.querySelector("[aria-modal=true]");
+    if (dialog !== null && key !== "Escape" && !mod) return;
     const pressed = event.target instanceof HTMLElement && (key === "Enter" || key === " ");
     if (pressed && (event.target as HTMLElement).closest("a, button, summary, [role=option]") !== null) return;
     const list = bound.get(key) ?? [];

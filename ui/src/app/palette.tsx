@@ -23,6 +23,7 @@ function Box() {
   const [found, setFound] = useState<Target[]>([]);
   const [at, setAt] = useState(0);
   const [busy, setBusy] = useState(false);
+  const [whole, setWhole] = useState(true);
   useEffect(() => {
     const abort = new AbortController();
     setAt(0);
@@ -31,7 +32,7 @@ function Box() {
     setBusy(true);
     const timer = setTimeout(() => {
       void searchTargets(text.trim(), abort.signal, (some) => { if (!abort.signal.aborted) setFound((before) => [...before, ...some]); })
-        .finally(() => { if (!abort.signal.aborted) setBusy(false); });
+        .then((whole) => { if (!abort.signal.aborted) setWhole(whole); }).finally(() => { if (!abort.signal.aborted) setBusy(false); });
     }, 120);
     return () => { clearTimeout(timer); abort.abort(); };
   }, [text]);
@@ -60,7 +61,7 @@ function Box() {
           </li>
         ))}
       </ul>
-      {targets.length === 0 && <div class="hint">{busy ? "Looking …" : `Nothing that you may read is called ${text}.`}</div>}
+      {targets.length === 0 && <div class="hint">{busy ? "Looking …" : whole ? `Nothing that you may read is called ${text}.` : `Nothing is found that is called ${text}, but not all could be asked: the server is busy, or out of reach.`}</div>}
     </Dialog>
   );
 }

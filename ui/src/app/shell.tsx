@@ -19,7 +19,7 @@ export function Shell() {
   if (who === undefined) return <main class="login" aria-busy={sessionError.value === ""}>{sessionError.value === "" ? <Loading /> : <Unreachable />}</main>;
   if (who.user === "") return <LogIn session={who} />;
   return (
-    <div class="shell">
+    <div class="shell" key={who.user}>{/* nothing that a component holds is passed on to another user */}
       <Top />
       <div role="status">{sessionError.value !== "" && <div class="notice">{sessionError.value}</div>}<Link /><Outdated /></div>
       <main class="main" id="main" tabIndex={-1}><Current /></main>

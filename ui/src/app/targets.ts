@@ -1,5 +1,5 @@
 // Where the palette can go: pages and kinds at once; members, policies, Actions and objects when the server has answered.
-import { get, withQuery } from "../data/api";
+import { get, statusFrom, withQuery } from "../data/api";
 import { kinds, listPath, loadKinds } from "../data/kinds";
 import { session } from "../data/session";
 import type { Actions, KubeTable, MemberList, Policies } from "../data/types";
@@ -28,14 +28,17 @@ export function fixedTargets(text: string): Target[] {
 }
 
 // searchTargets passes on what it finds as it comes. What the caller may not read, or this server does not have, is not found.
-export async function searchTargets(text: string, signal: AbortSignal, found: (some: Target[]) => void): Promise<void> {
-  await loadKinds().catch(() => {});
+// It returns whether all could be asked: what a busy server did not answer may be there.
+export async function searchTargets(text: string, signal: AbortSignal, found: (some: Target[]) => void): Promise<boolean> {
+  let whole = true;
+  await loadKinds().catch(() => { whole = false; });
   const t = text.toLowerCase();
   const ask = async <T>(path: string, targets: (answer: T) => Target[], accept?: string) => {
     try {
       found(targets(await get<T>(path, { signal, ...(accept === undefined ? {} : { accept }) })));
-    } catch {
-      // not allowed or not there
+    } catch (error) {
+      const { code } = statusFrom(error);
+      if (code !== 403 && code !== 404) whole = false; // else it is not allowed or not there
     }
   };
   await Promise.all([
@@ -55,6 +58,7 @@ export async function searchTargets(text: string, signal: AbortSignal, found: (s
       }), "application/json;as=Table;g=meta.k8s.io;v=v1");
     }) : [],
   ]);
+  return whole;
 }
 
 function objectNamed(text: string): boolean {

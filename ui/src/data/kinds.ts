@@ -56,13 +56,22 @@ export function listPath(kind: Kind, namespace = "", root = "/fleet"): string {
 }
 
 let asked: Promise<void> | undefined;
+let turn = 0;
+
+// forgetKinds is called when another user is there: which kinds there are follows from what one may read.
+export function forgetKinds(): void {
+  turn++;
+  asked = undefined;
+  kinds.value = [];
+}
 
 export function loadKinds(again = false): Promise<void> {
   if (asked === undefined || again) {
     const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    const mine = turn;
     asked = Promise.all([get<Discovery>("/fleet/api", { accept }), get<Discovery>("/fleet/apis", { accept })]).then(
-      (answers) => { kinds.value = answers.flatMap(kindsOf).sort((a, b) => (a.resource < b.resource ? -1 : 1)); },
-      (error: unknown) => { asked = undefined; throw error; },
+      (answers) => { if (mine === turn) kinds.value = answers.flatMap(kindsOf).sort((a, b) => (a.resource < b.resource ? -1 : 1)); },
+      (error: unknown) => { if (mine === turn) asked = undefined; throw error; },
     );
   }
   return asked;

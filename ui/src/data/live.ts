@@ -22,6 +22,14 @@ export function useLive<T>(path: string | null): Live<T> {
   return state.path === path ? state : nothing<T>(path);
 }
 
+// useLast is a live answer, or the one before it while a longer answer to the same question is on its way: what is
+// read, scrolled and written below it stays.
+export function useLast<T>(live: Live<T>, question: string): Live<T> {
+  const last = useRef<{ question: string; live: Live<T> } | undefined>(undefined);
+  if (live.value !== undefined || live.error !== undefined) last.current = { question, live };
+  return live.value === undefined && live.error === undefined && last.current?.question === question ? last.current.live : live;
+}
+
 // useOnce is the answer of a GET at one time; again asks anew.
 export function useOnce<T>(path: string | null, accept?: string): Live<T> & { again(): void } {
   const [state, set] = useState<Live<T>>(() => nothing(path));

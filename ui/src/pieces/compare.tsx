@@ -1,6 +1,7 @@
 import "./pieces.css";
 import { useMemo, useState } from "preact/hooks";
 import { compare } from "./objectdiff";
+import { plain } from "../ui/plain";
 import { scalar } from "./yamllines";
 
 export interface CompareColumn {
@@ -40,7 +41,7 @@ function Row({ path, values, differs }: { path: string; values: readonly unknown
     <tr class={differs ? "differs" : ""}>
       <th scope="row"><code>{path}</code></th>
       {values.map((value, i) => (
-        <td key={i} class={differs && JSON.stringify(value) !== most ? "odd" : ""}>{value === undefined ? <span class="dim">not set</span> : <code>{typeof value === "object" ? JSON.stringify(value) : scalar(value)}</code>}</td>
+        <td key={i} class={differs && JSON.stringify(value) !== most ? "odd" : ""}>{value === undefined ? <span class="dim">not set</span> : <code>{typeof value === "object" ? plain(JSON.stringify(value)) : scalar(value)}</code>}</td>
       ))}
     </tr>
   );

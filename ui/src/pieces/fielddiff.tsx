@@ -1,4 +1,6 @@
 import "./pieces.css";
+import { useState } from "preact/hooks";
+import { plain } from "../ui/plain";
 import { scalar, yamlLines } from "./yamllines";
 
 export interface FieldChange {
@@ -36,11 +38,14 @@ function Side({ value, sign }: { value: unknown; sign: string }) {
 
 // TextDiff shows a unified diff of text.
 export function TextDiff({ text, label = "Diff" }: { text: string; label?: string }) {
+  const lines = text.replace(/\n$/, "").split("\n");
+  const [most, setMost] = useState(2_000);
   return (
     <div class="textdiff" tabIndex={0} role="group" aria-label={label}>
-      {text.replace(/\n$/, "").split("\n").map((line, i) => (
-        <div key={i} class={line.startsWith("+") ? "add" : line.startsWith("-") ? "del" : line.startsWith("@@") ? "dim" : ""}><code>{line === "" ? " " : line}</code></div>
+      {lines.slice(0, most).map((line, i) => (
+        <div key={i} class={line.startsWith("+") ? "add" : line.startsWith("-") ? "del" : line.startsWith("@@") ? "dim" : ""}><code>{line === "" ? " " : plain(line)}</code></div>
       ))}
+      {lines.length > most && <button type="button" class="link" onClick={() => setMost(most * 2)}>{lines.length - most} more lines</button>}
     </div>
   );
 }

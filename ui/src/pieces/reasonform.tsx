@@ -1,6 +1,6 @@
 import "./pieces.css";
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { say } from "../app/notices";
 import { statusFrom } from "../data/api";
 import { session } from "../data/session";
@@ -34,18 +34,20 @@ export function whyNot(): string {
 export function ReasonForm({ verb, send, danger = false, needsReason = true, blocked = "", children, onDone, stick = false }: ReasonFormProps) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);
+  const sending = useRef(false);
   const [error, setError] = useState("");
   const [done, setDone] = useState<Done | undefined>(undefined);
   const why = whyNot() || blocked;
   const missing = needsReason && reason.trim() === "";
   const submit = (event: Event) => {
     event.preventDefault();
-    if (why !== "" || missing || busy) return;
+    if (why !== "" || missing || sending.current) return;
+    sending.current = true; // busy is known only when the form is drawn again
     setBusy(true);
     setError("");
     send(reason.trim()).then(
-      (result) => { setBusy(false); setDone(result); setReason(""); say(result.text, { ...(result.href === undefined ? {} : { href: result.href }), ...(result.link === undefined ? {} : { link: result.link }) }); onDone?.(); },
-      (failed: unknown) => { const status = statusFrom(failed); setBusy(false); setError(status.code === 0 ? status.message : `${status.message} (${status.code})`); },
+      (result) => { sending.current = false; setBusy(false); setDone(result); setReason(""); say(result.text, { ...(result.href === undefined ? {} : { href: result.href }), ...(result.link === undefined ? {} : { link: result.link }) }); onDone?.(); },
+      (failed: unknown) => { const status = statusFrom(failed); sending.current = false; setBusy(false); setError(status.code === 0 ? status.message : `${status.message} (${status.code})`); },
     );
   };
   if (done !== undefined) return <p class="reason-done" role="status">✓ {done.text} {done.href !== undefined && <a href={done.href}>{done.link ?? "See it"}</a>}</p>;

@@ -1,6 +1,6 @@
 import "./pieces.css";
 import { useMemo, useState } from "preact/hooks";
-import { brief, hunks, markOf, pathsOf, tokenize, valueAt, type EvidenceLine } from "./regolines";
+import { brief, cut, hunks, markOf, pathsOf, tokenize, valueAt, type EvidenceLine } from "./regolines";
 
 export interface RegoProps {
   file: string;
@@ -17,7 +17,10 @@ export function Rego({ file, text, lines, input, linkOf, line }: RegoProps) {
   const of = useMemo(() => new Map((lines ?? []).filter((l) => l.file === file).map((l) => [l.row, l] as const)), [lines, file]);
   const evaluated = [...of.values()].filter((l) => l.evaluated > 0).map((l) => l.row);
   const [all, setAll] = useState(lines === undefined || evaluated.length === 0);
-  const parts: [number, number][] = all || evaluated.length === 0 ? [[1, tokens.length]] : hunks(line === undefined ? evaluated : [...evaluated, line], tokens.length);
+  const [most, setMost] = useState(1_000);
+  const whole: [number, number][] = all || evaluated.length === 0 ? [[1, tokens.length]] : hunks(line === undefined ? evaluated : [...evaluated, line], tokens.length);
+  const parts = cut(whole, most, line);
+  const left = count(whole) - count(parts);
   return (
     <figure class="rego">
       <figcaption>
@@ -31,9 +34,14 @@ export function Rego({ file, text, lines, input, linkOf, line }: RegoProps) {
             {tokens.slice(from - 1, to).map((line_, i) => <Line key={from + i} row={from + i} tokens={line_} evidence={of.get(from + i)} input={input} linkOf={linkOf} here={line === from + i} traced={lines !== undefined} />)}
           </div>
         ))}
+        {left > 0 && <button type="button" class="link" onClick={() => setMost(most * 2)}>{left} more lines</button>}
       </div>
     </figure>
   );
+}
+
+function count(parts: readonly [number, number][]): number {
+  return parts.reduce((n, [from, to]) => n + to - from + 1, 0);
 }
 
 interface LineProps {

@@ -1,6 +1,7 @@
 // Rego by lines: tokens of prism's grammar, never its HTML.
 import Prism from "prismjs/components/prism-core";
 import "prismjs/components/prism-rego";
+import { plain } from "../ui/plain";
 
 (Prism as { manual?: boolean }).manual = true; // it must not look through the page
 
@@ -20,6 +21,8 @@ export interface EvidenceLine {
 
 type Piece = string | { type: string; content: Piece | Piece[] };
 
+const colourless = 500_000; // characters from which on colours are not worth the time
+
 // tokenize splits a text into lines of tokens.
 export function tokenize(text: string): Token[][] {
   const grammar = Prism.languages["rego"];
@@ -27,7 +30,7 @@ export function tokenize(text: string): Token[][] {
   const add = (type: string, part: string) => {
     part.split("\n").forEach((line, i) => {
       if (i > 0) lines.push([]);
-      if (line !== "") lines[lines.length - 1]?.push({ type, text: line });
+      if (line !== "") lines[lines.length - 1]?.push({ type, text: plain(line) });
     });
   };
   const walk = (piece: Piece | Piece[], type: string) => {
@@ -35,7 +38,7 @@ export function tokenize(text: string): Token[][] {
     else if (Array.isArray(piece)) for (const one of piece) walk(one, type);
     else walk(piece.content, piece.type);
   };
-  walk(grammar === undefined ? text : Prism.tokenize(text, grammar) as Piece[], "");
+  walk(grammar === undefined || text.length > colourless ? text : Prism.tokenize(text, grammar) as Piece[], "");
   return lines;
 }
 
@@ -57,6 +60,23 @@ export function hunks(rows: readonly number[], total: number, around = 2): [numb
     else parts.push([from, to]);
   }
   return parts;
+}
+
+// cut keeps so many lines of the parts, around one that is pointed at.
+export function cut(parts: readonly [number, number][], most: number, line = 1): [number, number][] {
+  const size = ([from, to]: [number, number]) => to - from + 1;
+  if (parts.reduce((n, part) => n + size(part), 0) <= most) return [...parts];
+  const kept: [number, number][] = [];
+  let room = most;
+  const before = Math.max(1, line - Math.floor(most / 2));
+  for (const [from, to] of parts) {
+    const first = line > 1 ? Math.max(from, before) : from;
+    const last = Math.min(to, first + room - 1);
+    if (last < first) continue;
+    kept.push([first, last]);
+    room -= last - first + 1;
+  }
+  return kept;
 }
 
 // pathsOf finds what a line names of the input or of the fleet: input.object.spec.replicas.

@@ -16,12 +16,15 @@ export function Yaml({ value, at, redacted, folded = ["/metadata/managedFields"]
   const [closed, setClosed] = useState<ReadonlySet<string>>(() => new Set(folded));
   const [text, setText] = useState("");
   const [nth, setNth] = useState(0);
+  const [most, setMost] = useState(2_000); // lines that are drawn
   const box = useRef<HTMLDivElement>(null);
   const found = useMemo(() => search(lines, text), [lines, text]);
   const target = text === "" ? at : lines[found[nth % Math.max(1, found.length)] ?? -1]?.path;
   useEffect(() => {
     if (target === undefined) return;
     const open = new Set(above(target));
+    const at = lines.findIndex((line) => line.path === target);
+    setMost((before) => Math.max(before, at + 500));
     setClosed((before) => [...before].some((path) => open.has(path)) ? new Set([...before].filter((path) => !open.has(path))) : before);
     const frame = requestAnimationFrame(() => box.current?.querySelector(".yaml-line.here")?.scrollIntoView({ block: "nearest" }));
     return () => cancelAnimationFrame(frame);
@@ -32,6 +35,7 @@ export function Yaml({ value, at, redacted, folded = ["/metadata/managedFields"]
     return next;
   });
   const hits = new Set(found);
+  const seen = visible(lines, closed);
   return (
     <div class="yaml">
       {lines.length > 16 && <div class="yaml-bar">
@@ -40,7 +44,7 @@ export function Yaml({ value, at, redacted, folded = ["/metadata/managedFields"]
         {text !== "" && <span class="dim" role="status">{found.length === 0 ? "not found" : `${nth + 1} of ${found.length}`}</span>}
       </div>}
       <div class="yaml-lines" ref={box} tabIndex={0} role="group" aria-label={label}>
-        {visible(lines, closed).map((i) => {
+        {seen.slice(0, most).map((i) => {
           const line = lines[i];
           if (line === undefined) return null;
           const shut = closed.has(line.path);
@@ -53,6 +57,7 @@ export function Yaml({ value, at, redacted, folded = ["/metadata/managedFields"]
             </div>
           );
         })}
+        {seen.length > most && <button type="button" class="link" onClick={() => setMost(most * 2)}>{seen.length - most} more lines</button>}
       </div>
     </div>
   );

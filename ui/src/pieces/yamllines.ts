@@ -1,4 +1,6 @@
 // JSON as lines of YAML, each with its path, so that a view can fold and search them.
+import { plain } from "../ui/plain";
+
 export interface YamlLine {
   path: string; // a JSON pointer
   depth: number;
@@ -8,12 +10,12 @@ export interface YamlLine {
   redacted: boolean;
 }
 
-const plain = /^[A-Za-z_/][\w./@-]*(?: [\w./@-]+)*$/;
+const bare = /^[A-Za-z_/][\w./@-]*(?: [\w./@-]+)*$/;
 const words = new Set(["true", "false", "null", "yes", "no", "on", "off", "y", "n", "~"]);
 
 export function scalar(value: unknown): string {
   if (typeof value !== "string") return JSON.stringify(value) ?? "null";
-  return plain.test(value) && !words.has(value.toLowerCase()) ? value : JSON.stringify(value);
+  return bare.test(value) && !words.has(value.toLowerCase()) ? value : plain(JSON.stringify(value));
 }
 
 export function pointer(path: string, key: string | number): string {

@@ -13,6 +13,7 @@ export interface Facet {
   values: FacetValue[];
   chosen: string[];
   truncated?: boolean;
+  pending?: string; // why there are no values: not loaded yet, or an error
 }
 
 const shown = 8;
@@ -32,7 +33,7 @@ function One({ facet, onChoose }: { facet: Facet; onChoose: (name: string, value
   return (
     <section>
       <h2>{facet.title}</h2>
-      {values.length === 0 && <span class="dim">none</span>}
+      {values.length === 0 && <span class="dim">{facet.pending ?? "none"}</span>}
       {some.map((v) => (
         <button key={v.value} type="button" aria-pressed={chosen.has(v.value)} title={v.value} onClick={() => toggle(v.value)}>
           <span class="cut">{v.label ?? (v.value === "" ? "(none)" : v.value)}</span><span class="n">{count(v.count)}</span>

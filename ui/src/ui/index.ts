@@ -1,5 +1,6 @@
 // The shared components.
 export { CopyAs, copy, curlOf, type Commands } from "./copyas";
+export { plain } from "./plain";
 export { quote } from "./quote";
 export { Dialog } from "./dialog";
 export { Drawer } from "./drawer";

@@ -6,7 +6,7 @@ import { FieldDiff } from "../../pieces/fielddiff";
 import { actionHref, commitHref, findingHref, memberHref, objectHref, policyHref, subjectText } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
 import { Yaml } from "../../pieces/yaml";
-import { Before, CopyAs, Drawer, Failed, Loading, StateMark, ago, shortPolicy } from "../../ui";
+import { Before, CopyAs, Drawer, Failed, Loading, StateMark, ago, plain, shortPolicy } from "../../ui";
 import { canRollBack } from "./model";
 
 // ActionDrawer shows what one Action wrote, field by field, and takes it back.
@@ -35,7 +35,7 @@ function Detail({ detail }: { detail: ActionDetail }) {
         <dt>When</dt><dd>{a.startedAt === undefined ? a.created ?? "not begun" : <time dateTime={a.startedAt} title={a.startedAt}>{ago(a.startedAt)} ago</time>} <span class="dim">{a.startedAt}</span></dd>
         <dt>Object</dt><dd><a href={objectHref(a.target)}>{a.target.kind} {subjectText(a.target)}</a> in <a href={memberHref(a.member)}>{a.member}</a></dd>
         {a.violation !== undefined && a.violation !== "" && (a.rollbackOf ?? "") === "" && <><dt>Violation</dt><dd><a href={findingHref(a.policy, a.target)}>{a.violation}</a></dd></>}
-        {a.reason !== undefined && a.reason !== "" && <><dt>Reason</dt><dd>{a.reason}</dd></>}
+        {a.reason !== undefined && a.reason !== "" && <><dt>Reason</dt><dd>{plain(a.reason)}</dd></>}
         {commit !== undefined && commit !== "" && <><dt>Commit</dt><dd>{source === undefined ? <code>{commit.slice(0, 8)}</code> : <a href={commitHref(source, commit)}>{source} @ <code>{commit.slice(0, 8)}</code></a>}</dd></>}
         {a.wave !== undefined && a.wave !== 0 && <><dt>Wave</dt><dd>{a.wave}</dd></>}
         {a.manager !== undefined && a.manager !== "" && <><dt>Owned by</dt><dd>{a.manager}</dd></>}

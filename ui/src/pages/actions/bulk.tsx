@@ -6,20 +6,20 @@ import { href } from "../../app/location";
 import { actionHref, subjectText } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
 import { Drawer, many, shortPolicy } from "../../ui";
-import { boundsOf, canRollBack } from "./model";
+import { boundsOf, canRollBack, selectedBy } from "./model";
 
 const shown = 200;
 
 // BulkDrawer rolls back what one policy has written in a span: the list is what the Rollback selects.
-export function BulkDrawer({ actions, filtered, whole }: { actions: readonly ActionSummary[]; filtered: boolean; whole: boolean }) {
+export function BulkDrawer({ actions, all, hidden, filtered, whole }: { actions: readonly ActionSummary[]; all: readonly ActionSummary[]; hidden: number; filtered: boolean; whole: boolean }) {
   const can = useMemo(() => actions.filter(canRollBack), [actions]);
   const sizes = new Map<string, number>();
   for (const action of can) sizes.set(action.policy, (sizes.get(action.policy) ?? 0) + 1);
   const policies = [...sizes].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([name]) => name);
   const [chosen, setChosen] = useState("");
   const policy = policies.includes(chosen) ? chosen : policies[0] ?? "";
-  const some = can.filter((action) => action.policy === policy);
-  const bounds = boundsOf(some);
+  const bounds = boundsOf(can.filter((action) => action.policy === policy));
+  const some = selectedBy(all, policy, bounds);
   const blocked = bounds === undefined ? "Nothing is selected." : filtered ? "Remove the filters: a Rollback is of all that the policy wrote in a span." : whole ? "" : "Choose a span: not all that the policy wrote is loaded here.";
   const members = [...new Set(some.map((action) => action.member))];
   return (
@@ -32,6 +32,7 @@ export function BulkDrawer({ actions, filtered, whole }: { actions: readonly Act
         <p class="dim">The hub freezes what is selected as a Plan, which is carried out once {shortPolicy(policy)} does not write the same again: when it is suspended, halted, stopped, or changed. Targets that have changed since stay as they are.</p>
         <ul class="plainlist">{some.slice(0, shown).map((action) => <li key={action.name}><a href={actionHref(action.name)}>{action.member} · {action.target.kind} {subjectText(action.target)}</a> <span class="dim">{action.violation}</span></li>)}</ul>
         {some.length > shown && <p class="dim">and {some.length - shown} more</p>}
+        {hidden > 0 && <p class="wrong">{many(hidden, "Action is", "Actions are")} on objects that you may not read: those of the span are rolled back, too, and not counted here.</p>}
         <ReasonForm stick verb={`Roll back ${many(some.length, "correction")}`} danger blocked={blocked} send={async (reason) => {
           const made = await send<KubeObject>("POST", "/ui/relay/rollbacks", { fleetPolicy: policy, since: bounds?.since ?? "", until: bounds?.until ?? "", reason });
           return { text: `Rollback ${made?.metadata.name ?? ""} of ${shortPolicy(policy)} is requested.`, href: href("/actions", { tab: "waiting", policy }), link: "See what it waits for" };

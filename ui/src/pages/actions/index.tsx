@@ -3,7 +3,7 @@ import "../violations/violations.css";
 import { useMemo, useState } from "preact/hooks";
 import { address, href, param, setParams } from "../../app/location";
 import { withQuery } from "../../data/api";
-import { useLive } from "../../data/live";
+import { useLast, useLive } from "../../data/live";
 import type { Actions, ActionSummary, Policies, Violations } from "../../data/types";
 import type { Sources } from "../../data/policytypes";
 import { actionHref, commitHref, findingHref, policyHref, subjectText } from "../../pieces/links";
@@ -52,7 +52,7 @@ function Written({ policies }: { policies: Policies | undefined }) {
   const params = address.value.params;
   const [limit, setLimit] = useState(500);
   const path = actionsPath(params, limit);
-  const live = useLive<Actions>(path);
+  const live = useLast(useLive<Actions>(path), actionsPath(params, 0));
   const sources = useLive<Sources>("/query/v1/sources");
   const fresh = useLive<Violations>(withQuery("/query/v1/violations", { policy: params.getAll("policy"), member: params.getAll("member"), firstSeenSince: "24h", limit: 500 }));
   const by = param("lanes") === "member" ? "member" as const : "policy" as const;
@@ -94,11 +94,11 @@ function Written({ policies }: { policies: Policies | undefined }) {
           <h2 class="sr">Filters</h2>
           <Facets facets={facets} open={narrowed} onChoose={(name, values) => { setParams({ [name]: values, open: null }); setNarrowed(false); }} />
           <Table id="actions" label="Actions" columns={columns} rows={inside} rowKey={(action) => action.name} open={open} onOpen={(action) => setParams({ open: action.name, bulk: null }, { replace: open !== "" })}
-            {...(live.value.total === undefined || span !== undefined ? {} : { total: live.value.total })} {...(live.value.continue !== undefined && limit < 5000 ? { onEnd: () => setLimit(Math.min(5000, limit * 2)) } : {})}
+            {...(live.value.total === undefined || span !== undefined ? {} : { total: live.value.total })} {...(live.value.continue !== undefined && limit < 5000 && live.path === path ? { onEnd: () => setLimit(Math.min(5000, limit * 2)) } : {})}
             bar={<span class="dim">{many(inside.length, "Action")}{span === undefined ? "" : ` of ${count(items.length)}, in the span`}</span>}
             empty={<Empty title="No Actions"><p>{chips.length > 0 || span !== undefined ? "None matches the filters. " : "Nothing was written to objects that you may read, as far as Actions are kept. "}<a href={href("/policies")}>See what policies would write</a></p></Empty>} />
           {open !== "" && <ActionDrawer key={open} name={open} />}
-          {bulk && open === "" && <BulkDrawer actions={inside} filtered={chips.some(({ name }) => name !== "policy")} whole={live.value.continue === undefined || (span !== undefined && items.some((action) => timeOf(action) < span.from))} />}
+          {bulk && open === "" && <BulkDrawer actions={inside} all={items} hidden={live.value.hidden ?? 0} filtered={chips.some(({ name }) => name !== "policy")} whole={live.value.continue === undefined || (span !== undefined && items.some((action) => timeOf(action) < span.from))} />}
         </div>
       </>}
     </div>

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { ActionSummary } from "../../data/types";
-import { actionsPath, boundsOf, canRollBack, inSpan, marksOf, spanOf } from "./model";
+import { actionsPath, boundsOf, canRollBack, inSpan, marksOf, selectedBy, spanOf } from "./model";
 
 const action = (name: string, at: string, phase = "Succeeded", rollbackOf?: string): ActionSummary => ({
   name, policy: "p", member: "m/1", target: { name: "web" }, verb: "patch", phase, created: at, startedAt: at, ...(rollbackOf === undefined ? {} : { rollbackOf }),
@@ -32,4 +32,9 @@ test("lanes are what happened to policies, then the policies", () => {
   }, "policy", { action: (n) => n, commit: () => "", finding: () => "" });
   expect(lanes).toEqual(["new violations", "halts", "approvals", "p"]);
   expect(marks.map((m) => m.kind)).toEqual(["halt", "violation", "approval", "failure"]);
+});
+
+test("a Rollback takes back all that was written in its seconds, and so many are said", () => {
+  const chosen = action("a", "2026-01-01T00:10:00.2Z"), beside = action("b", "2026-01-01T00:10:00.9Z"), later = action("c", "2026-01-01T00:10:01Z");
+  expect(selectedBy([chosen, beside, later, { ...beside, policy: "q" }, action("d", "2026-01-01T00:10:00Z", "Failed")], "p", boundsOf([chosen])).map((a) => a.name)).toEqual(["a", "b"]);
 });

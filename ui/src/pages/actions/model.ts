@@ -39,6 +39,16 @@ export function boundsOf(actions: readonly ActionSummary[]): { since: string; un
   return { since: iso(Math.floor(Math.min(...times) / 1000) * 1000), until: iso(Math.floor(Math.max(...times) / 1000) * 1000 + 1000) };
 }
 
+// selectedBy is what a Rollback with these bounds takes back: more than was chosen, if more was written at that time.
+export function selectedBy(actions: readonly ActionSummary[], policy: string, bounds: { since: string; until: string } | undefined): ActionSummary[] {
+  if (bounds === undefined) return [];
+  const since = Date.parse(bounds.since), until = Date.parse(bounds.until);
+  return actions.filter((action) => {
+    const at = Date.parse(action.created ?? action.startedAt ?? "");
+    return action.policy === policy && canRollBack(action) && at >= since && at < until;
+  });
+}
+
 const kinds: Record<string, TimelineMark["kind"]> = { Failed: "failure", Contended: "failure", RolledBack: "rollback" };
 
 export interface Happened {

@@ -20,10 +20,11 @@ export default function Stop() {
   const [open, setOpen] = useState(false);
   const items = live.value?.items ?? [];
   const forbidden = live.error?.code === 403;
-  const label = items.length === 0 ? "Stop" : items.some((stop) => stop.scope === "") ? "Stopped" : `${items.length} stopped`;
+  const unknown = !forbidden && (live.error !== undefined || live.value?.stale === true); // a stop may be in force
+  const label = items.length === 0 ? unknown ? "Stop (state not known)" : "Stop" : items.some((stop) => stop.scope === "") ? "Stopped" : `${items.length} stopped`;
   return (
     <>
-      <button type="button" class={items.length > 0 ? "stop danger on" : "stop danger"} onClick={() => setOpen(true)} title={items.length === 0 ? "Stop writes" : items.map(scopeText).join("; ")} aria-haspopup="dialog">
+      <button type="button" class={items.length > 0 ? "stop danger on" : "stop danger"} onClick={() => setOpen(true)} title={items.length === 0 ? unknown ? "What is stopped is not known: the hub or the server does not answer" : "Stop writes" : items.map(scopeText).join("; ")} aria-haspopup="dialog">
         <svg width="10" height="10" viewBox="0 0 10 10" aria-hidden="true"><path d="M3 0h4l3 3v4l-3 3H3L0 7V3z" fill="currentColor" /></svg> {label}
       </button>
       {items.length > 0 && <div class="stopline" role="status">{items.map((stop) => <StopLine key={`${stop.scope}/${stop.name ?? ""}`} stop={stop} onResume={() => setOpen(true)} />)}</div>}

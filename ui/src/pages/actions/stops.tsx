@@ -7,12 +7,13 @@ const path = "/query/v1/stops";
 
 // Stops lists what is stopped, by whom and why.
 export function Stops() {
-  const live = useLive<{ items: StopItem[] }>(path);
+  const live = useLive<{ items: StopItem[]; stale?: boolean }>(path);
   if (live.value === undefined) return live.error === undefined ? <Loading /> : <Failed status={live.error} />;
   return (
     <div class="scroll pad">
       <div class="bar"><span class="grow" /><Freshness at={live.at} /><CopyAs commands={{ federator: "federator actions stop --help", curl: path }} /></div>
-      {live.value.items.length === 0 ? <Empty title="Nothing is stopped"><p>The Stop button in the header stops all writes, or those of one policy, member or source.</p></Empty> : live.value.items.map((stop) => (
+      {live.value.stale === true && <p class="wrong" role="alert">The hub is out of reach: this is from before.</p>}
+      {live.value.items.length === 0 && live.value.stale === true ? null : live.value.items.length === 0 ? <Empty title="Nothing is stopped"><p>The Stop button in the header stops all writes, or those of one policy, member or source.</p></Empty> : live.value.items.map((stop) => (
         <section key={`${stop.scope}/${stop.name ?? ""}`} class="waiting">
           <h2><StateMark state="Halted">{scopeText(stop)}</StateMark>{stop.since !== undefined && <span class="dim">for {ago(stop.since)}</span>}</h2>
           <p class="message">{stop.reason ?? "No reason is given."}</p><p class="dim">by {stop.by ?? "somebody"}</p>

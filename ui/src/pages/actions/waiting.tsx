@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { href, param, setParams } from "../../app/location";
 import { send, withQuery } from "../../data/api";
-import { useLive, type Live } from "../../data/live";
+import { useLast, useLive, type Live } from "../../data/live";
 import type { PlanInfo, PlanList } from "../../data/policytypes";
 import type { KubeObject, Policies, Violations } from "../../data/types";
 import { policyHref } from "../../pieces/links";
@@ -42,7 +42,7 @@ function keyOf(wait: Wait): string {
 function Pass({ wait }: { wait: Wait }) {
   const [limit, setLimit] = useState(100);
   const path = withQuery(`/query/v1/plans/${encodeURIComponent(wait.policy.name)}`, { plan: wait.plan === "" ? undefined : wait.plan, limit });
-  const live = useLive<PlanList>(path);
+  const live = useLast(useLive<PlanList>(path), keyOf(wait));
   const plan = live.value?.plans?.find((one) => wait.plan !== "" ? one.name === wait.plan : wait.halt !== "" && one.halt === wait.halt);
   const close = () => setParams({ wait: null, plan: null });
   return (
@@ -59,6 +59,8 @@ function Frozen({ wait, plan, list, more }: { wait: Wait; plan: PlanInfo; list: 
   const items = (list.items ?? []).filter((item) => item.plan === plan.name);
   const damaged = plan.problem !== undefined && plan.problem !== "";
   const rollback = plan.purpose === "Rollback";
+  const [seen, setSeen] = useState(plan.hash); // what was opened is what is approved
+  const changed = plan.hash !== seen;
   const verb = rollback ? `Let ${many(plan.targets, "rollback")} pass` : `Let ${many(plan.targets, "correction")} pass`;
   return (
     <>
@@ -70,8 +72,9 @@ function Frozen({ wait, plan, list, more }: { wait: Wait; plan: PlanInfo; list: 
         <dt>Frozen</dt><dd>{ago(plan.created)} ago{plan.amends !== undefined && plan.amends !== "" && <>, amends {plan.amends}</>}</dd>
       </dl></section>
       {damaged ? <p class="wrong" role="alert">It must not be approved: {plan.problem}</p> : <Targets policy={wait.policy.name} items={items} total={plan.targets - plan.hidden} {...(more === undefined ? {} : { more })} rollback={rollback} />}
+      {changed && <p class="wrong" role="alert">The Plan has changed since you opened it; its hash was <code class="hash">{seen}</code>. <button type="button" onClick={() => setSeen(plan.hash)}>I have seen what it is now</button></p>}
       <p class="dim">{plan.required > 1 ? `${plan.required} people must let it pass; ${plan.approved} have. ` : ""}Nothing else is let pass: what comes later waits again.</p>
-      <ReasonForm stick verb={verb} blocked={damaged ? "The Plan is not what was frozen." : ""} send={(reason) => approve(wait.policy.name, wait.halt !== "" ? { halt: wait.halt } : rollback ? { rollback: plan.hash } : { plan: plan.hash }, reason)} />
+      <ReasonForm key={seen} stick verb={verb} blocked={damaged ? "The Plan is not what was frozen." : changed ? "The Plan has changed since you opened it." : ""} send={(reason) => approve(wait.policy.name, wait.halt !== "" ? { halt: wait.halt } : rollback ? { rollback: plan.hash } : { plan: plan.hash }, reason)} />
     </>
   );
 }

@@ -83,5 +83,5 @@ function useFacet(kind: Kind, query: Query, spec: FacetSpec | undefined): Facet 
   const live = useLive<Count>(spec === undefined ? null : countPath(kind, without, spec.name));
   if (spec === undefined) return undefined;
   const values: FacetValue[] = (live.value?.groups ?? []).map((group) => ({ value: group.key[0] ?? "", count: group.count })).filter((value) => value.value !== "");
-  return { name: spec.name, title: spec.title, values, chosen: chosenOf(query, spec.name), truncated: live.value?.truncated === true };
+  return { name: spec.name, title: spec.title, values, chosen: chosenOf(query, spec.name), truncated: live.value?.truncated === true, ...(live.value === undefined ? { pending: live.error === undefined ? "…" : "not known" } : {}) };
 }

@@ -6,7 +6,7 @@ import type { Kind } from "../../data/kinds";
 import { formatQuery, type Query } from "../../data/query";
 import type { Count, TableColumn, TableRow } from "../../data/types";
 import type { List } from "../../data/uselist";
-import { Empty, Failed, Freshness, Loading, Table, Unknown, ago, many, type Column } from "../../ui";
+import { Empty, Failed, Freshness, Loading, Table, Unknown, ago, many, plain, type Column } from "../../ui";
 
 interface ListProps {
   kind: Kind;
@@ -88,7 +88,7 @@ function cell(row: TableRow, i: number, name: string): ComponentChildren {
   if (name === "Cluster") return <a href={href(`/members/${String(value)}`)}>{String(value)}</a>;
   if (value === null || value === undefined || value === "<none>" || value === "") return <span class="dim">–</span>;
   if (name === "Status" && /error|failed|backoff|evicted|oom|invalid|notready/i.test(String(value))) return <span class="wrong">{String(value)}</span>;
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
+  return typeof value === "object" ? JSON.stringify(value) : plain(String(value));
 }
 
 function sortRows(rows: readonly TableRow[], columns: readonly TableColumn[], by: string, down: boolean): Map<string, number> {

@@ -7,7 +7,7 @@ import { session } from "../../data/session";
 import type { Actions, Finding, Graph, GraphNode, KubeObject, Violations } from "../../data/types";
 import { Compare } from "../../pieces/compare";
 import { Yaml } from "../../pieces/yaml";
-import { CopyAs, Drawer, Empty, SeverityMark, Shown, StateMark, Tabs, ago, many, quote, shortPolicy } from "../../ui";
+import { CopyAs, Drawer, Empty, SeverityMark, Shown, StateMark, Tabs, ago, many, plain, quote, shortPolicy } from "../../ui";
 import { objectPath, type ObjectID } from "./model";
 import { treeOf } from "./tree";
 
@@ -21,7 +21,7 @@ interface ObjectProps {
 export function ObjectDrawer({ kind, id, onClose, hrefOf }: ObjectProps) {
   const path = objectPath(kind, id);
   const object = useLive<KubeObject>(path);
-  const findings = useLive<Violations>(withQuery("/query/v1/violations", { member: id.member, kind: kind.kind, namespace: id.namespace, limit: 5000 }));
+  const findings = useLive<Violations>(withQuery("/query/v1/violations", { member: id.member, kind: kind.kind, namespace: id.namespace, search: id.name, limit: 1000 }));
   const mine = useMemo(() => (findings.value?.items ?? []).filter((finding) => finding.subject.name === id.name && (finding.subject.namespace ?? "") === id.namespace), [findings.value]);
   const hub = session.value?.hub === true;
   const tab = param("tab") || "yaml";
@@ -34,7 +34,11 @@ export function ObjectDrawer({ kind, id, onClose, hrefOf }: ObjectProps) {
       <Tabs label="About the object" tabs={tabs} chosen={tab} onChoose={(next) => setParams({ tab: next === "yaml" ? null : next }, { replace: true })}>
         {tab === "yaml" && <Shown live={object}>{(value) => <ObjectYaml object={value} at={param("at")} />}</Shown>}
         {tab === "related" && <Related kind={kind} id={id} />}
-        {tab === "violations" && <Shown live={findings}>{(value) => mine.length === 0 ? <Empty title="No violations"><p>No policy finds anything on this object, at revision {value.revision}.</p></Empty> : <FindingList findings={mine} />}</Shown>}
+        {tab === "violations" && <Shown live={findings}>{(value) => <>
+          {mine.length > 0 ? <FindingList findings={mine} /> : value.continue !== undefined && value.continue !== "" ? <Empty title="Not known"><p>There are more findings on objects of such names than are looked through.</p></Empty> : <Empty title="No violations"><p>No policy finds anything on this object, at revision {value.revision}.{value.synced ? "" : " Not all policies have seen all of it yet."}</p></Empty>}
+          {(value.withheld?.length ?? 0) > 0 && <p class="dim">{many(value.withheld?.length ?? 0, "policy", "policies")} withheld: you may not see what {value.withheld?.length === 1 ? "it finds" : "they find"}.</p>}
+          {(value.failed?.length ?? 0) > 0 && <p class="wrong">{many(value.failed?.length ?? 0, "policy", "policies")} failed in part: {value.failed?.map(shortPolicy).join(", ")}</p>}
+        </>}</Shown>}
         {tab === "actions" && <Tried kind={kind} id={id} />}
         {tab === "elsewhere" && <Elsewhere kind={kind} id={id} hrefOf={hrefOf} />}
       </Tabs>
@@ -59,7 +63,7 @@ export function FindingList({ findings }: { findings: readonly Finding[] }) {
       {findings.map((finding) => (
         <li key={finding.policy}>
           <div class="bar"><SeverityMark severity={finding.severity} /> <a href={href("/violations", { policy: finding.policy, ...(finding.subject.member === undefined ? {} : { member: finding.subject.member }) })}>{shortPolicy(finding.policy)}</a>{finding.state !== "Known" && <StateMark state={finding.state} />}</div>
-          {finding.violations?.map((violation, i) => <p key={i}>{violation.msg}{violation.exempt !== undefined && violation.exempt !== "" && <span class="pill">exempt: {violation.exempt}</span>} {violation.firstSeen !== undefined && <span class="dim">for {ago(violation.firstSeen)}</span>}</p>)}
+          {finding.violations?.map((violation, i) => <p key={i}>{plain(violation.msg)}{violation.exempt !== undefined && violation.exempt !== "" && <span class="pill">exempt: {violation.exempt}</span>} {violation.firstSeen !== undefined && <span class="dim">for {ago(violation.firstSeen)}</span>}</p>)}
           {finding.message !== undefined && <p class="dim">{finding.message}</p>}
           {finding.gaps?.map((gap, i) => <p key={i} class="dim hatched">not known: {[gap.member, gap.kind, gap.state, gap.failure].filter(Boolean).join(" · ")}</p>)}
         </li>
@@ -116,7 +120,7 @@ function NodeLink({ node, own }: { node: GraphNode | undefined; own: string }) {
 // Elsewhere compares the object with those of its name in other members.
 function Elsewhere({ kind, id, hrefOf }: { kind: Kind; id: ObjectID; hrefOf: (key: string) => string }) {
   const path = withQuery(listPath(kind, id.namespace), { fieldSelector: `metadata.name=${id.name}`, limit: 100 });
-  const live = useOnce<{ items: KubeObject[] }>(path);
+  const live = useOnce<{ metadata?: { continue?: string }; items: KubeObject[] }>(path);
   return (
     <Shown live={live}>{(list) => {
       const memberOf = (object: KubeObject) => object.metadata.annotations?.["federator.dev/member"] ?? "";
@@ -124,7 +128,7 @@ function Elsewhere({ kind, id, hrefOf }: { kind: Kind; id: ObjectID; hrefOf: (ke
       if (sorted.length === 0) return <Empty title="Not found"><p>No member that you may read has {id.namespace === "" ? "" : `${id.namespace}/`}{id.name}.</p></Empty>;
       if (sorted.length === 1) return <Empty title="Only here"><p>No other member that you may read has {id.namespace === "" ? "" : `${id.namespace}/`}{id.name}.</p></Empty>;
       return <>
-        <p class="dim">{many(sorted.length, "member has", "members have")} this object. <button type="button" class="link" onClick={live.again}>Read again</button></p>
+        <p class="dim">{(list.metadata?.continue ?? "") === "" ? `${many(sorted.length, "member has", "members have")} this object.` : `The first ${sorted.length} members that have this object; there are more.`} <button type="button" class="link" onClick={live.again}>Read again</button></p>
         <Compare columns={sorted.map((object) => ({ title: memberOf(object), object, href: hrefOf(`${memberOf(object)}/${id.namespace}/${id.name}`) }))} />
       </>;
     }}</Shown>

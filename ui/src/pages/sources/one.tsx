@@ -7,7 +7,7 @@ import type { KubeObject, Policies } from "../../data/types";
 import { policyHref } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
 import { Yaml } from "../../pieces/yaml";
-import { StateMark, ToneShape, ago, many, shortPolicy } from "../../ui";
+import { StateMark, ToneShape, ago, many, plain, shortPolicy } from "../../ui";
 import { diffSize, diffText, gatesOf, held, webLink } from "./model";
 
 // One is a repository: its commits with their gates, what they find and what they change.
@@ -82,7 +82,7 @@ function Findings({ source }: { source: PolicySource }) {
       {findings.length === 0 ? <p class="dim">None.</p> : <ul class="plainlist">{findings.map((f, i) => {
         const at = f.file === undefined ? "" : `${f.file}${f.line === undefined || f.line === 0 ? "" : `:${f.line}${f.column === undefined || f.column === 0 ? "" : `:${f.column}`}`}`;
         const link = f.file === undefined ? undefined : webLink(source.spec.url, commit, f.file, f.line);
-        return <li key={i}><StateMark state={f.severity} tone={f.severity === "error" ? "wrong" : "warn"} /> {at !== "" && (link === undefined ? <code>{at}</code> : <a href={link} target="_blank" rel="noreferrer"><code>{at}</code></a>)} <span>{f.message}</span> {f.code !== undefined && f.code !== "" && <span class="pill">{f.code}</span>}</li>;
+        return <li key={i}><StateMark state={f.severity} tone={f.severity === "error" ? "wrong" : "warn"} /> {at !== "" && (link === undefined ? <code>{at}</code> : <a href={link} target="_blank" rel="noreferrer"><code>{at}</code></a>)} <span>{plain(f.message)}</span> {f.code !== undefined && f.code !== "" && <span class="pill">{f.code}</span>}</li>;
       })}</ul>}
     </section>
   );

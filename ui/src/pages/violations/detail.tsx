@@ -7,7 +7,7 @@ import { FieldDiff } from "../../pieces/fielddiff";
 import { actionHref, commitHref, memberHref, objectHref, policyHref, subjectOf, subjectText } from "../../pieces/links";
 import { markOf } from "../../pieces/regolines";
 import { Yaml } from "../../pieces/yaml";
-import { Before, CopyAs, Drawer, Failed, Freshness, Loading, SeverityMark, StateMark, Unknown, ago, shortPolicy } from "../../ui";
+import { Before, CopyAs, Drawer, Failed, Freshness, Loading, SeverityMark, StateMark, Unknown, ago, plain, shortPolicy } from "../../ui";
 import { Evidence, Reads } from "./evidence";
 
 // Detail is how one verdict came about: from its message to the line, the commit and what was tried.
@@ -53,7 +53,7 @@ function Trail({ explanation: e }: { explanation: Explanation }) {
   return (
     <nav class="trail" aria-label="Where it comes from">
       {rule !== undefined && <button type="button" class="link mono" onClick={() => document.getElementById("evidence")?.scrollIntoView({ block: "start" })}>{rule.file}:{rule.row}</button>}
-      {e.commit != null && <><span class="sep" aria-hidden="true">←</span><a href={commitHref(e.commit.source, e.commit.hash)} title={[e.commit.author, e.commit.time, e.commit.signer === undefined ? "not signed" : `signed by ${e.commit.signer}`].filter((x) => x !== undefined).join(", ")}>commit <code>{e.commit.hash.slice(0, 8)}</code></a>{e.commit.author !== undefined && <span class="dim">by {e.commit.author.replace(/ <.*>$/, "")}</span>}</>}
+      {e.commit != null && <><span class="sep" aria-hidden="true">←</span><a href={commitHref(e.commit.source, e.commit.hash)} title={[e.commit.author, e.commit.time, e.commit.signer === undefined ? "not signed" : `signed by ${e.commit.signer}`].filter((x) => x !== undefined).join(", ")}>commit <code>{e.commit.hash.slice(0, 8)}</code></a>{e.commit.author !== undefined && <span class="dim">by {plain(e.commit.author.replace(/ <.*>$/, ""))}</span>}</>}
       {newest !== undefined && <><span class="sep" aria-hidden="true">→</span><a href={actionHref(newest.name)}>Action <code>{newest.name}</code></a> <StateMark state={newest.phase || "Pending"} /></>}
     </nav>
   );
@@ -63,7 +63,7 @@ function Message({ violation }: { violation: FoundViolation }) {
   const details = violation.details;
   return (
     <section class="section">
-      <p class="message">{violation.msg}</p>
+      <p class="message">{plain(violation.msg)}</p>
       <p class="dim">{violation.firstSeen !== undefined && <time dateTime={violation.firstSeen} title={violation.firstSeen}>first seen {ago(violation.firstSeen)} ago</time>}{violation.exempt !== undefined && <> · <span class="pill">exempt</span> {violation.exempt}</>}</p>
       {details !== undefined && details !== null && <Yaml value={details} label="Details" />}
     </section>

@@ -2,7 +2,7 @@ import "./violations.css";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { address, param, setParams } from "../../app/location";
 import { withQuery } from "../../data/api";
-import { useLive, type Live } from "../../data/live";
+import { useLast, useLive, type Live } from "../../data/live";
 import type { Series, Violations } from "../../data/types";
 import { subjectText } from "../../pieces/links";
 import { total } from "../../pieces/sparkline";
@@ -28,7 +28,7 @@ export default function ViolationsPage() {
   const params = address.value.params;
   const chosen = useMemo(() => chosenOf(params), [params]);
   const [limit, setLimit] = useState(first);
-  const live = useLive<Violations>(listPath(chosen, limit));
+  const live = useLast(useLive<Violations>(listPath(chosen, limit)), listPath(chosen, 0));
   const by = params.getAll("by"), open = param("open");
   const [narrowed, setNarrowed] = useState(false);
   return (
@@ -52,7 +52,7 @@ export default function ViolationsPage() {
         <h2 class="sr">Filters</h2>
         <Filters chosen={chosen} open={narrowed} onDone={() => setNarrowed(false)} />
         {by.length > 0 ? <Groups by={by} chosen={chosen} />
-          : <List live={live} chosen={chosen} open={open} limit={limit} more={() => setLimit((n) => Math.min(most, n * 2))} />}
+          : <List live={live} chosen={chosen} open={open} limit={limit} more={() => { if (live.path === listPath(chosen, limit)) setLimit(Math.min(most, limit * 2)); }} />}
         {open !== "" && <Detail key={open} open={open} />}
       </div>
     </div>
@@ -77,12 +77,14 @@ function Filters({ chosen, open, onDone }: { chosen: Chosen; open: boolean; onDo
     member: useLive<Violations>(facetPath(chosen, "member")), namespace: useLive<Violations>(facetPath(chosen, "namespace")),
     kind: useLive<Violations>(facetPath(chosen, "kind")), state: useLive<Violations>(facetPath(chosen, "state")),
   };
-  const all = useLive<Violations>(facetPath({ ...chosen, exempt: "" }, "severity")).value?.groups;
+  const answer = useLive<Violations>(facetPath({ ...chosen, exempt: "" }, "severity"));
+  const all = answer.value?.groups;
   const sum = (of: "violations" | "exempt") => (all ?? []).reduce((n, group) => n + group[of], 0);
   const order: readonly Filter[] = ["severity", "policy", "member", "namespace", "kind", "state"];
-  const facets = [...order.map((name) => facetOf(name, answers[name].value, chosen)), {
+  const facets = [...order.map((name) => facetOf(name, answers[name].value, chosen, answers[name].error !== undefined)), {
     name: "exempt", title: "Exempt", chosen: chosen.exempt === "" ? [] : [chosen.exempt],
-    values: [{ value: "false", label: "not exempt", count: sum("violations") }, { value: "true", label: "exempt", count: sum("exempt") }],
+    values: all === undefined && answer.value === undefined ? [] : [{ value: "false", label: "not exempt", count: sum("violations") }, { value: "true", label: "exempt", count: sum("exempt") }],
+    ...(answer.value === undefined ? { pending: answer.error === undefined ? "…" : "not known" } : {}),
   }];
   return <Facets facets={facets} open={open} busy={answers.policy.value === undefined} onChoose={(name, values) => { setParams({ [name]: name === "exempt" ? values.slice(-1) : values, open: null }); if (open) onDone(); }} />;
 }

@@ -49,3 +49,7 @@ test("what is not known is not counted as a violation", () => {
   const none: Finding = { ...finding, state: "Unknown", violations: [] };
   expect(tell(rowsOf([finding, none, { ...none, state: "Error" }]))).toBe("2 violations, 1 not known, 1 failed");
 });
+
+test("a facet that is not loaded, or cannot be, does not say that there are none", () => {
+  expect([facetOf("kind", undefined, chosen).pending, facetOf("kind", undefined, chosen, true).pending, facetOf("kind", { revision: "1", synced: true }, chosen).pending]).toEqual(["…", "not known", undefined]);
+});

@@ -4,6 +4,7 @@ import { findingKey } from "../../data/keys";
 import type { Finding, FindingGroup, FoundViolation, Violations } from "../../data/types";
 import type { Facet } from "../../ui";
 import { count, many, shortPolicy } from "../../ui/format";
+import { plain } from "../../ui/plain";
 import { severityRank } from "../../ui/marks";
 
 export const filters = ["policy", "severity", "member", "namespace", "kind", "state"] as const;
@@ -50,9 +51,9 @@ export function sizeOf(group: FindingGroup, exempt: string): number {
   return group.violations > 0 || exempt === "false" ? group.violations : group.exempt > 0 ? group.exempt : group.subjects;
 }
 
-export function facetOf(by: Filter, answer: Violations | undefined, chosen: Chosen): Facet {
+export function facetOf(by: Filter, answer: Violations | undefined, chosen: Chosen, failed = false): Facet {
   const values = (answer?.groups ?? []).map((group) => ({ value: group.key[0] ?? "", count: sizeOf(group, chosen.exempt), ...(by === "member" && group.key[0] === "" ? { label: "(no single member)" } : by === "policy" ? { label: shortPolicy(group.key[0] ?? "") } : {}) }));
-  return { name: by, title: titles[by], chosen: chosen.lists[by], values: values.sort((a, b) => b.count - a.count || a.value.localeCompare(b.value)), ...(answer?.truncated === true ? { truncated: true } : {}) };
+  return { name: by, title: titles[by], chosen: chosen.lists[by], values: values.sort((a, b) => b.count - a.count || a.value.localeCompare(b.value)), ...(answer?.truncated === true ? { truncated: true } : {}), ...(answer === undefined ? { pending: failed ? "not known" : "…" } : {}) };
 }
 
 export interface Row {
@@ -65,7 +66,7 @@ export interface Row {
 export function rowsOf(items: readonly Finding[]): Row[] {
   return items.flatMap((finding): Row[] => {
     const key = findingKey(finding);
-    const own = (finding.violations ?? []).map((violation, i) => ({ key: `${key}#${i}`, finding, violation, text: violation.msg }));
+    const own = (finding.violations ?? []).map((violation, i) => ({ key: `${key}#${i}`, finding, violation, text: plain(violation.msg) }));
     if (finding.state === "Known" && own.length > 0) return own;
     const text = finding.state === "Error" ? finding.message ?? "the evaluation failed" : `not known: ${(finding.gaps ?? []).map((gap) => `${gap.member ?? ""} ${gap.kind ?? ""} ${gap.failure ?? gap.state ?? ""}`.trim()).join("; ")}`;
     return [...own, { key: `${key}#`, finding, text }];
