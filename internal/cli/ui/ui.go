@@ -126,7 +126,9 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) error {
 	if errors.Is(server.Shutdown(drain), context.DeadlineExceeded) {
 		err = server.Close()
 	}
-	<-served
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
 	p.close()
 	return err
 }

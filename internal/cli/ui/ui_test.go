@@ -133,10 +133,10 @@ func TestUI_OneBrowserGetsInByItsCode(t *testing.T) {
 	b := &browser{t: t, client: &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}, root: root}
 	t.Cleanup(b.client.CloseIdleConnections)
 
-	if resp, body := b.ask("GET", "/ui/", "", "Sec-Fetch-Site", "none"); resp.StatusCode != 200 || !strings.Contains(body, "<html") || resp.Header.Get("Content-Security-Policy") == "" {
+	if resp, body := b.ask("GET", "/ui/", "", "Sec-Fetch-Site", "none"); resp.StatusCode != http.StatusOK || !strings.Contains(body, "<html") || resp.Header.Get("Content-Security-Policy") == "" {
 		t.Errorf("the page: %s %.100s", resp.Status, body)
 	}
-	if resp, body := b.ask("GET", "/ui/session", ""); resp.StatusCode != 200 || !strings.Contains(body, `"user":""`) || !strings.Contains(body, `"proxy"`) {
+	if resp, body := b.ask("GET", "/ui/session", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"user":""`) || !strings.Contains(body, `"proxy"`) {
 		t.Errorf("nobody's session: %s %s", resp.Status, body)
 	}
 	for _, path := range []string{"/query/v1/members", "/ui/relay/stops", "/ui/oidc/login", "/fleet/api/v1/pods"} {
@@ -165,7 +165,7 @@ func TestUI_OneBrowserGetsInByItsCode(t *testing.T) {
 
 	resp, body := b.ask("POST", "/ui/session", `{"code":"`+code+`"}`)
 	var session struct{ User string }
-	if err := json.Unmarshal([]byte(body), &session); err != nil || resp.StatusCode != 200 || session.User != queryapi.LocalUser || len(resp.Cookies()) != 1 {
+	if err := json.Unmarshal([]byte(body), &session); err != nil || resp.StatusCode != http.StatusOK || session.User != queryapi.LocalUser || len(resp.Cookies()) != 1 {
 		t.Fatalf("the code: %s %s %v", resp.Status, body, resp.Cookies())
 	}
 	if c := resp.Cookies()[0]; !c.HttpOnly || c.SameSite != http.SameSiteStrictMode {
@@ -175,10 +175,10 @@ func TestUI_OneBrowserGetsInByItsCode(t *testing.T) {
 		t.Errorf("the code a second time: %s %s", again.Status, body)
 	}
 	b.cookie = resp.Cookies()[0]
-	if resp, body := b.ask("GET", "/query/v1/members", "", "Authorization", "Bearer mine"); resp.StatusCode != 200 || !strings.Contains(body, "MemberList") && !strings.Contains(body, "items") {
+	if resp, body := b.ask("GET", "/query/v1/members", "", "Authorization", "Bearer mine"); resp.StatusCode != http.StatusOK || !strings.Contains(body, "MemberList") && !strings.Contains(body, "items") {
 		t.Errorf("the members: %s %s", resp.Status, body)
 	}
-	if resp, body := b.ask("GET", "/ui/session", ""); resp.StatusCode != 200 || !strings.Contains(body, queryapi.LocalUser) {
+	if resp, body := b.ask("GET", "/ui/session", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, queryapi.LocalUser) {
 		t.Errorf("the session: %s %s", resp.Status, body)
 	}
 	for what, header := range map[string][]string{"another site": {"Sec-Fetch-Site", "cross-site"}, "a rebound name": {"Host", "evil.example.com"}} {

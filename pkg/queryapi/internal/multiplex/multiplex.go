@@ -262,9 +262,10 @@ func (s *stream) tell(ctx context.Context, id string, w *response, sent *digest)
 	return s.member(ctx, id, "value", body)
 }
 
-// pause returns for how long a question that took some time is not asked again.
+// pause returns for how long a question that took some time is not asked again, so that all of them
+// stay within the budget.
 func (s *stream) pause(took time.Duration) time.Duration {
-	const longest = 30 * time.Second
+	const longest = time.Hour // within which the stream is opened again
 	share := time.Duration(float64(took) * float64(s.questions) / s.options.Share)
 	return max(min(share, longest), s.options.Interval)
 }

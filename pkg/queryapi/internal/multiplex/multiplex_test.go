@@ -199,7 +199,7 @@ func TestServe_AClientThatDoesNotReadIsLeftWithinItsTimeAndBounds(t *testing.T) 
 		began := time.Now()
 		func() {
 			defer func() {
-				if cause := recover(); cause != http.ErrAbortHandler {
+				if cause := recover(); cause != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
 					t.Errorf("the stream ended with %v", cause)
 				}
 			}()
