@@ -100,7 +100,7 @@ ui-figures: export MEMBERS = 100
 ui-figures: export PODS = 10000
 ui-figures: export CHURN = 2000
 ui-figures: kube ui-modules ## measure the web UI on 1,000,000 simulated pods under 2,000 changes a second, for MINUTES
-	go test ./test/ui -run 'TestScale|TestLatency' -v -count 1 -timeout 0
+	go test ./test/ui -run 'TestScale|TestLatency|TestClients' -v -count 1 -timeout 0
 
 .PHONY: ui-audit
 ui-audit: ui-modules ## ask npm whether what the web UI is built of has known vulnerabilities

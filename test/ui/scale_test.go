@@ -140,7 +140,7 @@ func startMembers(t *testing.T, dir string, members, pods, churn int) string {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "federator.dev/federator/test/sim/cmd/simfleet").CombinedOutput(); err != nil {
 		t.Fatalf("build simfleet: %v\n%s", err, out)
 	}
-	cmd := exec.Command(binary, "--members", strconv.Itoa(members), "--pods", strconv.Itoa(pods), "--nodes", "10", "--churn", strconv.Itoa(churn), "--corpus", "", "--kubeconfig", kubeconfig)
+	cmd := exec.Command(binary, "--members", strconv.Itoa(members), "--pods", strconv.Itoa(pods), "--nodes", "10", "--churn", strconv.Itoa(churn), "--stamp", "--corpus", "", "--kubeconfig", kubeconfig)
 	cmd.Stderr = io.Discard
 	commands, err := cmd.StdinPipe()
 	if err != nil {
