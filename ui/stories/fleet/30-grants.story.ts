@@ -36,7 +36,8 @@ test("who may read Deployments of one member is told of nothing else", async ({ 
     await page.goto(world.url + path);
     await expect(page.getByRole("navigation").first()).toBeVisible();
     await page.waitForLoadState("load");
-    await expect(page.locator("[aria-busy=true]")).toHaveCount(0);
+    await expect.poll(() => page.evaluate(() => (Reflect.get(window, "streamed") as string[]).length)).toBeGreaterThan(0); // else nothing is proved
+    await expect(page.locator("[aria-busy=true], .skeleton")).toHaveCount(0);
     const lines = await page.evaluate(() => (Reflect.get(window, "streamed") as string[]).join(""));
     streamed += lines.length;
     const text = await page.locator("body").innerText();

@@ -10,7 +10,9 @@ test("everything is in reach of the keyboard", async ({ page }) => {
   await expect(page.getByRole("row").nth(3)).toBeVisible();
   await page.keyboard.press("/");
   await page.keyboard.type("privileged");
+  await expect(page).toHaveURL(/q=privileged/); // the worst is first: it is there before the search, too
   await expect(page.getByRole("row").filter({ hasText: "container debug is privileged" })).toBeVisible();
+  await expect(page.locator(".skeleton")).toHaveCount(0);
   await page.keyboard.press("Escape");
   await page.keyboard.press("j");
   await page.keyboard.press("Enter");

@@ -1,0 +1,23 @@
+import { accessible, expect, logIn, test, tokenOf } from "../world.ts";
+
+test("drawers and dialogs are accessible, and give the focus back", async ({ page }) => {
+  await logIn(page, await tokenOf("olga"), "/ui/explore?q=deployments.apps");
+  await page.getByRole("row").nth(1).click();
+  const details = page.getByRole("complementary", { name: "Details" });
+  for (const tab of ["YAML", "Related", "Violations", "In other members"]) {
+    await details.getByRole("tab", { name: tab }).click();
+    await expect(details.getByRole("status", { name: "Loading" })).toHaveCount(0);
+    await accessible(page);
+  }
+  await page.keyboard.press("Escape");
+  await expect(details).toHaveCount(0);
+  const stop = page.getByRole("button", { name: /^Stop/ }).first();
+  await stop.click();
+  await page.getByRole("button", { name: "One member" }).click();
+  await accessible(page);
+  await page.keyboard.press("Escape");
+  await expect(stop).toBeFocused();
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("web");
+  await accessible(page);
+});
