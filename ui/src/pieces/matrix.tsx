@@ -1,7 +1,7 @@
 import "./pieces.css";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Painter, paletteOf } from "./matrixdraw";
-import { arrange, cellSize, move, tell, type MatrixData } from "./matrixmodel";
+import { arrange, cellSize, columnLabels, move, tell, type MatrixData } from "./matrixmodel";
 
 export type { MatrixCell, MatrixData, MatrixRow } from "./matrixmodel";
 export { keyOf } from "./matrixmodel";
@@ -66,6 +66,7 @@ export function Matrix({ data, onPick, table, theme = "" }: MatrixProps) {
   };
   const row = active === undefined ? undefined : grid.rows[active.row], member = active === undefined ? undefined : grid.columns[active.column];
   const told = row === undefined || member === undefined || active === undefined ? "" : tell(row, member, grid.at(active.row, active.column));
+  const labels = useMemo(() => columnLabels(grid.columns), [grid.columns]);
   if (rows === 0 || columns === 0) return null;
   const firstRow = Math.floor(scroll.y / size), lastRow = Math.min(rows, firstRow + Math.ceil(view.height / size) + 1);
   const step = Math.max(1, Math.ceil(13 / size)), firstColumn = Math.floor(scroll.x / size), lastColumn = Math.min(columns, firstColumn + Math.ceil(view.width / size) + 1);
@@ -78,7 +79,7 @@ export function Matrix({ data, onPick, table, theme = "" }: MatrixProps) {
           <div class="matrix-frame" style={{ width: `${left + view.width}px`, height: `${headerHeight + view.height}px` }} role="presentation">
             <div class="matrix-columns" style={{ left: `${left}px`, height: `${headerHeight}px`, width: `${view.width}px` }} aria-hidden="true">
               {range(firstColumn, lastColumn).filter((i) => i % step === 0 || i === active?.column).map((i) => (
-                <span key={i} class={i === active?.column ? "on" : ""} style={{ left: `${i * size - scroll.x + size / 2}px` }}>{grid.columns[i]}</span>
+                <span key={i} class={i === active?.column ? "on" : ""} style={{ left: `${i * size - scroll.x + size / 2}px` }}>{labels[i]}</span>
               ))}
             </div>
             <div class="matrix-rows" style={{ top: `${headerHeight}px`, width: `${left}px`, height: `${view.height}px` }} aria-hidden="true">

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { arrange, cellSize, keyOf, move, strength, tell } from "./matrixmodel";
+import { arrange, cellSize, columnLabels, keyOf, move, strength, tell } from "./matrixmodel";
 
 test("cells follow their row and column", () => {
   const grid = arrange({
@@ -35,4 +35,11 @@ test("a cell in words", () => {
   expect(tell(row, "m", { violations: 1, unknown: 2 })).toBe("p, m: 1 violation, 2 unknown");
   expect(tell(row, "m", undefined)).toBe("p, m: none");
   expect(tell({ ...row, withheld: true }, "m", undefined)).toBe("p, m: you may not see it");
+});
+
+test("columns are told apart by the ends of their names", () => {
+  expect(columnLabels(["context/member-with-a-long-name-1", "context/member-with-a-long-name-2"])).toEqual(["…a-long-name-1", "…a-long-name-2"]);
+  expect(columnLabels(["fleet/eu-1", "fleet/us-1"])).toEqual(["eu-1", "us-1"]);
+  expect(columnLabels(["fleet/eu-1", "edge/eu-1"])).toEqual(["fleet/eu-1", "edge/eu-1"]);
+  expect(columnLabels([])).toEqual([]);
 });

@@ -51,6 +51,17 @@ export function arrange(data: MatrixData): Grid {
   return { rows, columns, most, at: (row, column) => cells[row]?.[column] };
 }
 
+// columnLabels are names that are told apart where there is little room: without the namespace that all share, and with their
+// ends, since names of members begin alike.
+export function columnLabels(members: readonly string[], room = 14): string[] {
+  const namespace = members[0]?.slice(0, members[0].indexOf("/") + 1) ?? "";
+  const shared = namespace !== "" && members.every((member) => member.startsWith(namespace));
+  return members.map((member) => {
+    const name = shared ? member.slice(namespace.length) : member;
+    return name.length <= room ? name : `…${name.slice(1 - room)}`;
+  });
+}
+
 // strength is how dark a cell is, in five steps that are told apart at a glance: 0 for none.
 export function strength(violations: number, most: number): number {
   if (violations <= 0) return 0;

@@ -40,7 +40,10 @@ export function Lock() {
 
 // Failed is what an error looks like: a lock for a 403, a sentence for all others.
 export function Failed({ status, again }: { status: Status; again?: () => void }) {
-  if (status.code === 403) return <Forbidden missing={verbIn(status.message)}><p class="dim">{status.message}</p></Forbidden>;
+  if (status.code === 403) {
+    const missing = verbIn(status.message);
+    return <Forbidden missing={missing}>{missing !== status.message && <p class="dim">{status.message}</p>}</Forbidden>;
+  }
   return (
     <div class="state" role="alert">
       <h2>{status.code === 404 ? "Not found" : status.code === 0 ? "The server cannot be reached" : `This cannot be shown (${status.code})`}</h2>
@@ -52,6 +55,8 @@ export function Failed({ status, again }: { status: Status; again?: () => void }
 
 // verbIn finds the verb and resource in the words of a Kubernetes refusal.
 function verbIn(message: string): string {
+  const plain = /you may not (\w+ [\w.]+) on the hub/.exec(message);
+  if (plain !== null) return plain[1] ?? message;
   const found = /cannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?/.exec(message);
   if (found === null) return message;
   return `${found[1] ?? ""} ${found[2] ?? ""}${found[3] === undefined || found[3] === "" ? "" : `.${found[3]}`}`;

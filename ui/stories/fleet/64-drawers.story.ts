@@ -1,4 +1,4 @@
-import { accessible, expect, logIn, test, tokenOf } from "../world.ts";
+import { accessible, expect, logIn, picture, test, tokenOf } from "../world.ts";
 
 test("drawers and dialogs are accessible, and give the focus back", async ({ page }) => {
   await logIn(page, await tokenOf("olga"), "/ui/explore?q=deployments.apps");
@@ -8,6 +8,7 @@ test("drawers and dialogs are accessible, and give the focus back", async ({ pag
     await details.getByRole("tab", { name: tab }).click();
     await expect(details.getByRole("status", { name: "Loading" })).toHaveCount(0);
     await accessible(page);
+    if (tab === "YAML" || tab === "In other members") await picture(page, tab === "YAML" ? "object" : "compare");
   }
   await page.keyboard.press("Escape");
   await expect(details).toHaveCount(0);
