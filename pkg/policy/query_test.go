@@ -415,7 +415,9 @@ func TestQuery_MayHoldTwiceMaxRead(t *testing.T) {
 			default:
 				t.Errorf("%d pods: %s: %+v, %v", pods, query, a, err)
 			}
-			if took > 2*maxRead+1<<20 && !raceDetector { // and what the evaluator has of its own
+			// And what the evaluator has of its own, and what it allocates while the collector marks,
+			// which counts as live: on a busy machine that takes long.
+			if took > 5*maxRead/2+1<<20 && !raceDetector {
 				t.Errorf("%d pods: %s takes %d bytes of memory where it may read %d", pods, query, took, maxRead)
 			}
 		}
