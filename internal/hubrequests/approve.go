@@ -110,11 +110,11 @@ func (c Client) nameApproved(ctx context.Context, a *Approval, spec *v1alpha1.Ap
 	}
 	switch rollback := plan.Spec.Purpose == v1alpha1.PlanRollback; {
 	case plan.Spec.Purpose == v1alpha1.PlanHalt && plan.Spec.Halt != nil:
-		return "", nil, conflictError("plan %s is of a halt: approve the halt, %s", plan.Name, plan.Spec.Halt.ID)
+		return "", nil, conflictError("plan %s is of a halt: approve that with --halt %s", plan.Name, plan.Spec.Halt.ID)
 	case rollback && a.Rollback == "":
-		return "", nil, conflictError("plan %s is of a rollback: approve it as a rollback", plan.Name)
+		return "", nil, conflictError("plan %s is a rollback: approve it with --rollback", plan.Name)
 	case !rollback && a.Plan == "":
-		return "", nil, conflictError("plan %s is not of a rollback: approve it as a plan", plan.Name)
+		return "", nil, conflictError("plan %s is not a rollback: approve it with --plan", plan.Name)
 	case rollback:
 		spec.Rollback = plan.Spec.Hash
 	default:

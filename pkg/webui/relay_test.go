@@ -157,7 +157,7 @@ func TestRelay_Plans(t *testing.T) {
 		code int
 		text string
 	}{
-		"a plan as a rollback":    {`{"fleetPolicy":"unique-host","rollback":"` + hash + `","reason":"r"}`, 409, "is not of a rollback"},
+		"a plan as a rollback":    {`{"fleetPolicy":"unique-host","rollback":"` + hash + `","reason":"r"}`, 409, "is not a rollback"},
 		"another hash":            {`{"fleetPolicy":"unique-host","plan":"` + hash[:20] + strings.Repeat("0", 44) + `","reason":"r"}`, 409, "has another hash"},
 		"no hash":                 {`{"fleetPolicy":"unique-host","plan":"x","reason":"r"}`, 400, "neither the hash nor the name"},
 		"a path":                  {`{"fleetPolicy":"unique-host","plan":"0123456789abcde/../../x","reason":"r"}`, 400, "neither the hash nor the name"},

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 }
 
 // install says how to get what stories need.
-const install = "apt-get install --no-install-recommends chromium npm"
+const install = "apt-get install --no-install-recommends chromium fonts-dejavu-core npm"
 
 // tools are the programs that stories need.
 type tools struct{ chromium, npx string }
