@@ -19,7 +19,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 )
 
-// ErrInput is within errors of requests that make no sense, whoever sends them.
+// ErrInput is within errors of requests that are invalid for every caller.
 var ErrInput = errors.New("invalid request")
 
 // ErrConflict is within errors of requests that the state of the hub's objects does not allow.

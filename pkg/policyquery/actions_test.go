@@ -363,7 +363,7 @@ func TestActions_TheNewestAreHeld(t *testing.T) {
 	all := s.user(root, nil, "*")
 	s.mayOnHub(root, "actions")
 	s.act("oldest", "fleet/a", "web", nil)
-	time.Sleep(1100 * time.Millisecond) // creationTimestamp has seconds
+	awaitNextSecond(t) // creationTimestamp has seconds
 	for _, name := range []string{"n1", "n2"} {
 		s.act(name, "fleet/a", "web", nil)
 	}
@@ -380,9 +380,21 @@ func TestActions_TheNewestAreHeld(t *testing.T) {
 		})
 	}
 	wants("n1 n2")
-	time.Sleep(1100 * time.Millisecond)
+	awaitNextSecond(t)
 	s.act("n3", "fleet/a", "web", nil)
 	wants("n3 n1")
+}
+
+// awaitNextSecond waits until what is recorded in seconds is recorded as later than what was so far.
+func awaitNextSecond(t *testing.T) {
+	t.Helper()
+	second := time.Now().Unix()
+	eventually(t, func() error {
+		if time.Now().Unix() <= second {
+			return errors.New("it is still the same second")
+		}
+		return nil
+	})
 }
 
 func eventually(t *testing.T, check func() error) {

@@ -49,8 +49,7 @@ func TestViolations_FirstSeenSince(t *testing.T) {
 	j.join("fleet/a")
 	j.put("fleet/a", "old", 1, "")
 	j.awaitEvaluation()
-	first, _ := j.list("")
-	time.Sleep(time.Until(first.Items[0].Violations[0].FirstSeen.Add(1100 * time.Millisecond))) // firstSeen has seconds
+	awaitNextSecond(t) // firstSeen has seconds
 	cut := time.Now().Truncate(time.Second).UTC().Format(time.RFC3339)
 	j.put("fleet/a", "new", 1, "")
 	j.put("fleet/a", "old", 1, "another violation")

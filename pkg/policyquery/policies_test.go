@@ -77,7 +77,7 @@ func (j *testServer) policies(query string) (*policyquery.PolicyList, map[string
 	return &list, byName
 }
 
-// TestPolicies_CountsAreThoseOfTheViolationsThatTheCallerMayRead, whoever it is: random fleets.
+// TestPolicies_CountsAreThoseOfTheViolationsThatTheCallerMayRead, for every kind of caller, on random fleets.
 func TestPolicies_CountsAreThoseOfTheViolationsThatTheCallerMayRead(t *testing.T) {
 	j := granted(t)
 	for _, m := range []string{"fleet/a", "fleet/b", "other/c"} {

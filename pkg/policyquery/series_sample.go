@@ -54,7 +54,7 @@ func (q *Series) tick(now time.Time) {
 	q.sample(state, step, now)
 }
 
-// restart forgets everything: what follows begins anew.
+// restart forgets everything: what follows starts from nothing.
 func (q *Series) restart() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

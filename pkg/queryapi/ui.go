@@ -207,7 +207,7 @@ func (s *Server) withSession(next http.Handler) http.Handler {
 }
 
 // withBearer returns a request of the bearer of a token, whatever client certificate its connection
-// has: whoever has logged in is that user.
+// has: the request is by the user who has logged in.
 func withBearer(r *http.Request, token string) *http.Request {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+token)

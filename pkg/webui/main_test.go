@@ -3,6 +3,7 @@ package webui_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -346,11 +347,13 @@ func allow(t *testing.T, user string, rules ...rbacv1.PolicyRule) {
 
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !done() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+	err := kube.Until(t.Context(), patience, func() error {
+		if !done() {
+			return errors.New("not yet")
 		}
-		time.Sleep(20 * time.Millisecond)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("never: %s", what)
 	}
 }

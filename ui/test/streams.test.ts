@@ -149,7 +149,7 @@ describe("the stream", () => {
     expect(tab.got.some((message) => message.t === "reset")).toBe(false);
   });
 
-  test("that broke during the first events begins anew", async () => {
+  test("that broke during the first events starts over", async () => {
     const tab = logIn();
     tab.say({ t: "subscribe", id: 1, path: watchPath });
     const first = await nextStream();

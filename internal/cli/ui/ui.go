@@ -62,7 +62,7 @@ func run(cmd *cobra.Command, flags *queryclient.Flags, listen string, open bool)
 		return exit.BadInput(fmt.Errorf("--listen: %w", err))
 	}
 	if tcp, ok := l.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
-		return errors.Join(exit.BadInput(fmt.Errorf("--listen: %s is not a loopback address: whoever reaches it reads with your credentials", l.Addr())), l.Close())
+		return errors.Join(exit.BadInput(fmt.Errorf("--listen: %s is not a loopback address: anybody who reaches it reads with your credentials", l.Addr())), l.Close())
 	}
 	p, err := newProxy(config, flags.Version, l.Addr().String())
 	if err != nil {

@@ -30,7 +30,7 @@ export function useLast<T>(live: Live<T>, question: string): Live<T> {
   return live.value === undefined && live.error === undefined && last.current?.question === question ? last.current.live : live;
 }
 
-// useOnce is the answer of a GET at one time; again asks anew.
+// useOnce is the answer of a GET at one time; again asks once more.
 export function useOnce<T>(path: string | null, accept?: string): Live<T> & { again(): void } {
   const [state, set] = useState<Live<T>>(() => nothing(path));
   const [turn, setTurn] = useState(0);

@@ -17,7 +17,7 @@ export type LinkState = "idle" | "connecting" | "live" | "lost";
 export type FromStream =
   | { t: "value"; id: number; value: unknown; at: number }
   | { t: "events"; id: number; events: StreamEvent[]; resourceVersion?: string; synced: boolean; at: number }
-  | { t: "reset"; id: number } // the watch begins anew: what was received does not count any more
+  | { t: "reset"; id: number } // the watch starts over: what was received does not count any more
   | { t: "error"; id: number; status: Status; final: boolean }
   | { t: "link"; state: LinkState; at: number } // at: when the server last said something
   | { t: "ended"; why: string };

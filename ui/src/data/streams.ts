@@ -108,7 +108,7 @@ export class Streams {
     for (const tab of this.tabs) tab.send({ t: "link", state, at: this.heard });
   }
 
-  // reopen opens the stream anew after a time. What is to be opened sooner stays so.
+  // reopen opens the stream again after a time. What is to be opened sooner stays so.
   private reopen(after: number): void {
     const at = this.around.now() + after;
     if (this.reopenTimer !== undefined) {
@@ -253,7 +253,7 @@ export class Streams {
   }
 
   private failed(tab: Tab, subscription: Subscription, status: Status): void {
-    if (status.code === 410) { // what it was at is gone: everything anew
+    if (status.code === 410) { // what it was at is gone: start over
       subscription.restart();
       tab.send({ t: "reset", id: subscription.id });
       this.reopen(gather);
@@ -295,7 +295,7 @@ export class Streams {
     const events = subscription.pending.take(now);
     const told = subscription.told;
     const version = subscription.pending.size === 0 ? subscription.resourceVersion : undefined;
-    // A bookmark is news, too: who resumes from an old version has to begin anew.
+    // A bookmark is news, too: who resumes from an old version has to start over.
     if (events.length === 0 && subscription.synced === told && (version === undefined || version === subscription.toldVersion)) return;
     subscription.told = subscription.synced;
     if (version !== undefined) subscription.toldVersion = version;

@@ -30,7 +30,7 @@ export class Subscription {
     return `${path}?${query.toString()}`;
   }
 
-  // restart forgets what was received; the next address begins anew.
+  // restart forgets what was received; the next address starts over.
   restart(): void {
     this.resourceVersion = this.toldVersion = undefined;
     this.synced = this.told = false;

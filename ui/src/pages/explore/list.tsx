@@ -20,7 +20,7 @@ interface ListProps {
 }
 
 const none: TableRow[] = [];
-const flashFor = 400; // longer than the flash itself, so that a row is not drawn anew while it flashes
+const flashFor = 400; // longer than the flash itself, so that a row is not drawn again while it flashes
 
 export function ObjectList({ kind, query, list, total, members, open, onQuery, tools }: ListProps) {
   const chosen = useMemo(() => new Set(paramList("x")), [paramList("x").join(" ")]);
