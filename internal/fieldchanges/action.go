@@ -42,7 +42,7 @@ func Of(r Record) (changes []Change, before bool, err error) {
 	case sent == Absent:
 		return nil, false, nil
 	}
-	for _, path := range Leaves(sent) {
+	for _, path := range leaves(sent) {
 		steps, _ := parsePointer(path)
 		value, err := get(sent, steps)
 		if err == nil {
@@ -65,7 +65,7 @@ func changed(undo, sent any, operations []Operation, apply bool) []Change {
 	default:
 		after = Merge(before, sent)
 	}
-	restored := newPaths(Leaves(undo))
+	restored := newPaths(leaves(undo))
 	var out []Change
 	for _, c := range Between(before, after) {
 		if restored.related(c.Path) {

@@ -212,8 +212,8 @@ func (p paths) related(path string) bool {
 
 func parent(path string) string { return path[:strings.LastIndexByte(path, '/')] }
 
-// Leaves returns the paths of the values of a merge patch that are no objects, or empty ones.
-func Leaves(patch any) []string {
+// leaves returns the paths of the values of a merge patch that are no objects, or empty ones.
+func leaves(patch any) []string {
 	var out []string
 	var walk func(path string, value any)
 	walk = func(path string, value any) {

@@ -14,7 +14,7 @@ import (
 
 // Bounds of what one stream subscribes to.
 const (
-	MaxSubscriptions = 64
+	maxSubscriptions = 64
 	maxPath          = 8 << 10 // bytes of a subscription, with its parameters
 )
 
@@ -43,8 +43,8 @@ func parse(values url.Values) ([]subscription, error) {
 	switch {
 	case len(given) == 0:
 		return nil, badRequest("is required: <id> <path>, such as %q", "pods /fleet/api/v1/pods?watch=true")
-	case len(given) > MaxSubscriptions:
-		return nil, badRequest("is given %d times, %d at most", len(given), MaxSubscriptions)
+	case len(given) > maxSubscriptions:
+		return nil, badRequest("is given %d times, %d at most", len(given), maxSubscriptions)
 	}
 	for name := range values {
 		if name != Parameter && name != "watch" {

@@ -117,7 +117,7 @@ func TestSealer_PurposesDoNotMix(t *testing.T) {
 	}
 	sealed, err := one.Seal(session{Token: "t"})
 	var got session
-	if err != nil || !errors.Is(two.Open(sealed, &got), ErrSeal) || one.Open(sealed, &got) != nil || got.Token != "t" {
+	if err != nil || !errors.Is(two.Open(sealed, &got), errSeal) || one.Open(sealed, &got) != nil || got.Token != "t" {
 		t.Errorf("%v %+v", err, got)
 	}
 	if again, _ := one.Seal(session{Token: "t"}); again == sealed {

@@ -12,21 +12,21 @@ import (
 	"fmt"
 )
 
-// KeyBytes is the size of the key that seals cookies.
-const KeyBytes = 32
+// keyBytes is the size of the key that seals cookies.
+const keyBytes = 32
 
-// ErrSeal is the error of a cookie that was not sealed here, for this purpose.
-var ErrSeal = errors.New("not sealed with this key")
+// errSeal is the error of a cookie that was not sealed here, for this purpose.
+var errSeal = errors.New("not sealed with this key")
 
 // Sealer seals values, by AES-256-GCM with a key for one purpose: no cookie can stand for
 // another.
 type Sealer struct{ aead cipher.AEAD }
 
 func NewSealer(key []byte, purpose string) (Sealer, error) {
-	if len(key) != KeyBytes {
-		return Sealer{}, fmt.Errorf("the key has %d bytes, must have %d", len(key), KeyBytes)
+	if len(key) != keyBytes {
+		return Sealer{}, fmt.Errorf("the key has %d bytes, must have %d", len(key), keyBytes)
 	}
-	derived, err := hkdf.Key(sha256.New, key, nil, "federator web UI: "+purpose, KeyBytes)
+	derived, err := hkdf.Key(sha256.New, key, nil, "federator web UI: "+purpose, keyBytes)
 	if err != nil {
 		return Sealer{}, err
 	}
@@ -40,7 +40,7 @@ func NewSealer(key []byte, purpose string) (Sealer, error) {
 
 // NewKey returns a key of this process.
 func NewKey() []byte {
-	key := make([]byte, KeyBytes)
+	key := make([]byte, keyBytes)
 	rand.Read(key) // never fails
 	return key
 }
@@ -58,11 +58,11 @@ func (s Sealer) Seal(value any) (string, error) {
 func (s Sealer) Open(text string, into any) error {
 	sealed, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return ErrSeal
+		return errSeal
 	}
 	plain, err := s.aead.Open(nil, nil, sealed, nil)
 	if err != nil {
-		return ErrSeal
+		return errSeal
 	}
 	return json.Unmarshal(plain, into)
 }
