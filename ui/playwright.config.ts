@@ -27,7 +27,7 @@ export default defineConfig({
   projects: [
     { name: "fleet", testMatch: "fleet/*.story.ts" },
     { name: "scale", testMatch: "scale/*.story.ts" },
-    { name: "figures", testMatch: "figures/*.story.ts", timeout: 1_800_000, use: { trace: "off" } },
+    { name: "figures", testMatch: "figures/*.story.ts", timeout: 7_200_000, use: { trace: "off" } },
     { name: "clients", testMatch: "clients/*.story.ts", timeout: 600_000, use: { trace: "off" } },
     { name: "latency", testMatch: "latency/*.story.ts", timeout: 600_000, use: { trace: "off" } },
   ],

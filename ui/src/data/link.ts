@@ -101,6 +101,11 @@ function ask(id: number, receiver: Receiver): void {
   say({ t: "subscribe", id, path: receiver.path, ...(resourceVersion === undefined ? {} : { resourceVersion }) });
 }
 
+// startLink loads what will hold the stream. Without a user it asks for nothing.
+export function startLink(): void {
+  post ??= connect();
+}
+
 // subscribe passes what comes for a path to receiver until the function returned is called.
 export function subscribe(receiver: Receiver): () => void {
   const id = nextID++;
@@ -113,7 +118,7 @@ export function subscribe(receiver: Receiver): () => void {
 }
 
 export function setUser(name: string): void {
-  if (user === "" && name === "" && post === undefined) return;
+  if (user === "" && name === "") return; // this tab has nothing to take back
   user = name;
   say({ t: "user", user });
 }
