@@ -71,7 +71,7 @@ const simulatedConfiguration = `sources:
   contexts: {path: %q, names: ["*"]}
 network: {allow: [127.0.0.0/8]}
 query: {listen: %s, kubeconfig: %q}
-policies: {library: true}
+policies: {library: %t}
 persistence: {off: true}
 listen: {serve: 127.0.0.1:0, admin: ""}
 `
@@ -82,7 +82,7 @@ func startSimulated(t *testing.T, members, pods, churn int) *simulated {
 	contexts := startMembers(t, dir, members, pods, churn)
 	address, kubeconfig := freeAddress(t), filepath.Join(dir, "query.kubeconfig")
 	s := &simulated{members: members, pods: pods, url: "https://" + address}
-	err := os.WriteFile(filepath.Join(dir, "federator.yaml"), fmt.Appendf(nil, simulatedConfiguration, contexts, address, kubeconfig), 0o600)
+	err := os.WriteFile(filepath.Join(dir, "federator.yaml"), fmt.Appendf(nil, simulatedConfiguration, contexts, address, kubeconfig, os.Getenv("POLICIES") != "off"), 0o600)
 	if err == nil {
 		s.federator, err = process.Serve(build(t), dir)
 	}

@@ -45,14 +45,20 @@ export const path = computed(() => address.value.path);
 
 const kept = ["theme"]; // parameters that stay from page to page
 
-// href is the address of a page, in the theme that is chosen.
-export function href(to: string, values: Values = {}): string {
+const keptParams = computed(() => {
   const params = new URLSearchParams();
   for (const name of kept) {
     const value = address.value.params.get(name);
     if (value !== null) params.set(name, value);
   }
-  return format(to, withValues(params, values));
+  return params;
+});
+const keptQuery = computed(() => format("", keptParams.value).slice(base.length));
+const none: Values = {};
+
+// href is the address of a page, in the theme that is chosen. Without values it costs little: rows have many links.
+export function href(to: string, values: Values = none): string {
+  return values === none ? base + to + keptQuery.value : format(to, withValues(keptParams.value, values));
 }
 
 export function go(to: string, options: { replace?: boolean } = {}): void {
