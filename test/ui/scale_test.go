@@ -23,8 +23,8 @@ import (
 )
 
 // TestScale plays the stories of a large fleet, of simulated members: many rows, many members. The
-// sizes can be set: MEMBERS, PODS (of each), CHURN (changes a second). With FIGURES=1 it plays what
-// measures, and prints it.
+// sizes can be set: MEMBERS, PODS (of each), CHURN (changes a second), and POLICIES=off. With
+// FIGURES=1 it plays what measures, and prints it.
 func TestScale(t *testing.T) {
 	found := require(t)
 	pods := 1000
