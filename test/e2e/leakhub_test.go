@@ -171,7 +171,8 @@ func (l *leakCheck) hubQuery() string {
 		func() string { return "violations?firstSeenSince=24h&search=is+there&limit=7" },
 		func() string { return "members?details=true" },
 		func() string { return "members?summary=true&details=true" },
-	}[rng.IntN(16)]()
+		func() string { return "find?limit=100&namePrefix=marked&resource=" + k.resource + "&resource=pods" },
+	}[rng.IntN(17)]()
 }
 
 // askHub asks one of them, by itself.
@@ -260,6 +261,24 @@ func (l *leakCheck) searches() {
 			if n != want {
 				l.t.Errorf("a search for %s counts %d for %s, want %d: %s", marker(i, k), n, l.user, want, body)
 			}
+		}
+	}
+	for _, k := range leakKinds {
+		want := 0
+		for i := range leakMembers {
+			if l.rights[right{i, k.resource}] {
+				want += leakNamespaces
+			}
+		}
+		_, header, body := l.fetch(l.t.Context(), "/query/v1/find?limit=100&namePrefix=marked&resource="+k.resource, "application/json")
+		l.look("find", header, body)
+		var found struct {
+			Items     []struct{ Members int }
+			Truncated bool
+			Forbidden []string
+		}
+		if err := json.Unmarshal(body, &found); err != nil || len(found.Items) != want || found.Truncated || (len(found.Forbidden) > 0) != (want == 0) {
+			l.t.Errorf("%d %s are found for %s, %v, want %d: %.500s", len(found.Items), k.resource, l.user, err, want, body)
 		}
 	}
 	_, _, body := l.fetch(l.t.Context(), "/query/v1/policies", "application/json")
