@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"iter"
@@ -19,9 +20,11 @@ type Query struct {
 	Members   []string // sorted; nil: all
 	Namespace string
 	Name      string
-	Labels    labels.Selector
-	Fields    map[string]string // declared fields and their required values
-	After     Position          // exclusive start: objects after it in the list's order
+	// NamePrefix selects names that begin with it, as cheaply as Name does.
+	NamePrefix string
+	Labels     labels.Selector
+	Fields     map[string]string // declared fields and their required values
+	After      Position          // exclusive start: objects after it in the list's order
 }
 
 // Position is a place in the order of lists: member, namespace, name.
@@ -146,7 +149,7 @@ type plan struct {
 // wholeRange reports whether the plan selects everything between two keys.
 func (p plan) wholeRange() bool {
 	q := p.query
-	return q.Name == "" && len(q.Fields) == 0 && (q.Labels == nil || q.Labels.Empty())
+	return q.Name == "" && q.NamePrefix == "" && len(q.Fields) == 0 && (q.Labels == nil || q.Labels.Empty())
 }
 
 // length returns the number of objects of a plan that is a range.
@@ -185,7 +188,7 @@ func (p plan) run(yield func(*entry) bool) bool {
 	q := p.query
 	byLabel := q.Labels != nil && !q.Labels.Empty()
 	switch {
-	case q.Name != "":
+	case q.Name != "" || q.NamePrefix != "":
 		return p.named(yield)
 	case len(q.Fields) > 0:
 		sets := p.root.fields.matching(labels.SelectorFromValidatedSet(q.Fields))
@@ -204,9 +207,13 @@ func (p plan) run(yield func(*entry) bool) bool {
 	return p.scan(nil, yield)
 }
 
-// named yields the objects of one name, by a lookup in each namespace.
+// named yields the objects of one name, or of names that begin alike, by a lookup in each namespace.
 func (p plan) named(yield func(*entry) bool) bool {
 	filters := []func(*identity) bool{p.labelFilter(), p.fieldFilter()}
+	want, exact := cmp.Or(p.query.Name, p.query.NamePrefix), p.query.Name != ""
+	if !strings.HasPrefix(want, p.query.NamePrefix) {
+		return true
+	}
 	pivot := &entry{identity: p.from}
 	for {
 		var found *entry
@@ -215,13 +222,17 @@ func (p plan) named(yield func(*entry) bool) bool {
 			return true
 		}
 		id := found.identity
-		switch c := strings.Compare(id.name, p.query.Name); {
-		case c < 0:
-			pivot = &entry{identity: &identity{namespace: id.namespace, name: p.query.Name}}
+		if id.name < want {
+			pivot = &entry{identity: &identity{namespace: id.namespace, name: want}}
 			continue
-		case c == 0 && !(p.exclusive && compareKeys(id, p.from) == 0):
-			if !slices.ContainsFunc(filters, func(f func(*identity) bool) bool { return f != nil && !f(id) }) && !yield(found) {
+		}
+		if begins := strings.HasPrefix(id.name, want); begins && (!exact || id.name == want) {
+			if !(p.exclusive && compareKeys(id, p.from) == 0) && !slices.ContainsFunc(filters, func(f func(*identity) bool) bool { return f != nil && !f(id) }) && !yield(found) {
 				return false
+			}
+			if !exact {
+				pivot = &entry{identity: &identity{namespace: id.namespace, name: id.name + "\x00"}}
+				continue
 			}
 		}
 		pivot = &entry{identity: key(id.namespace.Value()+"\x00", "")}

@@ -104,6 +104,14 @@ func check(snap *aggregate.Snapshot, want *state, rng *rand.Rand) error {
 			return fmt.Errorf("%+v: %w", q, err)
 		}
 	}
+	others := rand.New(rand.NewPCG(uint64(want.rev), 0)) // a mix, not a secret
+	for range 3 {
+		q, name := randomQuery(others), pick(others, names)
+		q.NamePrefix = name[:others.IntN(len(name)+1)]
+		if err := checkQuery(snap, want, q, others); err != nil {
+			return fmt.Errorf("%+v: %w", q, err)
+		}
+	}
 	if err := checkFields(snap, want); err != nil {
 		return err
 	}

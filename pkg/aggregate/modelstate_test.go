@@ -137,7 +137,7 @@ func (s *state) query(q aggregate.Query) []*obj {
 			if q.Namespace != "" && ok.namespace != q.Namespace {
 				continue
 			}
-			if q.Name != "" && ok.name != q.Name {
+			if q.Name != "" && ok.name != q.Name || !strings.HasPrefix(ok.name, q.NamePrefix) {
 				continue
 			}
 			if q.After != (aggregate.Position{}) {

@@ -47,6 +47,7 @@ func (s *Server) assemble() error {
 		s.queries = make(map[string]Query)
 	}
 	s.queries["count"] = builtinQuery{"count", builtin.Count}
+	s.queries["find"] = builtinQuery{"find", builtin.Find}
 	s.queries["related"] = builtinQuery{"related", builtin.Related}
 	s.queries["members"] = builtinQuery{"members", builtin.Members}
 	if s.queries["stream"], err = s.newStream(); err != nil {

@@ -43,9 +43,14 @@ const (
 	knownTokenTTL  = time.Hour
 )
 
+// newCertificateAuthenticator returns an authenticator for client certificates.
+func newCertificateAuthenticator(ca *clientCAs) authenticator.Request {
+	return group.NewAuthenticatedGroupAdder(x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion)) // the hub names all groups of tokens
+}
+
 // newAuthenticator returns an authenticator for tokens, by TokenReviews on the hub, and for
-// client certificates, by ca where it is not nil. There are no anonymous users.
-func newAuthenticator(hub kubernetes.Interface, l Authentication, ca *clientCAs) (authenticator.Request, authenticator.Token, error) {
+// client certificates where certificates is not nil. There are no anonymous users.
+func newAuthenticator(hub kubernetes.Interface, l Authentication, certificates authenticator.Request) (authenticator.Request, authenticator.Token, error) {
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 3}
 	reviews, err := webhook.NewFromInterface(hub.AuthenticationV1(), l.Audiences, backoff, tokenReviewTimeout, webhook.AuthenticatorMetrics{
 		RecordRequestTotal: authenticatorfactory.RecordRequestTotal, RecordRequestLatency: authenticatorfactory.RecordRequestLatency,
@@ -56,11 +61,11 @@ func newAuthenticator(hub kubernetes.Interface, l Authentication, ca *clientCAs)
 	cached := tokencache.New(knownTokens{reviews, cache.NewLRUExpireCache(maxKnownTokens)}, false, l.TokenTTL, l.TokenTTL)
 	tokens := tokenReviews{cached, l.Audiences, l.HubTokens}
 	var ways []authenticator.Request
-	if ca != nil {
-		ways = append(ways, x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion)) // first: it needs no review
+	if certificates != nil {
+		ways = append(ways, certificates) // first: it needs no review
 	}
 	ways = append(ways, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
-	return hubErrorRecorder{group.NewAuthenticatedGroupAdder(union.New(ways...))}, tokens, nil // the hub names all groups
+	return hubErrorRecorder{group.NewAuthenticatedGroupAdder(union.New(ways...))}, tokens, nil
 }
 
 // tokenReviews reviews tokens for one of some audiences and, where a token says that it is one

@@ -21,12 +21,13 @@ import (
 
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/kube/tcpproxy"
+	"federator.dev/federator/test/queryserver"
 )
 
 func TestAuthentication_TokensAreReviewedByTheHub(t *testing.T) {
 	s := start(t, nil)
 	good := tokenFor(t, "tess", "federator")
-	if resp, body := s.get(t, "/query/v1/whoami", good); resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, userOf("tess")+" ") || !strings.Contains(body, "system:authenticated") {
+	if resp, body := s.get(t, "/query/v1/whoami", good); resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, queryserver.UserOf("tess")+" ") || !strings.Contains(body, "system:authenticated") {
 		t.Errorf("a token for federator: %d %q", resp.StatusCode, body)
 	}
 	for what, token := range map[string]string{
@@ -109,15 +110,7 @@ func caFile(t *testing.T, pem []byte) string {
 
 func clientCert(t *testing.T, user string, ttl time.Duration, groups ...string) tls.Certificate {
 	t.Helper()
-	cred, err := hub.IssueCert(user, ttl, groups...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(cred.Cert, cred.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
+	return queryserver.Certificate(t, hub, user, ttl, groups...)
 }
 
 func TestAuthentication_ClientCertificatesNameUsersAndGroups(t *testing.T) {

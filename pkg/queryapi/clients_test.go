@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 // TestServer_HealthIsAnsweredBelowItsPrefixes, as in kube-apiserver, for every authenticated
@@ -52,7 +54,7 @@ func TestServer_CallersLearnWhoTheyAre(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if u := review.Status.UserInfo; u.Username != userOf(account) || u.UID == "" || !strings.Contains(strings.Join(u.Groups, " "), "system:serviceaccounts:default") {
+		if u := review.Status.UserInfo; u.Username != queryserver.UserOf(account) || u.UID == "" || !strings.Contains(strings.Join(u.Groups, " "), "system:serviceaccounts:default") {
 			t.Errorf("%s: %+v", prefix, u)
 		}
 	}
@@ -202,7 +204,7 @@ func TestServer_WarnsOfValuesThatAreCut(t *testing.T) {
 	for _, cut := range []bool{true, false} {
 		s := start(t, func(o *queryapi.Options) {
 			local(o)
-			o.Fleet, o.ValuesRedacted = secretive{}, cut
+			o.Fleet, o.ValuesRedacted = secretive, cut
 			scope, err := o.Index.OpenScope("blue/eu-1", "Secret", "v1")
 			if err != nil {
 				t.Fatal(err)
@@ -233,11 +235,6 @@ func TestServer_WarnsOfValuesThatAreCut(t *testing.T) {
 }
 
 // secretive is a fleet whose members serve Secrets, too.
-type secretive struct{ fleet }
-
-func (f secretive) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
-	served, changed := f.fleet.Resources()
-	return append(served, queryapi.ServedResource{
-		Kind: "Secret", Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Singular: "secret", Namespaced: true,
-	}), changed
-}
+var secretive = append(slices.Clone(served), queryapi.ServedResource{
+	Kind: "Secret", Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Singular: "secret", Namespaced: true,
+})

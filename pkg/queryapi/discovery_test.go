@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 func TestServer_DiscoveryIsForClientGo(t *testing.T) {
@@ -43,7 +44,7 @@ func TestServer_MembersAreDiscoveredByWhoMayReadThem(t *testing.T) {
 	s := start(t, nil)
 	disco := fresh("disco")
 	token := tokenFor(t, disco, "federator")
-	allow(t, userOf(disco), "blue", members("watch", "deployments.apps"))
+	allow(t, queryserver.UserOf(disco), "blue", members("watch", "deployments.apps"))
 	kinds := s.typed(t, "/members/blue/eu-1", token).Discovery()
 	if _, err := kinds.ServerResourcesForGroupVersion("apps/v1"); err != nil {
 		t.Errorf("a member of which one kind may be watched: %v", err)
@@ -61,7 +62,7 @@ func TestServer_QueriesServeWhatMayBeRead(t *testing.T) {
 	s := start(t, nil)
 	quest := fresh("quest")
 	token := tokenFor(t, quest, "federator")
-	allow(t, userOf(quest), "blue", members("list", "pods"))
+	allow(t, queryserver.UserOf(quest), "blue", members("list", "pods"))
 	resp, body := s.get(t, "/query/v1/count?resource=pods&groupBy=member", token)
 	if resp.StatusCode != http.StatusOK || !strings.Contains(body, "blue/eu-1") || strings.Contains(body, "red/") {
 		t.Errorf("count: %d %s", resp.StatusCode, body)

@@ -25,7 +25,7 @@ func Example() {
 		panic(err)
 	}
 	server, err := queryapi.New(queryapi.Options{
-		Index: index, Fleet: fleet{}, Logger: slog.New(slog.DiscardHandler),
+		Index: index, Fleet: served, Logger: slog.New(slog.DiscardHandler),
 		Listener: listener, Local: true,
 		Queries: map[string]queryapi.Query{"whoami": whoami},
 	})

@@ -13,6 +13,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 // TestServer_OneReaderLeavesWatchesToOthers: who opens watches without end gets a
@@ -22,13 +23,13 @@ func TestServer_OneReaderLeavesWatchesToOthers(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) { o.Fairness.MaxWatches = most })
 	greedy, modest := fresh("greedy"), fresh("modest")
 	for _, account := range []string{greedy, modest} {
-		allow(t, userOf(account), "", members("watch", "pods"))
+		allow(t, queryserver.UserOf(account), "", members("watch", "pods"))
 	}
 	client := s.client(t)
 	watch := func(account string) (code int, stop func()) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.address+"/fleet/api/v1/pods?watch=1", nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.Address+"/fleet/api/v1/pods?watch=1", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +116,7 @@ func TestServer_RulesReviewsCreateABoundedNumberOfReviews(t *testing.T) {
 	account := fresh("curious")
 	named := members("list", "deployments.apps")
 	named.ResourceNames = []string{"eu-1"} // so that members are reviewed one by one
-	allow(t, userOf(account), "red", named)
+	allow(t, queryserver.UserOf(account), "red", named)
 	rules, err := s.typed(t, "/fleet", tokenFor(t, account, "federator")).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"},
 	}, metav1.CreateOptions{})

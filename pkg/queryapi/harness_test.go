@@ -4,26 +4,20 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
@@ -31,6 +25,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/queryserver"
 )
 
 // hub is one real API server for all tests of the package.
@@ -58,7 +53,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what must happen soon.
-const patience = 30 * time.Second
+const patience = queryserver.Patience
 
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
@@ -73,20 +68,12 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// fleet is what members serve.
-type fleet struct{}
-
-var never = make(chan struct{})
-
-func (fleet) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
-	return []queryapi.ServedResource{
-		{Kind: "Deployment.apps", Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Singular: "deployment", Namespaced: true},
-		{Kind: "Namespace", Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Singular: "namespace"},
-		{Kind: "Pod", Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Singular: "pod", ShortNames: []string{"po"}, Namespaced: true},
-	}, never
+// served is what members serve.
+var served = queryserver.Fleet{
+	{Kind: "Deployment.apps", Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Singular: "deployment", Namespaced: true},
+	{Kind: "Namespace", Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Singular: "namespace"},
+	{Kind: "Pod", Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Singular: "pod", ShortNames: []string{"po"}, Namespaced: true},
 }
-
-func (fleet) LastContact(string, aggregate.Kind) time.Time { return time.Time{} }
 
 var memberNames = []string{"blue/eu-1", "blue/us-1", "red/eu-1"}
 
@@ -124,75 +111,36 @@ func newIndex(t testing.TB) *aggregate.Index {
 	return x
 }
 
-// question answers as a function does.
-type question func(http.ResponseWriter, *http.Request, queryapi.Caller) error
+type question = queryserver.Question
 
-func (q question) Serve(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
-	return q(w, r, c)
-}
-
-// whoami answers with the caller's name and groups.
-var whoami = question(func(w http.ResponseWriter, _ *http.Request, c queryapi.Caller) error {
-	fmt.Fprintf(w, "%s %s", c.User().GetName(), strings.Join(c.User().GetGroups(), ","))
-	return nil
-})
+var whoami = queryserver.WhoAmI
 
 // server is a running server.
 type server struct {
-	*queryapi.Server
-	address  string
-	roots    *x509.CertPool
+	*queryserver.Server
 	registry *prometheus.Registry
-	end      func() error // ends it and returns what Run said
 }
 
 // start runs a server against the real hub until the test ends.
 func start(t *testing.T, change func(*queryapi.Options)) *server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{address: l.Addr().String(), registry: prometheus.NewRegistry()}
-	o := queryapi.Options{
-		Index: newIndex(t), Fleet: fleet{}, Logger: slog.New(slog.DiscardHandler), Metrics: s.registry, Listener: l,
-		Hub: hub.RESTConfig(), Queries: map[string]queryapi.Query{"whoami": whoami},
-	}
+	s := &server{registry: prometheus.NewRegistry()}
+	o := queryapi.Options{Index: newIndex(t), Fleet: served, Metrics: s.registry, Hub: hub.RESTConfig(), Queries: map[string]queryapi.Query{"whoami": whoami}}
 	if change != nil {
 		change(&o)
 	}
-	if s.Server, err = queryapi.New(o); err != nil {
-		l.Close()
-		t.Fatal(err)
-	}
-	s.roots = x509.NewCertPool()
-	s.roots.AppendCertsFromPEM(s.CertificateAuthority())
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	s.end = sync.OnceValue(func() error {
-		cancel()
-		return <-done
-	})
-	t.Cleanup(func() {
-		if err := s.end(); err != nil {
-			t.Errorf("the server failed: %v", err)
-		}
-	})
+	s.Server = queryserver.Start(t, o)
 	return s
 }
 
-// client speaks to a server; its connections end with the test.
 func (s *server) client(t *testing.T, certs ...tls.Certificate) *http.Client {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.roots, Certificates: certs}, ForceAttemptHTTP2: true}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
+	return s.Client(t, certs...)
 }
 
 // ask returns the answer to a request.
 func (s *server) ask(t *testing.T, c *http.Client, method, path, token string, header http.Header, body []byte) (*http.Response, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, "https://"+s.address+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), method, "https://"+s.Address+path, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,26 +188,14 @@ func wantStatus(t *testing.T, what string, resp *http.Response, body string, cod
 // audience.
 func tokenFor(t *testing.T, account, audience string) string {
 	t.Helper()
-	accounts := hub.Client().CoreV1().ServiceAccounts("default")
-	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
+	if audience == "" {
+		return queryserver.TokenFor(t, hub, account)
 	}
-	request := &authenticationv1.TokenRequest{}
-	if audience != "" {
-		request.Spec.Audiences = []string{audience}
-	}
-	answer, err := accounts.CreateToken(t.Context(), account, request, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.Status.Token
+	return queryserver.TokenFor(t, hub, account, audience)
 }
 
 // fresh returns the name of an account that no test has granted anything.
 func fresh(name string) string { return fmt.Sprintf("%s-%d", name, time.Now().UnixNano()) }
-
-func userOf(account string) string { return "system:serviceaccount:default:" + account }
 
 // allow grants a user what the rule says, in one hub namespace or, where it is
 // "", in all, and waits until the hub says so.

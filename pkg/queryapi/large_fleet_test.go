@@ -119,7 +119,7 @@ func TestServer_KubectlReadsALargeStaleFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters["fleet"] = &clientcmdapi.Cluster{Server: "https://" + s.address + "/fleet", CertificateAuthorityData: s.CertificateAuthority()}
+	config.Clusters["fleet"] = &clientcmdapi.Cluster{Server: "https://" + s.Address + "/fleet", CertificateAuthorityData: s.CertificateAuthority()}
 	config.AuthInfos["me"] = &clientcmdapi.AuthInfo{Token: s.Token()}
 	config.Contexts["fleet"] = &clientcmdapi.Context{Cluster: "fleet", AuthInfo: "me"}
 	config.CurrentContext = "fleet"

@@ -22,6 +22,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 // local makes a server without a hub, which most limits do not need.
@@ -35,7 +36,7 @@ func TestServer_SlowClientsAreClosed(t *testing.T) {
 	dial := func() (c net.Conn) {
 		until(t, "a handshake in time", func() bool {
 			var err error
-			c, err = tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, NextProtos: []string{"http/1.1"}})
+			c, err = tls.Dial("tcp", s.Address, &tls.Config{RootCAs: s.Roots, NextProtos: []string{"http/1.1"}})
 			return err == nil
 		})
 		c.SetDeadline(time.Now().Add(patience))
@@ -64,7 +65,7 @@ func TestServer_SlowClientsAreClosed(t *testing.T) {
 		})
 	}
 	defer clients.Wait()
-	raw, err := net.Dial("tcp", s.address) // no TLS handshake
+	raw, err := net.Dial("tcp", s.Address) // no TLS handshake
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestServer_SizesAreBounded(t *testing.T) {
 	})
 	const reviews = "/fleet/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	for name, c := range map[string]*http.Client{"HTTP/2": s.client(t), "HTTP/1.1": s.plain(t)} {
-		r, err := http.NewRequest(http.MethodGet, "https://"+s.address+"/fleet/version", nil)
+		r, err := http.NewRequest(http.MethodGet, "https://"+s.Address+"/fleet/version", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +108,7 @@ func TestServer_SizesAreBounded(t *testing.T) {
 		resp, body = s.ask(t, c, "GET", "/fleet/%2e%2e/x", s.Token(), nil, nil)
 		wantStatus(t, name+", a path with dots", resp, body, http.StatusBadRequest)
 	}
-	r, err := http.NewRequest(http.MethodPost, "https://"+s.address+reviews, io.MultiReader(strings.NewReader(strings.Repeat(" ", 2000)))) // of unknown length
+	r, err := http.NewRequest(http.MethodPost, "https://"+s.Address+reviews, io.MultiReader(strings.NewReader(strings.Repeat(" ", 2000)))) // of unknown length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +218,7 @@ func TestServer_DisconnectsClientsThatStopReading(t *testing.T) {
 		if protocol == "HTTP/2" {
 			c = s.client(t)
 		}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.address+"/query/v1/flood", nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Address+"/query/v1/flood", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +281,7 @@ func TestServer_PanicsAreReportedAndCounted(t *testing.T) {
 			t.Errorf("%s: the caller received %q", name, body)
 		}
 	}
-	r, _ := http.NewRequest(http.MethodGet, "https://"+s.address+"/query/v1/late", nil)
+	r, _ := http.NewRequest(http.MethodGet, "https://"+s.Address+"/query/v1/late", nil)
 	r.Header.Set("Authorization", "Bearer "+s.Token())
 	r.Header.Set("Accept-Encoding", "identity") // it has begun: it is not held back to be compressed
 	resp, err := s.client(t).Do(r)
@@ -326,7 +327,7 @@ func TestServer_RequestsAreOnRecord(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) { o.Audit = queryapi.Audit{PolicyFile: policy, LogFile: log} })
 	s.get(t, "/members/blue/eu-1/api/v1/namespaces/shop/pods", tokenFor(t, "audi", "federator"))
 	s.get(t, "/fleet/apis/apps/v1/deployments", "stranger")
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(log); err != nil || info.Mode().Perm() != 0o600 {
@@ -348,7 +349,7 @@ func TestServer_RequestsAreOnRecord(t *testing.T) {
 		t.Fatalf("%d events, want 2:\n%s", len(events), text)
 	}
 	e := events[0]
-	if e.User.Username != userOf("audi") || e.Verb != "list" || e.ObjectRef == nil || e.ObjectRef.Resource != "pods" || e.ObjectRef.Namespace != "shop" ||
+	if e.User.Username != queryserver.UserOf("audi") || e.Verb != "list" || e.ObjectRef == nil || e.ObjectRef.Resource != "pods" || e.ObjectRef.Namespace != "shop" ||
 		e.RequestURI != "/members/blue/eu-1/api/v1/namespaces/shop/pods" {
 		t.Errorf("event %+v of %+v", e, e.ObjectRef)
 	}
@@ -381,7 +382,7 @@ func TestServer_CertificatesAreReadAgain(t *testing.T) {
 		t.Error("an authority of our own beside files")
 	}
 	name := func() string {
-		c, err := tls.Dial("tcp", s.address, &tls.Config{InsecureSkipVerify: true})
+		c, err := tls.Dial("tcp", s.Address, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,7 +392,7 @@ func TestServer_CertificatesAreReadAgain(t *testing.T) {
 	if got := name(); got != "first.example" {
 		t.Errorf("served %s", got)
 	}
-	if _, err := tls.Dial("tcp", s.address, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}); err == nil {
+	if _, err := tls.Dial("tcp", s.Address, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}); err == nil {
 		t.Error("TLS 1.2 is spoken where 1.3 is the least")
 	}
 	if err := os.WriteFile(keyFile, []byte("half a file"), 0o600); err != nil {
@@ -410,14 +411,14 @@ func TestServer_OwnCertificateIsForItsHosts(t *testing.T) {
 		o.TLS.Hosts = []string{"fed.example", "10.1.2.3"}
 	})
 	for _, host := range []string{"fed.example", "10.1.2.3", "127.0.0.1", "localhost"} {
-		c, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: host})
+		c, err := tls.Dial("tcp", s.Address, &tls.Config{RootCAs: s.Roots, ServerName: host})
 		if err != nil {
 			t.Errorf("%s: %v", host, err)
 			continue
 		}
 		c.Close()
 	}
-	if _, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "other.example"}); err == nil {
+	if _, err := tls.Dial("tcp", s.Address, &tls.Config{RootCAs: s.Roots, ServerName: "other.example"}); err == nil {
 		t.Error("the certificate is good for any name")
 	}
 }
@@ -432,9 +433,9 @@ func TestServer_EndingLetsRequestsFinish(t *testing.T) {
 	}()
 	<-b.entered
 	ended := make(chan error, 1)
-	go func() { ended <- s.end() }()
+	go func() { ended <- s.End() }()
 	until(t, "no new connection is taken", func() bool {
-		c, err := net.Dial("tcp", s.address)
+		c, err := net.Dial("tcp", s.Address)
 		if err == nil {
 			c.Close()
 		}
@@ -460,7 +461,7 @@ func TestServer_EndingDoesNotWaitForever(t *testing.T) {
 	failed := make(chan error, 1)
 	client := s.client(t)
 	go func() {
-		r, _ := http.NewRequest(http.MethodGet, "https://"+s.address+"/query/v1/wait", nil)
+		r, _ := http.NewRequest(http.MethodGet, "https://"+s.Address+"/query/v1/wait", nil)
 		r.Header.Set("Authorization", "Bearer "+s.Token())
 		resp, err := client.Do(r)
 		if err == nil {
@@ -472,7 +473,7 @@ func TestServer_EndingDoesNotWaitForever(t *testing.T) {
 		failed <- err
 	}()
 	<-b.entered
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		t.Error(err)
 	}
 	select {

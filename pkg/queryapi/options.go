@@ -182,7 +182,7 @@ const (
 var queryName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(/\{[a-z]+\})?$`)
 
 // builtinQueries are the queries that the server has itself.
-var builtinQueries = []string{"count", "related", "members", "stream"}
+var builtinQueries = []string{"count", "find", "related", "members", "stream"}
 
 // withDefaults returns the options with defaults, or all their errors.
 func (o Options) withDefaults() (Options, error) {

@@ -22,7 +22,7 @@ func valid(t *testing.T) queryapi.Options {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	return queryapi.Options{Index: newIndex(t), Fleet: fleet{}, Logger: slog.New(slog.DiscardHandler), Listener: l, Hub: hub.RESTConfig()}
+	return queryapi.Options{Index: newIndex(t), Fleet: served, Logger: slog.New(slog.DiscardHandler), Listener: l, Hub: hub.RESTConfig()}
 }
 
 type reviewer func(member string, review *authorizationv1.SubjectAccessReview) (bool, error)

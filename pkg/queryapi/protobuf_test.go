@@ -69,7 +69,7 @@ func TestServer_StockTypedInformersSpeakProtobuf(t *testing.T) {
 	var protobuf, other, none atomic.Int64
 	follow := func(contentType string, counted mediaCount) cache.SharedIndexInformer {
 		config := &rest.Config{
-			Host: "https://" + s.address + "/members/" + member, BearerToken: s.Token(), QPS: -1,
+			Host: "https://" + s.Address + "/members/" + member, BearerToken: s.Token(), QPS: -1,
 			TLSClientConfig: rest.TLSClientConfig{CAData: s.CertificateAuthority()},
 			ContentConfig:   rest.ContentConfig{ContentType: contentType},
 		}

@@ -17,13 +17,14 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 // typed is a stock client of what is below a prefix.
 func (s *server) typed(t *testing.T, prefix, token string) kubernetes.Interface {
 	t.Helper()
 	config := &rest.Config{
-		Host: "https://" + s.address + prefix, BearerToken: token, QPS: -1,
+		Host: "https://" + s.Address + prefix, BearerToken: token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: s.CertificateAuthority()},
 	}
 	c, err := rest.HTTPClientFor(config)
@@ -55,7 +56,7 @@ func can(t *testing.T, c kubernetes.Interface, verb, group, resource, subresourc
 func TestServer_CallersLearnWhatTheyMay(t *testing.T) {
 	s := start(t, nil)
 	account := fresh("rita")
-	rita := userOf(account)
+	rita := queryserver.UserOf(account)
 	token := tokenFor(t, account, "federator")
 	allow(t, rita, "blue", members("list", "pods"))
 	named := members("list", "deployments.apps")
@@ -106,7 +107,7 @@ func TestServer_CallersLearnWhatTheyMay(t *testing.T) {
 func TestServer_FlatReviewsAreOfOneMember(t *testing.T) {
 	s := start(t, nil)
 	account := fresh("rita")
-	rita := userOf(account)
+	rita := queryserver.UserOf(account)
 	token := tokenFor(t, account, "federator")
 	allow(t, rita, "blue", members("list", "pods"))
 	allow(t, rita, "blue", members("get", "namespaces"))
@@ -222,7 +223,7 @@ func TestServer_ForbiddenAndUnknownMembersReadAlike(t *testing.T) {
 	s := start(t, nil)
 	mole := fresh("mole")
 	token := tokenFor(t, mole, "federator")
-	allow(t, userOf(mole), "red", members("get", "pods"))
+	allow(t, queryserver.UserOf(mole), "red", members("get", "pods"))
 	for _, path := range []string{
 		"", "/version", "/apis", "/apis/apps/v1", "/nope", "/api/v1/pods", "/api/v1/namespaces/shop/pods/web", "/api/v1/nopes", "/apis/apps/v1/deployments?watch=1",
 		"/api/v1/pods?limit=-1", "/api/v1/namespaces/shop/pods/web/log",
@@ -289,7 +290,7 @@ func TestServer_QueriesGetTheGrantsOfTheCaller(t *testing.T) {
 	if got := s.granted(t, token); len(got.Reach) != 0 || len(got.Visible) != 0 {
 		t.Errorf("before any grant: %+v", got)
 	}
-	allow(t, userOf(quinn), "blue", members("list", "pods"))
+	allow(t, queryserver.UserOf(quinn), "blue", members("list", "pods"))
 	if got := s.granted(t, token); len(got.Reach) != 0 {
 		t.Errorf("a denial was not kept: %+v", got)
 	}

@@ -41,7 +41,7 @@ func TestRotatingFile_RotatesAuditLogs(t *testing.T) {
 	for i := range requests {
 		s.get(t, fmt.Sprint("/query/v1/whoami?n=", i), s.Token())
 	}
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -92,7 +92,7 @@ func TestRotatingFile_KeepsWritingIfRotationFails(t *testing.T) {
 	for range 3 {
 		s.get(t, "/query/v1/whoami", s.Token())
 	}
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
@@ -161,7 +161,7 @@ func TestRotatingFile_RecreatesARemovedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask(3)
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(events(t, moved), events(t, log)); got != "[2] [? 3]" {
@@ -191,7 +191,7 @@ func TestRotatingFile_RotatesTheTargetOfALink(t *testing.T) {
 	for n := range 3 {
 		s.get(t, fmt.Sprint("/query/v1/whoami?n=", n), s.Token())
 	}
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		t.Fatal(err)
 	}
 	if here, err := os.ReadDir(dir); err != nil || len(here) != 1 || here[0].Type() != os.ModeSymlink {
@@ -232,7 +232,7 @@ func TestRotatingFile_LineThatWasCutOffHarmsNoOther(t *testing.T) {
 		})
 	})
 	ask(3)
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(events(t, log)); got != "[? 1 ? 3]" {

@@ -23,6 +23,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/openapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 // described returns what a server says of its questions.
@@ -50,7 +51,7 @@ func conforms(t *testing.T, what string, doc *spec3.OpenAPI, response *spec3.Res
 }
 
 // away hears of members a while ago.
-type away struct{ fleet }
+type away struct{ queryserver.Fleet }
 
 func (away) LastContact(string, aggregate.Kind) time.Time { return time.Now().Add(-time.Minute) }
 
@@ -80,7 +81,7 @@ func TestOpenAPI_AnswersAreAsOpenAPISays(t *testing.T) {
 	}
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
-		o.Index, o.Fleet = index, away{}
+		o.Index, o.Fleet = index, away{served}
 	})
 	doc, _ := described(t, s)
 	table := http.Header{"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1"}}
@@ -252,7 +253,7 @@ func TestOpenAPI_PanicsAtTypesThatItCannotDescribe(t *testing.T) {
 				}
 			}()
 			_, err = queryapi.New(queryapi.Options{
-				Index: newIndex(t), Fleet: fleet{}, Logger: slog.New(slog.DiscardHandler), Listener: l, Local: true,
+				Index: newIndex(t), Fleet: served, Logger: slog.New(slog.DiscardHandler), Listener: l, Local: true,
 				Queries: map[string]queryapi.Query{"wrong": telling{description: queryapi.Operation{Response: answer}}},
 			})
 			t.Errorf("%T: %v", answer, err)

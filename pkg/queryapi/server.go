@@ -28,8 +28,9 @@ type Server struct {
 	certs         *certificates
 	audit         auditLog
 	authenticator authenticator.Request
-	tokens        authenticator.Token // the same, of tokens
-	token         string              // of a local server
+	tokens        authenticator.Token   // the same, of tokens
+	certificates  authenticator.Request // and of client certificates; nil where none is trusted
+	token         string                // of a local server
 	authorizer    *authz.Authorizer
 	hub           *http.Client  // nil without a hub
 	fairness      *fairness     // nil: only the number of requests is limited
@@ -99,7 +100,10 @@ func (s *Server) connectHub() error {
 	if err != nil {
 		return fmt.Errorf("query API: hub: %w", err)
 	}
-	if s.authenticator, s.tokens, err = newAuthenticator(reviewer, o.Authentication, s.certs.clients); err != nil {
+	if s.certs.clients != nil {
+		s.certificates = newCertificateAuthenticator(s.certs.clients)
+	}
+	if s.authenticator, s.tokens, err = newAuthenticator(reviewer, o.Authentication, s.certificates); err != nil {
 		return err
 	}
 	if o.Fairness.Priority {

@@ -13,6 +13,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 // streamLine is a line of a stream.
@@ -38,7 +39,7 @@ func (s *server) stream(t *testing.T, token string, subscriptions ...string) fun
 	t.Helper()
 	c := s.client(t)
 	c.Timeout = 0
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.address+streamPath(subscriptions...), nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Address+streamPath(subscriptions...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,7 @@ func TestStream_IsWithinTheGrantsOfTheCaller(t *testing.T) {
 	token := tokenFor(t, who, "federator")
 	rule := members("list", "pods")
 	rule.Verbs = []string{"list", "watch"}
-	allow(t, userOf(who), "red", rule)
+	allow(t, queryserver.UserOf(who), "red", rule)
 	s := start(t, func(o *queryapi.Options) { o.Authorization.DenyTTL = time.Nanosecond })
 	lines := s.stream(t, token, "pods /fleet/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
 		"count /query/v1/count?resource=pods&groupBy=member", "deployments /fleet/apis/apps/v1/deployments?watch=true", "member /members/blue/eu-1/api/v1/pods?watch=true")
@@ -269,7 +270,7 @@ func TestStream_EndsAtOnceWithTheServer(t *testing.T) {
 		t.Fatal("there is nothing")
 	}
 	began := time.Now()
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > 4*time.Second {

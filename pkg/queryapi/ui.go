@@ -32,7 +32,7 @@ type UI interface {
 	SetHeaders(h http.Header)
 	// ServePublic serves requests for /ui and below, but not those for /ui/relay/, before anybody
 	// is authenticated.
-	ServePublic(w http.ResponseWriter, r *http.Request, tokens TokenReviewer)
+	ServePublic(w http.ResponseWriter, r *http.Request, callers UICallers)
 	// ServeCaller serves requests for /ui/relay/, of an authenticated caller.
 	ServeCaller(w http.ResponseWriter, r *http.Request, caller UICaller)
 	// Bearer returns the token of the session that a request's cookies carry, "" where there is
@@ -41,9 +41,16 @@ type UI interface {
 	Bearer(w http.ResponseWriter, r *http.Request) (string, error)
 }
 
-// TokenReviewer authenticates a token as the API does. Errors are *apierrors.StatusError: 401
-// where the token is not accepted, 503 where the hub does not answer.
-type TokenReviewer func(ctx context.Context, token string) (UICaller, error)
+// UICallers authenticates callers of the UI as the API does.
+type UICallers interface {
+	// ByToken returns the caller that a token is of. Errors are *apierrors.StatusError: 401 where the
+	// token is not accepted, 503 where the hub does not answer.
+	ByToken(ctx context.Context, token string) (UICaller, error)
+	// ByCertificate returns the caller that the client certificate of a request's connection names,
+	// false where there is none that is accepted. To the API it counts more than a token in the header
+	// Authorization, and less than a session.
+	ByCertificate(r *http.Request) (UICaller, bool)
+}
 
 // UICaller is an authenticated caller of the UI.
 type UICaller struct {
@@ -149,7 +156,7 @@ func (s *Server) withUI(next http.Handler) http.Handler {
 			if l := labelsOf(r.Context()); l != nil {
 				l.setResource("ui")
 			}
-			ui.ServePublic(w, r, s.reviewToken)
+			ui.ServePublic(w, r, uiCallers{s})
 		}
 	})
 }
@@ -160,8 +167,11 @@ func isNavigation(r *http.Request) bool {
 		strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// reviewToken is a TokenReviewer.
-func (s *Server) reviewToken(ctx context.Context, token string) (UICaller, error) {
+// uiCallers implements UICallers.
+type uiCallers struct{ *Server }
+
+// ByToken implements UICallers.
+func (s uiCallers) ByToken(ctx context.Context, token string) (UICaller, error) {
 	answer, ok, err := s.tokens.AuthenticateToken(ctx, token)
 	switch failure := hubFailure(err); {
 	case ok:
@@ -171,6 +181,18 @@ func (s *Server) reviewToken(ctx context.Context, token string) (UICaller, error
 	}
 	s.metrics.refused.WithLabelValues("unauthenticated").Inc()
 	return UICaller{}, apierrors.NewUnauthorized("Unauthorized")
+}
+
+// ByCertificate implements UICallers.
+func (s uiCallers) ByCertificate(r *http.Request) (UICaller, bool) {
+	if s.certificates == nil {
+		return UICaller{}, false
+	}
+	answer, ok, err := s.certificates.AuthenticateRequest(r)
+	if err != nil || !ok {
+		return UICaller{}, false
+	}
+	return UICaller{User: answer.User}, true
 }
 
 func (s *Server) ofHub(token string) bool {

@@ -16,7 +16,7 @@ type slowUI struct {
 	entered, release chan struct{}
 }
 
-func (u slowUI) ServePublic(w http.ResponseWriter, r *http.Request, _ TokenReviewer) {
+func (u slowUI) ServePublic(w http.ResponseWriter, r *http.Request, _ UICallers) {
 	if r.RemoteAddr == u.slow {
 		u.entered <- struct{}{}
 		<-u.release

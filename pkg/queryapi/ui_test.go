@@ -16,7 +16,7 @@ type heldUI struct {
 
 func (heldUI) SetHeaders(h http.Header) { h.Set("X-Of-The-UI", "yes") }
 
-func (u heldUI) ServePublic(w http.ResponseWriter, _ *http.Request, _ queryapi.TokenReviewer) {
+func (u heldUI) ServePublic(w http.ResponseWriter, _ *http.Request, _ queryapi.UICallers) {
 	u.entered <- struct{}{}
 	<-u.release
 	w.WriteHeader(http.StatusNoContent)

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 // watch opens a watch of pods and returns it once its first event is there.
 func (s *server) watch(t *testing.T, c *http.Client, token string) (*http.Response, *bufio.Reader) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.address+"/fleet/api/v1/pods?watch=1", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Address+"/fleet/api/v1/pods?watch=1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func TestWatch_EndingEndsWatchesAtOnce(t *testing.T) {
 		s.watch(t, c, s.Token())
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- s.end() }()
+	go func() { ended <- s.End() }()
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -81,7 +82,7 @@ func TestWatch_IsBoundedInNumberNotInTime(t *testing.T) {
 	first.Body.Close()
 	<-quiet
 	until(t, "there is room when the first is gone", func() bool {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.address+"/fleet/api/v1/pods?watch=1", nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Address+"/fleet/api/v1/pods?watch=1", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +99,7 @@ func TestWatch_IsBoundedInNumberNotInTime(t *testing.T) {
 func TestWatch_PassesPriorityAndFairness(t *testing.T) {
 	who := fresh("prio")
 	token := tokenFor(t, who, "federator")
-	allow(t, userOf(who), "", members("watch", "pods"))
+	allow(t, queryserver.UserOf(who), "", members("watch", "pods"))
 	s := start(t, func(o *queryapi.Options) { o.Fairness.Priority = true })
 	until(t, "the hub's priorities are known", func() bool {
 		resp, _ := s.get(t, "/query/v1/whoami", token)

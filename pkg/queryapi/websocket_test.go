@@ -21,6 +21,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 // dial opens a WebSocket as a browser does, which can send no headers: the token is
@@ -81,8 +82,8 @@ func (s *server) answered(t *testing.T, code string) (n float64) {
 
 func TestWebSocket_WatchesOverWebSocketsAreThoseOfAnAPIServer(t *testing.T) {
 	account := fresh("wanda")
-	allow(t, userOf(account), "", members("watch", "namespaces"))
-	allow(t, userOf(account), "", rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: []string{"watch"}, Resources: []string{"namespaces"}})
+	allow(t, queryserver.UserOf(account), "", members("watch", "namespaces"))
+	allow(t, queryserver.UserOf(account), "", rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: []string{"watch"}, Resources: []string{"namespaces"}})
 	token := tokenFor(t, account, "federator")
 	s := start(t, nil)
 	address, err := url.Parse(hub.RESTConfig().Host)
@@ -95,7 +96,7 @@ func TestWebSocket_WatchesOverWebSocketsAreThoseOfAnAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, protocol, err := dial(t, s.address, "/fleet/api/v1/namespaces?watch=true&allowWatchBookmarks=true&timeoutSeconds=2", token, s.roots)
+	ours, protocol, err := dial(t, s.Address, "/fleet/api/v1/namespaces?watch=true&allowWatchBookmarks=true&timeoutSeconds=2", token, s.Roots)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,10 +119,10 @@ func TestWebSocket_WatchesOverWebSocketsAreThoseOfAnAPIServer(t *testing.T) {
 	if err := websocket.Message.Receive(ours, &text); err == nil {
 		t.Errorf("%q after the end", text)
 	}
-	if _, _, err := dial(t, s.address, "/fleet/api/v1/namespaces?watch=true", "nobody", s.roots); err == nil {
+	if _, _, err := dial(t, s.Address, "/fleet/api/v1/namespaces?watch=true", "nobody", s.Roots); err == nil {
 		t.Error("a stranger may watch")
 	}
-	if _, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=true", token, s.roots); err == nil {
+	if _, _, err := dial(t, s.Address, "/fleet/api/v1/pods?watch=true", token, s.Roots); err == nil {
 		t.Error("what is not granted may be watched")
 	}
 	until(t, "it is counted", func() bool { return s.answered(t, "101") > 0 })
@@ -134,14 +135,14 @@ func TestWebSocket_CountsAsAWatch(t *testing.T) {
 		o.Fairness.MaxWatches = 1
 		index = o.Index
 	})
-	conn, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=1", s.Token(), s.roots)
+	conn, _, err := dial(t, s.Address, "/fleet/api/v1/pods?watch=1", s.Token(), s.Roots)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range memberNames {
 		receive(t, conn)
 	}
-	if _, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=1", s.Token(), s.roots); err == nil {
+	if _, _, err := dial(t, s.Address, "/fleet/api/v1/pods?watch=1", s.Token(), s.Roots); err == nil {
 		t.Error("more watches than are allowed")
 	}
 	index.RemoveMember(memberNames[0])
@@ -151,10 +152,10 @@ func TestWebSocket_CountsAsAWatch(t *testing.T) {
 	// A client that goes makes room for the next.
 	conn.Close()
 	until(t, "there is room", func() bool {
-		next, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=1", s.Token(), s.roots)
+		next, _, err := dial(t, s.Address, "/fleet/api/v1/pods?watch=1", s.Token(), s.Roots)
 		return err == nil && next != nil
 	})
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		t.Errorf("with a WebSocket open: %v", err)
 	}
 }
@@ -162,13 +163,13 @@ func TestWebSocket_CountsAsAWatch(t *testing.T) {
 // A client that sends pings and reads nothing holds neither the watch nor the server.
 func TestWebSocket_ClientsThatOnlySendAreClosed(t *testing.T) {
 	s := start(t, local)
-	conn, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, NextProtos: []string{"http/1.1"}})
+	conn, err := tls.Dial("tcp", s.Address, &tls.Config{RootCAs: s.Roots, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET /fleet/api/v1/pods?watch=1&fieldSelector=metadata.name%%3Dnone HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nOrigin: https://x\r\n"+
-		"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n", s.address, s.Token())
+		"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n", s.Address, s.Token())
 	if line, err := bufio.NewReaderSize(conn, 16).ReadString('\n'); err != nil || !strings.Contains(line, "101") {
 		t.Fatalf("%q, %v", line, err)
 	}
@@ -187,7 +188,7 @@ func TestWebSocket_ClientsThatOnlySendAreClosed(t *testing.T) {
 		}
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- s.end() }()
+	go func() { ended <- s.End() }()
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -207,9 +208,9 @@ func TestWebSocket_PagesOfOthersDoNotWatchByCertificate(t *testing.T) {
 	cert := clientCert(t, name, time.Hour)
 	open := func(origin string, protocols ...string) error {
 		config := &websocket.Config{
-			Location: &url.URL{Scheme: "wss", Host: s.address, Path: "/fleet/api/v1/pods", RawQuery: "watch=true"},
+			Location: &url.URL{Scheme: "wss", Host: s.Address, Path: "/fleet/api/v1/pods", RawQuery: "watch=true"},
 			Origin:   &url.URL{Scheme: "https", Host: origin}, Version: websocket.ProtocolVersionHybi13, Protocol: protocols,
-			TlsConfig: &tls.Config{RootCAs: s.roots, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{cert}},
+			TlsConfig: &tls.Config{RootCAs: s.Roots, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{cert}},
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -219,15 +220,15 @@ func TestWebSocket_PagesOfOthersDoNotWatchByCertificate(t *testing.T) {
 		}
 		return err
 	}
-	if err := open(s.address); err != nil {
+	if err := open(s.Address); err != nil {
 		t.Errorf("a page of the server itself: %v", err)
 	}
 	if err := open("evil.example"); err == nil {
 		t.Error("a page of another origin watches as the user who opens it")
 	}
 	account := fresh("wanda")
-	allow(t, userOf(account), "", members("watch", "pods"))
-	if _, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=true", tokenFor(t, account, "federator"), s.roots); err != nil {
+	allow(t, queryserver.UserOf(account), "", members("watch", "pods"))
+	if _, _, err := dial(t, s.Address, "/fleet/api/v1/pods?watch=true", tokenFor(t, account, "federator"), s.Roots); err != nil {
 		t.Errorf("a page of another origin with a token: %v", err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"os"
@@ -20,18 +19,15 @@ import (
 	"testing/fstest"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/pkg/webui"
 	"federator.dev/federator/test/issuer"
 	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/queryserver"
 )
 
 const (
@@ -91,7 +87,7 @@ func hub(t *testing.T) *kube.Hub {
 	return shared.Start(t).Hub
 }
 
-const patience = 30 * time.Second
+const patience = queryserver.Patience
 
 // builtFiles are a build as the builder makes it.
 func builtFiles() fstest.MapFS {
@@ -104,19 +100,7 @@ func builtFiles() fstest.MapFS {
 	}
 }
 
-type noFleet struct{}
-
-func (noFleet) Resources() ([]queryapi.ServedResource, <-chan struct{}) { return nil, nil }
-
-func (noFleet) LastContact(string, aggregate.Kind) time.Time { return time.Time{} }
-
-type query func(http.ResponseWriter, *http.Request, queryapi.Caller) error
-
-func (q query) Serve(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
-	return q(w, r, c)
-}
-
-var whoami = query(func(w http.ResponseWriter, _ *http.Request, c queryapi.Caller) error {
+var whoami = queryserver.Question(func(w http.ResponseWriter, _ *http.Request, c queryapi.Caller) error {
 	_, err := io.WriteString(w, c.User().GetName())
 	return err
 })
@@ -124,10 +108,8 @@ var whoami = query(func(w http.ResponseWriter, _ *http.Request, c queryapi.Calle
 // server is a running query API with a UI.
 type server struct {
 	t *testing.T
-	*queryapi.Server
-	address string
-	roots   *x509.CertPool
-	log     *lines
+	*queryserver.Server
+	log *lines
 }
 
 // lines are what was logged.
@@ -169,17 +151,8 @@ func start(t *testing.T, change func(*setup)) *server {
 	t.Helper()
 	s := &server{t: t, log: &lines{}}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
-	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.address = l.Addr().String()
 	o := setup{ui: webui.Options{Logger: log, Version: "v1.2.3", Files: builtFiles(), Namespace: "federator"}}
-	o.api = queryapi.Options{Index: index, Fleet: noFleet{}, Logger: log, Listener: l, Queries: map[string]queryapi.Query{"whoami": whoami}}
+	o.api = queryapi.Options{Logger: log, Queries: map[string]queryapi.Query{"whoami": whoami}}
 	if change != nil {
 		change(&o)
 	}
@@ -194,20 +167,7 @@ func start(t *testing.T, change func(*setup)) *server {
 		t.Fatal(err)
 	}
 	o.api.UI = ui
-	if s.Server, err = queryapi.New(o.api); err != nil {
-		t.Fatal(err)
-	}
-	s.roots = x509.NewCertPool()
-	s.roots.AppendCertsFromPEM(s.CertificateAuthority())
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("the server failed: %v", err)
-		}
-	})
+	s.Server = queryserver.Start(t, o.api)
 	return s
 }
 
@@ -228,13 +188,14 @@ type browser struct {
 	client *http.Client
 }
 
-func (s *server) browser() *browser {
+// browser returns one with client certificates.
+func (s *server) browser(certs ...tls.Certificate) *browser {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.roots}, ForceAttemptHTTP2: true, DisableCompression: true}
-	s.t.Cleanup(transport.CloseIdleConnections)
+	transport := s.Transport(s.t, certs...)
+	transport.DisableCompression = true
 	return &browser{s, &http.Client{
 		Transport: transport, Jar: jar, Timeout: patience,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -244,14 +205,14 @@ func (s *server) browser() *browser {
 // ask sends a request. Header lines are "Name: value"; those without value remove one.
 func (b *browser) ask(method, path, body string, header ...string) (*http.Response, string) {
 	b.s.t.Helper()
-	r, err := http.NewRequestWithContext(b.s.t.Context(), method, "https://"+b.s.address+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(b.s.t.Context(), method, "https://"+b.s.Address+path, strings.NewReader(body))
 	if err != nil {
 		b.s.t.Fatal(err)
 	}
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("Origin", "https://"+b.s.address)
+		r.Header.Set("Origin", "https://"+b.s.Address)
 	}
 	for _, h := range header {
 		name, value, _ := strings.Cut(h, ": ")
@@ -310,23 +271,10 @@ func wantStatus(t *testing.T, what string, answer *http.Response, body string, c
 	}
 }
 
-// tokenFor returns a token of a service account of namespace default.
 func tokenFor(t *testing.T, account string, audiences ...string) string {
 	t.Helper()
-	accounts := hub(t).Client().CoreV1().ServiceAccounts("default")
-	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
-	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
-	answer, err := accounts.CreateToken(t.Context(), account, request, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.Status.Token
+	return queryserver.TokenFor(t, hub(t), account, audiences...)
 }
-
-func userOf(account string) string { return "system:serviceaccount:default:" + account }
 
 // allow lets a user do what rules say on the hub, until the test ends.
 func allow(t *testing.T, user string, rules ...rbacv1.PolicyRule) {

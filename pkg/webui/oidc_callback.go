@@ -25,7 +25,7 @@ type issued struct {
 
 // serveCallback makes a session of the issuer's answer, and a page that navigates on: a redirect
 // would still be the issuer's, which Strict cookies are not sent with.
-func (u *UI) serveCallback(w http.ResponseWriter, r *http.Request, tokens queryapi.TokenReviewer) {
+func (u *UI) serveCallback(w http.ResponseWriter, r *http.Request, callers queryapi.UICallers) {
 	w.Header().Set("Cache-Control", "no-store")
 	if r.Method != http.MethodGet {
 		methodNotAllowed(w, "GET")
@@ -50,7 +50,7 @@ func (u *UI) serveCallback(w http.ResponseWriter, r *http.Request, tokens querya
 		u.refuseLogin(w, http.StatusBadGateway, "The issuer's answer is not accepted. Federator's operator finds the reason in its log.")
 		return
 	}
-	caller, err := tokens(r.Context(), got.token)
+	caller, err := callers.ByToken(r.Context(), got.token)
 	switch {
 	case apierrors.IsUnauthorized(err):
 		u.log.Warn("web UI: the hub does not accept an ID token: its API server must trust the issuer and the client ID", "issuer", u.oidc.options.Issuer, "subject", got.subject)

@@ -185,7 +185,7 @@ func TestOIDC_RenewsSessions(t *testing.T) {
 		t.Fatalf("%d %s", answer.StatusCode, text)
 	}
 	later.Store(int64(time.Hour - 30*time.Second))
-	old := b.client.Jar.Cookies(&url.URL{Scheme: "https", Host: s.address, Path: "/"})
+	old := b.client.Jar.Cookies(&url.URL{Scheme: "https", Host: s.Address, Path: "/"})
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
@@ -199,7 +199,7 @@ func TestOIDC_RenewsSessions(t *testing.T) {
 		t.Errorf("renewed %d times", n)
 	}
 	late := s.browser() // a request that was sent with the old cookies
-	late.client.Jar.SetCookies(&url.URL{Scheme: "https", Host: s.address, Path: "/"}, old)
+	late.client.Jar.SetCookies(&url.URL{Scheme: "https", Host: s.Address, Path: "/"}, old)
 	if answer, text := late.ask("GET", "/query/v1/whoami", ""); text != userPrefix+issuer.Ann || len(answer.Cookies()) == 0 {
 		t.Errorf("with the old cookies: %d %s", answer.StatusCode, text)
 	}
@@ -222,16 +222,11 @@ func TestOIDC_EndsWhatTheIssuerEnds(t *testing.T) {
 	}
 	b := replica().browser()
 	b.logInAs(issuer.Bob)
-	refresh := ""
-	for _, c := range b.client.Jar.Cookies(&url.URL{Scheme: "https", Host: b.s.address, Path: "/"}) {
-		if strings.HasPrefix(c.Name, "__Host-federator-refresh") {
-			refresh += c.Name + "=" + c.Value + "; "
-		}
-	}
+	refresh := b.refreshCookie()
 	if refresh == "" {
 		t.Fatal("no refresh token")
 	}
-	header := "Cookie: " + strings.TrimSuffix(refresh, "; ") // that of the session has expired
+	header := "Cookie: " + refresh // that of the session has expired
 	oidcIssuer.SetDown(true)
 	away := replica().browser()
 	answer, body := away.ask("GET", "/query/v1/whoami", "", header)
@@ -250,4 +245,54 @@ func TestOIDC_EndsWhatTheIssuerEnds(t *testing.T) {
 	if cookies := answer.Cookies(); len(cookies) == 0 || cookies[0].MaxAge >= 0 {
 		t.Errorf("the session is not ended: %v", cookies)
 	}
+}
+
+// TestOIDC_LogOutRevokes: after a log-out the issuer takes the refresh token from nobody; an issuer that is away keeps
+// nobody logged in.
+func TestOIDC_LogOutRevokes(t *testing.T) {
+	replica := func() *server {
+		return start(t, func(o *setup) {
+			withOIDC(o)
+			o.ui.Key = []byte("0123456789abcdef0123456789abcdef")
+		})
+	}
+	for _, away := range []bool{false, true} {
+		b := replica().browser()
+		b.logInAs(issuer.Bob)
+		stolen := b.refreshCookie()
+		before := oidcIssuer.Calls("/revoke")
+		oidcIssuer.SetDown(away)
+		answer, body := b.ask("DELETE", "/ui/session", "")
+		oidcIssuer.SetDown(false)
+		if answer.StatusCode != http.StatusNoContent || b.session().User != "" || b.refreshCookie() != "" {
+			t.Errorf("issuer away %v: %d %s, still %s", away, answer.StatusCode, body, b.session().User)
+		}
+		if n := oidcIssuer.Calls("/revoke") - before; n != 1 {
+			t.Errorf("issuer away %v: asked %d times to revoke", away, n)
+		}
+		if !b.s.log.has("the refresh token of a log-out", map[bool]string{false: "level=INFO", true: "level=WARN"}[away]) {
+			t.Errorf("issuer away %v: what came of it is not in the log", away)
+		}
+		_, body = replica().browser().ask("GET", "/query/v1/whoami", "", "Cookie: "+stolen)
+		if (body == userPrefix+issuer.Bob) != away {
+			t.Errorf("issuer away %v: the refresh token is worth %s", away, body)
+		}
+	}
+	// A session by a token has nothing to revoke.
+	b, before := replica().browser(), oidcIssuer.Calls("/revoke")
+	b.logIn(tokenFor(t, "tess", "federator"))
+	if answer, _ := b.ask("DELETE", "/ui/session", ""); answer.StatusCode != http.StatusNoContent || oidcIssuer.Calls("/revoke") != before {
+		t.Errorf("of a token: %d", answer.StatusCode)
+	}
+}
+
+// refreshCookie is the cookie of the refresh token, as a header has it; "" without one.
+func (b *browser) refreshCookie() string {
+	var parts []string
+	for _, c := range b.client.Jar.Cookies(&url.URL{Scheme: "https", Host: b.s.Address, Path: "/"}) {
+		if strings.HasPrefix(c.Name, "__Host-federator-refresh") {
+			parts = append(parts, c.Name+"="+c.Value)
+		}
+	}
+	return strings.Join(parts, "; ")
 }

@@ -20,6 +20,7 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/issuer"
 	"federator.dev/federator/test/kube/tcpproxy"
+	"federator.dev/federator/test/queryserver"
 )
 
 // operator is what the relay's requests need.
@@ -295,7 +296,7 @@ func TestRelay_IsForTokensOfTheHub(t *testing.T) {
 	wantStatus(t, "a token for federator", answer, text, http.StatusForbidden, "your token is for federator")
 	writer := tokenFor(t, "writer")
 	b.logIn(writer)
-	if got := b.session(); got.User != userOf("writer") || !got.CanWrite {
+	if got := b.session(); got.User != queryserver.UserOf("writer") || !got.CanWrite {
 		t.Errorf("session %+v", got)
 	}
 	answer, text = b.ask("POST", "/ui/relay/stops", `{"scope":""}`)

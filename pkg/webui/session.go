@@ -48,19 +48,19 @@ type sessionInfo struct {
 const (
 	byToken = "token"
 	byOIDC  = "oidc"
-	byProxy = "proxy" // which adds the credentials to each request
+	byProxy = "proxy" // which adds the credentials to each request, or its own client certificate
 )
 
-func (u *UI) serveSession(w http.ResponseWriter, r *http.Request, tokens queryapi.TokenReviewer) {
+func (u *UI) serveSession(w http.ResponseWriter, r *http.Request, callers queryapi.UICallers) {
 	w.Header().Set("Cache-Control", "no-store")
 	var err error
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		err = u.showSession(w, r, tokens)
+		err = u.showSession(w, r, callers)
 	case http.MethodPost:
-		err = u.logIn(w, r, tokens)
+		err = u.logIn(w, r, callers)
 	case http.MethodDelete:
-		err = u.logOut(w, r, tokens)
+		err = u.logOut(w, r, callers)
 	default:
 		methodNotAllowed(w, "GET, HEAD, POST, DELETE")
 	}
@@ -70,20 +70,28 @@ func (u *UI) serveSession(w http.ResponseWriter, r *http.Request, tokens queryap
 }
 
 // showSession answers who the caller is. Nobody is an answer, too.
-func (u *UI) showSession(w http.ResponseWriter, r *http.Request, tokens queryapi.TokenReviewer) error {
+func (u *UI) showSession(w http.ResponseWriter, r *http.Request, callers queryapi.UICallers) error {
 	token, proxied := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !proxied && r.Header.Get("Authorization") == "" && r.Header.Get("Sec-Fetch-Site") == "same-origin" {
+	ours := r.Header.Get("Sec-Fetch-Site") == "same-origin"
+	if !proxied && r.Header.Get("Authorization") == "" && ours {
 		var err error
 		if token, err = u.Bearer(w, r); err != nil {
 			return err
 		}
+	}
+	if caller, ok := callers.ByCertificate(r); ok && ours && (proxied || token == "") {
+		info := u.nobody(true)
+		u.describe(&info, caller, false)
+		info.Expires = r.TLS.PeerCertificates[0].NotAfter.UTC().Format(time.RFC3339)
+		writeJSON(w, http.StatusOK, info)
+		return nil
 	}
 	info := u.nobody(proxied)
 	if token == "" {
 		writeJSON(w, http.StatusOK, info)
 		return nil
 	}
-	caller, err := tokens(r.Context(), token)
+	caller, err := callers.ByToken(r.Context(), token)
 	switch {
 	case apierrors.IsUnauthorized(err):
 		if !proxied {
@@ -121,7 +129,7 @@ func (u *UI) describe(info *sessionInfo, caller queryapi.UICaller, renewed bool)
 }
 
 // logIn makes a session of a token.
-func (u *UI) logIn(w http.ResponseWriter, r *http.Request, tokens queryapi.TokenReviewer) error {
+func (u *UI) logIn(w http.ResponseWriter, r *http.Request, callers queryapi.UICallers) error {
 	if err := u.checkPage(r); err != nil {
 		return err
 	}
@@ -135,7 +143,7 @@ func (u *UI) logIn(w http.ResponseWriter, r *http.Request, tokens queryapi.Token
 	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return apierrors.NewBadRequest("this is not a token")
 	}
-	caller, err := tokens(r.Context(), token)
+	caller, err := callers.ByToken(r.Context(), token)
 	if err != nil {
 		return err
 	}
@@ -150,16 +158,24 @@ func (u *UI) logIn(w http.ResponseWriter, r *http.Request, tokens queryapi.Token
 	return nil
 }
 
-func (u *UI) logOut(w http.ResponseWriter, r *http.Request, tokens queryapi.TokenReviewer) error {
+func (u *UI) logOut(w http.ResponseWriter, r *http.Request, callers queryapi.UICallers) error {
 	if err := u.checkPage(r); err != nil {
 		return err
 	}
-	if s, ok := u.readSession(r); ok {
-		if caller, err := tokens(r.Context(), s.Token); err == nil {
+	s, ok := u.readSession(r)
+	f, renewed := u.readRefresh(r)
+	if _, named := callers.ByCertificate(r); named && !ok && !renewed {
+		return apierrors.NewBadRequest("you are logged in by the client certificate of your browser, which only closing the browser ends")
+	}
+	if ok {
+		if caller, err := callers.ByToken(r.Context(), s.Token); err == nil {
 			u.log.Info("web UI: logged out", "user", caller.User.GetName())
 		}
 	}
 	u.forget(w, r)
+	if renewed && u.oidc != nil {
+		u.revoke(r.Context(), f)
+	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -6,12 +6,15 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 func TestSession_Local(t *testing.T) {
@@ -39,7 +42,7 @@ func TestSession_Local(t *testing.T) {
 	}
 	answer, body = b.ask("GET", "/query/v1/whoami", "")
 	wantStatus(t, "after log-out", answer, body, http.StatusUnauthorized, "")
-	if cookies := b.client.Jar.Cookies(&url.URL{Scheme: "https", Host: s.address, Path: "/"}); len(cookies) > 0 {
+	if cookies := b.client.Jar.Cookies(&url.URL{Scheme: "https", Host: s.Address, Path: "/"}); len(cookies) > 0 {
 		t.Errorf("log-out leaves %v", cookies)
 	}
 	if !s.log.has("logged in", "user="+queryapi.LocalUser) || !s.log.has("logged out", "user="+queryapi.LocalUser) || s.log.has(s.Token()) {
@@ -164,17 +167,17 @@ func TestSession_ReplicasShareAKey(t *testing.T) {
 		t.Errorf("Max-Age %d of a token of an hour", c.MaxAge)
 	}
 	b := two.browser()
-	if answer, text := b.ask("GET", "/query/v1/whoami", "", "Cookie: "+c.Name+"="+c.Value); text != userOf("tess") {
+	if answer, text := b.ask("GET", "/query/v1/whoami", "", "Cookie: "+c.Name+"="+c.Value); text != queryserver.UserOf("tess") {
 		t.Errorf("another replica: %d %s", answer.StatusCode, text)
 	}
 	got := b.session("Cookie: " + c.Name + "=" + c.Value)
-	if got.User != userOf("tess") || got.CanWrite || !got.Hub || !strings.Contains(got.CannotWriteWhy, "you may look only") || !slices.Contains(got.Groups, "system:authenticated") {
+	if got.User != queryserver.UserOf("tess") || got.CanWrite || !got.Hub || !strings.Contains(got.CannotWriteWhy, "you may look only") || !slices.Contains(got.Groups, "system:authenticated") {
 		t.Errorf("session %+v", got)
 	}
 	if at, err := time.Parse(time.RFC3339, got.Expires); err != nil || time.Until(at) > time.Hour {
 		t.Errorf("expires %q", got.Expires)
 	}
-	if got := b.session("Authorization: Bearer " + token); got.User != userOf("tess") || !slices.Equal(got.Methods, []string{"proxy"}) {
+	if got := b.session("Authorization: Bearer " + token); got.User != queryserver.UserOf("tess") || !slices.Equal(got.Methods, []string{"proxy"}) {
 		t.Errorf("behind a proxy that logs in: %+v", got)
 	}
 }
@@ -186,7 +189,7 @@ func TestSession_EndsWithItsToken(t *testing.T) {
 	s := start(t, func(o *setup) { o.ui.Now = func() time.Time { return time.Now().Add(later) } })
 	b := s.browser()
 	b.logIn(tokenFor(t, "brief", "federator"))
-	if got := b.session(); got.User != userOf("brief") {
+	if got := b.session(); got.User != queryserver.UserOf("brief") {
 		t.Fatalf("session %+v", got)
 	}
 	later = 2 * time.Hour
@@ -205,7 +208,7 @@ func TestSession_RefusalsKeepTheConnection(t *testing.T) {
 		// ask reports whether a refused request was sent on a connection that was kept.
 		ask := func() (reused bool) {
 			trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }}
-			r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, "https://"+s.address+"/query/v1/whoami", nil)
+			r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, "https://"+s.Address+"/query/v1/whoami", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -249,7 +252,7 @@ func TestSession_LargeTokensAreInChunks(t *testing.T) {
 	if len(large) < 8<<10 {
 		t.Fatalf("a token of %d bytes", len(large))
 	}
-	at := &url.URL{Scheme: "https", Host: s.address, Path: "/"}
+	at := &url.URL{Scheme: "https", Host: s.Address, Path: "/"}
 	for _, c := range []struct {
 		token   string
 		cookies int
@@ -258,8 +261,55 @@ func TestSession_LargeTokensAreInChunks(t *testing.T) {
 		if n := len(b.client.Jar.Cookies(at)); n != c.cookies {
 			t.Errorf("%d bytes: %d cookies, want %d", len(c.token), n, c.cookies)
 		}
-		if answer, text := b.ask("GET", "/query/v1/whoami", ""); text != userOf("large") {
+		if answer, text := b.ask("GET", "/query/v1/whoami", ""); text != queryserver.UserOf("large") {
 			t.Errorf("%d bytes: %d %s", len(c.token), answer.StatusCode, text)
+		}
+	}
+}
+
+// TestSession_ClientCertificate: whom a connection's certificate names is logged in, but where a session says who it is.
+func TestSession_ClientCertificate(t *testing.T) {
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, hub(t).RESTConfig().CAData, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(o *setup) { o.api.Authentication.ClientCAFile = ca })
+	b := s.browser(queryserver.Certificate(t, hub(t), "carl", time.Hour, "sre"))
+	got := b.session()
+	if got.User != "carl" || !slices.Equal(got.Groups, []string{"sre", "system:authenticated"}) || got.CanWrite || !strings.Contains(got.CannotWriteWhy, "client certificate") || !slices.Equal(got.Methods, []string{"proxy"}) {
+		t.Errorf("session %+v", got)
+	}
+	if at, err := time.Parse(time.RFC3339, got.Expires); err != nil || time.Until(at) > time.Hour || time.Until(at) < time.Minute {
+		t.Errorf("it ends at %q", got.Expires)
+	}
+	if answer, text := b.ask("GET", "/query/v1/whoami", ""); text != got.User {
+		t.Errorf("to the API it is %d %s", answer.StatusCode, text)
+	}
+	for _, site := range []string{"cross-site", "same-site", "none", ""} {
+		if got := b.session("Sec-Fetch-Site: " + site); got.User != "" {
+			t.Errorf("for a page of Sec-Fetch-Site %q: %+v", site, got)
+		}
+	}
+	answer, body := b.ask("DELETE", "/ui/session", "")
+	wantStatus(t, "log-out", answer, body, http.StatusBadRequest, "client certificate")
+
+	token := tokenFor(t, "tess", "federator")
+	with := "Authorization: Bearer " + token
+	if _, text := b.ask("GET", "/query/v1/whoami", "", with); text != b.session(with).User || text != "carl" {
+		t.Errorf("with a token beside: %s to the API, %s on the page", text, b.session(with).User)
+	}
+	b.logIn(token)
+	if _, text := b.ask("GET", "/query/v1/whoami", ""); text != b.session().User || text != queryserver.UserOf("tess") {
+		t.Errorf("with a session beside: %s to the API, %s on the page", text, b.session().User)
+	}
+	if answer, body := b.ask("DELETE", "/ui/session", ""); answer.StatusCode != http.StatusNoContent || b.session().User != "carl" {
+		t.Errorf("log-out of the session: %d %s, then %s", answer.StatusCode, body, b.session().User)
+	}
+	for what, other := range map[string]*browser{
+		"expired": s.browser(queryserver.Certificate(t, hub(t), "carl", -time.Hour)), "not trusted": start(t, nil).browser(queryserver.Certificate(t, hub(t), "carl", time.Hour)), "none": s.browser(),
+	} {
+		if got := other.session(); got.User != "" {
+			t.Errorf("%s: %+v", what, got)
 		}
 	}
 }

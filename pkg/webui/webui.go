@@ -108,15 +108,15 @@ func (u *UI) makeSealers(o Options) (err error) {
 }
 
 // ServePublic implements queryapi.UI.
-func (u *UI) ServePublic(w http.ResponseWriter, r *http.Request, tokens queryapi.TokenReviewer) {
+func (u *UI) ServePublic(w http.ResponseWriter, r *http.Request, callers queryapi.UICallers) {
 	name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, root), "/")
 	switch {
 	case name == "session":
-		u.serveSession(w, r, tokens)
+		u.serveSession(w, r, callers)
 	case name == "oidc/login" && u.oidc != nil:
 		u.serveLogin(w, r)
 	case name == "oidc/callback" && u.oidc != nil:
-		u.serveCallback(w, r, tokens)
+		u.serveCallback(w, r, callers)
 	case strings.HasPrefix(name, "session/"), name == "oidc", strings.HasPrefix(name, "oidc/"), name == "relay":
 		notFound(w)
 	default:

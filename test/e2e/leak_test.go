@@ -82,6 +82,10 @@ type right struct {
 // that comes back.
 func TestGrants_NothingElseIsVisible(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) // a mix, not a secret
+	onHub, err := shared.hub()
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := newSimulated(t, leakMembers, leakMember,
 		func(i int) []aggregate.Label {
 			return []aggregate.Label{{Key: "hidden", Value: fmt.Sprintf("hidden%d", i)}}
@@ -101,6 +105,7 @@ func TestGrants_NothingElseIsVisible(t *testing.T) {
 				"rego":       &policyquery.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: loop.State},
 				"violations": policyquery.Violations{Kinds: o.Fleet.(served).Kinds, Loop: loop},
 			}
+			leakOnHub(t, onHub, o, loop)
 		})
 	st := &story{hub: s.api.hub, namespace: "leak"}
 	shown := 0 // answers of Rego
@@ -110,6 +115,9 @@ func TestGrants_NothingElseIsVisible(t *testing.T) {
 			rights := map[right]bool{}
 			for range 1 + rng.IntN(4) {
 				st.leakGrant(t, user, rng, rights)
+			}
+			if u > 0 { // who lists federator's own objects sees those of targets that they may read
+				st.leakGrantOnHub(t, user)
 			}
 			l := &leakCheck{t: t, s: s, rng: rng, user: st.user(user), rights: rights}
 			l.client = l.as()
@@ -125,7 +133,14 @@ func TestGrants_NothingElseIsVisible(t *testing.T) {
 			for range 20 {
 				l.askViolations()
 			}
+			for range 60 {
+				l.askHub()
+			}
+			for range 5 {
+				l.askStream()
+			}
 			l.violations()
+			l.searches()
 			l.counts()
 			watched := l.watchViolations()
 			l.watch(func() {

@@ -6,66 +6,47 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"federator.dev/federator/internal/kubeconfigfile"
-	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/pkg/webui"
 	"federator.dev/federator/test/clitest"
+	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/queryserver"
 )
 
 func TestMain(m *testing.M) { clitest.Main(m) }
 
-// fleet is one without members.
-type fleet struct{}
-
-func (fleet) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
-	return []queryapi.ServedResource{{Kind: "Pod", Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Singular: "pod", Namespaced: true}}, make(chan struct{})
-}
-func (fleet) LastContact(string, aggregate.Kind) time.Time { return time.Time{} }
-
 // serve runs a server without a hub, and returns a kubeconfig for it.
 func serve(t *testing.T) string {
 	t.Helper()
-	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.DiscardHandler)
-	pages, err := webui.New(webui.Options{Logger: log, Version: "v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := queryapi.New(queryapi.Options{Index: x, Fleet: fleet{}, Logger: log, Listener: l, Local: true, UI: pages})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	s := queryserver.Start(t, queryapi.Options{Local: true, UI: pages(t), Fleet: queryserver.Fleet{
+		{Kind: "Pod", Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Singular: "pod", Namespaced: true},
+	}})
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := kubeconfigfile.WriteLocal(file, l.Addr().String(), s.Token(), s.CertificateAuthority()); err != nil {
+	if err := kubeconfigfile.WriteLocal(file, s.Address, s.Token(), s.CertificateAuthority()); err != nil {
 		t.Fatal(err)
 	}
 	return file
+}
+
+func pages(t *testing.T) *webui.UI {
+	t.Helper()
+	u, err := webui.New(webui.Options{Logger: slog.New(slog.DiscardHandler), Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
 }
 
 // browser asks a proxy as a page does, or as something else does.
@@ -206,5 +187,50 @@ func TestUI_ListensOnLoopbackOnly(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "--listen") || clitest.ExitCode(err) != 2 {
 			t.Errorf("--listen %s: %v", address, err)
 		}
+	}
+}
+
+// TestUI_ClientCertificate: the page shows the user whom the kubeconfig's certificate names.
+func TestUI_ClientCertificate(t *testing.T) {
+	hub := kube.StartTest(t, kube.Options{}).Hub
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "clients.crt")
+	issued, err := hub.IssueCert("carl", time.Hour, "sre")
+	if err == nil {
+		err = os.WriteFile(ca, hub.RESTConfig().CAData, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := queryserver.Start(t, queryapi.Options{Hub: hub.RESTConfig(), UI: pages(t), Authentication: queryapi.Authentication{ClientCAFile: ca}})
+	config := clientcmdapi.NewConfig()
+	config.Clusters["fleet"] = &clientcmdapi.Cluster{Server: "https://" + s.Address + "/fleet", CertificateAuthorityData: s.CertificateAuthority()}
+	config.AuthInfos["carl"] = &clientcmdapi.AuthInfo{ClientCertificateData: issued.Cert, ClientKeyData: issued.Key}
+	config.Contexts["fleet"] = &clientcmdapi.Context{Cluster: "fleet", AuthInfo: "carl"}
+	config.CurrentContext = "fleet"
+	file := filepath.Join(dir, "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	address, ended := start(t, file)
+	root, code, _ := strings.Cut(address, "/ui/#code=")
+	b := &browser{t: t, client: &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}, root: root}
+	t.Cleanup(b.client.CloseIdleConnections)
+	resp, body := b.ask("POST", "/ui/session", `{"code":"`+code+`"}`)
+	if resp.StatusCode != http.StatusOK || !strings.Contains(body, `"user":"carl"`) || !strings.Contains(body, `"canWrite":false`) || len(resp.Cookies()) != 1 {
+		t.Fatalf("the code: %s %s", resp.Status, body)
+	}
+	b.cookie = resp.Cookies()[0]
+	if resp, body := b.ask("GET", "/ui/session", ""); !strings.Contains(body, `"user":"carl"`) {
+		t.Errorf("the session: %s %s", resp.Status, body)
+	}
+	if resp, body := b.ask("GET", "/query/v1/whoami", ""); body != "carl sre,system:authenticated" {
+		t.Errorf("a query: %s %s", resp.Status, body)
+	}
+	if resp, body := b.ask("DELETE", "/ui/session", ""); resp.StatusCode != http.StatusNoContent {
+		t.Errorf("the log-out: %s %s", resp.Status, body)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -232,7 +232,7 @@ func ask[T any](t testing.TB, s *queries.Handler, question, query string, r read
 func send(s *queries.Handler, question, query, accept string, r reader) (*httptest.ResponseRecorder, error) {
 	w := httptest.NewRecorder()
 	req := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/query/v1/" + question, RawQuery: query}, Header: http.Header{"Accept": {accept}}}
-	answer := map[string]func(http.ResponseWriter, *http.Request, queries.Caller) error{"count": s.Count, "related": s.Related, "members": s.Members}[question]
+	answer := map[string]func(http.ResponseWriter, *http.Request, queries.Caller) error{"count": s.Count, "find": s.Find, "related": s.Related, "members": s.Members}[question]
 	return w, answer(w, req, r)
 }
 

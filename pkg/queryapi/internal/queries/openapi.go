@@ -1,6 +1,9 @@
 package queries
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Operation describes a query in OpenAPI.
 type Operation struct {
@@ -46,6 +49,15 @@ var operations = map[string]Operation{
 		}, commonParameters...),
 		Response: CountResult{}, Table: true,
 	},
+	"find": {
+		Description: "Find objects of the fleet by how their names begin.",
+		Parameters: append([]Parameter{
+			{Name: "resource", Description: "What to find, such as pods or deployments.apps.", Required: true, Repeated: true},
+			{Name: "namePrefix", Description: fmt.Sprintf("How the names begin: at least %d characters.", minPrefix), Required: true},
+			{Name: "limit", Description: fmt.Sprintf("Maximum number of items of each resource, 1 to %d; the default is %d.", maxFind, findLimit), Type: "integer"},
+		}, commonParameters...),
+		Response: FindResult{}, Table: true,
+	},
 	"related": {
 		Description: "Find the objects that are related to an object, within its member.",
 		Parameters: append([]Parameter{
@@ -87,7 +99,7 @@ var operations = map[string]Operation{
 	},
 }
 
-// Describe returns the description of count, related, members or stream.
+// Describe returns the description of count, find, related, members or stream.
 func Describe(name string) Operation { return operations[name] }
 
 // parameter returns one that is accepted.

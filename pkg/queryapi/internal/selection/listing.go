@@ -197,7 +197,7 @@ func (f *Listing) Count(ctx context.Context) (int, error) {
 func (f *Listing) Namespaces() (iter.Seq2[string, int], bool) {
 	parts := f.subqueries()
 	for _, p := range parts {
-		if q := p.query; p.residual != nil || q.Name != "" || q.Labels != nil || len(q.Fields) > 0 || q.After != (aggregate.Position{}) {
+		if q := p.query; p.residual != nil || q.Name != "" || q.NamePrefix != "" || q.Labels != nil || len(q.Fields) > 0 || q.After != (aggregate.Position{}) {
 			return nil, false
 		}
 	}

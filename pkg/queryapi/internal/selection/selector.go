@@ -25,7 +25,8 @@ type Selector struct {
 	keys    *flat.Keys // under which objects are served; nil: their own
 
 	name, namespace string // that an object must have; "": any
-	contradicts     bool   // the terms contradict each other
+	namePrefix      string
+	contradicts     bool // the terms contradict each other
 }
 
 // test is a term that is evaluated without the body.
@@ -197,6 +198,13 @@ func (sel *Selector) Empty() bool { return sel.empty }
 // Name returns the name that every selected object has, "" when there is none.
 func (sel *Selector) Name() string { return sel.name }
 
+// WithNamePrefix returns the selector of those objects whose names also begin with a prefix.
+func (sel *Selector) WithNamePrefix(prefix string) *Selector {
+	out := *sel
+	out.namePrefix, out.empty = prefix, sel.empty && prefix == ""
+	return &out
+}
+
 // MatchesMember reports whether objects of a member can be selected.
 func (sel *Selector) MatchesMember(m aggregate.Member) bool {
 	return (sel.members == nil || sel.members.Matches(memberLabels{&m})) && allHold(sel.byName, m)
@@ -208,7 +216,7 @@ func (sel *Selector) MatchesMember(m aggregate.Member) bool {
 func (sel *Selector) Query(s *aggregate.Snapshot, members []string, namespace string) (aggregate.Query, *residual) {
 	q := aggregate.Query{
 		Kind: sel.kind, Members: sel.narrowMembers(s, members),
-		Namespace: namespace, Name: sel.name, Labels: sel.labels,
+		Namespace: namespace, Name: sel.name, NamePrefix: sel.namePrefix, Labels: sel.labels,
 	}
 	if sel.namespace != "" {
 		q.Namespace = sel.namespace
@@ -283,6 +291,7 @@ func (m *Matcher) Matches(member aggregate.Member, o aggregate.Object, scratch *
 	switch {
 	case sel.contradicts,
 		sel.name != "" && o.Name() != sel.name,
+		!strings.HasPrefix(o.Name(), sel.namePrefix),
 		sel.namespace != "" && o.Namespace() != sel.namespace,
 		sel.labels != nil && !sel.labels.Matches(objectLabels{o}),
 		!sel.MatchesMember(member):

@@ -1,0 +1,142 @@
+package queries
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// FindResult is the response of find.
+type FindResult struct {
+	header
+	// Items are the objects by resource, in the order of the request, and of each resource those with the
+	// shortest names first.
+	Items []FoundObject `json:"items"`
+	// Truncated says that there are more than Items, or that not all have been looked at.
+	Truncated bool `json:"truncated,omitempty"`
+	// Forbidden are the resources that the caller may list nowhere.
+	Forbidden []string `json:"forbidden,omitempty"`
+	// NotSynced are the first members that are not fresh, NotSyncedMore the number of others.
+	NotSynced     []selection.NotSynced `json:"notSynced"`
+	NotSyncedMore int                   `json:"notSyncedMore,omitempty"`
+}
+
+// FoundObject is what has one name in one namespace.
+type FoundObject struct {
+	Resource  string `json:"resource"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Member    string `json:"member"`  // the first that has it
+	Members   int    `json:"members"` // that have it
+}
+
+// Bounds of one find.
+const (
+	minPrefix   = 2 // bytes
+	maxPrefix   = 253
+	findLimit   = 10
+	maxFind     = 100
+	maxLookedAt = 10_000 // objects, of all resources together
+)
+
+// Find serves GET /query/v1/find. What it costs depends on the number of namespaces and on what it finds, but not on how
+// many objects there are.
+func (s *Handler) Find(w http.ResponseWriter, r *http.Request, reader Caller) error {
+	p, err := parse(r, "find")
+	if err != nil {
+		return err
+	}
+	asTable, err := wantsTable(r)
+	if err != nil {
+		return err
+	}
+	prefix, limit := p.get("namePrefix"), findLimit
+	if len(prefix) < minPrefix || len(prefix) > maxPrefix {
+		return selection.NewBadParameter("namePrefix", fmt.Sprintf("must have %d to %d characters", minPrefix, maxPrefix))
+	}
+	if p.values.Has("limit") {
+		if limit, err = strconv.Atoi(p.get("limit")); err != nil || limit < 1 || limit > maxFind {
+			return selection.NewBadParameter("limit", fmt.Sprintf("is not a number from 1 to %d", maxFind))
+		}
+	}
+	snapshot := s.options.Index.Snapshot()
+	resources, err := s.resources(snapshot, p.values["resource"])
+	if err != nil {
+		return err
+	}
+	found := &FindResult{header: newHeader("Find", snapshot), Items: []FoundObject{}}
+	stale, names, left := []selection.NotSynced{}, []string{}, maxLookedAt
+	for _, resource := range resources {
+		grants, err := reader.Grants(r.Context(), selection.List, resource.Kind, snapshot)
+		if err != nil {
+			return err
+		}
+		if grants.Empty() {
+			found.Forbidden = append(found.Forbidden, resource.String())
+			continue
+		}
+		selector, err := selection.Compile("", "", resource.Kind)
+		if err != nil {
+			return err
+		}
+		list := selection.Listing{Snapshot: snapshot, Selector: selector.WithNamePrefix(prefix), Grants: grants}
+		if err := found.add(r.Context(), resource, &list, limit, &left); err != nil {
+			return err
+		}
+		names = append(names, resource.String())
+		stale = append(stale, selection.Freshness(snapshot, resource.Kind, list.Visible(), s.options.LastContact, s.options.Now())...)
+	}
+	found.NotSynced, found.NotSyncedMore = selection.Listed(stale)
+	return p.write(w, asTable, found, freshness{first: stale, link: selection.MembersLink("", names...)})
+}
+
+// add adds the first of what is found of one resource; left is how many objects may still be looked at.
+func (f *FindResult) add(ctx context.Context, resource Resource, list *selection.Listing, limit int, left *int) error {
+	type place struct{ namespace, name string }
+	places := map[place]*FoundObject{}
+	for o, err := range list.List(ctx) {
+		if err != nil {
+			return err
+		}
+		if *left == 0 {
+			f.Truncated = true
+			break
+		}
+		*left--
+		at := place{o.Namespace(), o.Name()}
+		if held := places[at]; held != nil {
+			held.Members++
+			continue
+		}
+		places[at] = &FoundObject{Resource: resource.String(), Kind: string(resource.Kind), Namespace: at.namespace, Name: at.name, Member: o.Member(), Members: 1}
+	}
+	all := make([]FoundObject, 0, len(places))
+	for _, one := range places {
+		all = append(all, *one)
+	}
+	slices.SortFunc(all, func(a, b FoundObject) int {
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), strings.Compare(a.Name, b.Name), strings.Compare(a.Namespace, b.Namespace))
+	})
+	if len(all) > limit {
+		all, f.Truncated = all[:limit], true
+	}
+	f.Items = append(f.Items, all...)
+	return nil
+}
+
+func (f *FindResult) table() *metav1.Table {
+	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: f.Revision}, ColumnDefinitions: columns("Resource", "Namespace", "Name", "Member", "#Members")}
+	for _, o := range f.Items {
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{o.Resource, o.Namespace, o.Name, o.Member, o.Members}})
+	}
+	return t
+}
