@@ -1,5 +1,3 @@
-// Package fieldchanges says what a change of an object changes, field by field. Values are decoded JSON, whose
-// numbers are json.Number. None of its functions changes its arguments.
 package fieldchanges
 
 import (

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/audit"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -23,17 +24,65 @@ type streamQuery struct {
 
 // newStream returns the query that carries others.
 func (s *Server) newStream() (streamQuery, error) {
-	again := http.Handler(http.HandlerFunc(s.serveSubscription))
-	again = s.withLoading(again)
-	again = s.withStreamLimits(again)
-	again = genericapifilters.WithWarningRecorder(again)
-	// Of a question that is asked again and again, the first time is audited.
-	first := genericapifilters.WithAudit(again, s.audit.sink, s.audit.rules, longRunning)
-	h, err := multiplex.New(multiplex.Options{
-		Handler: s.subscriptions(first), Again: s.subscriptions(again), Changes: s.changes,
-		Check: s.checkSession, CheckInterval: s.options.Authentication.TokenTTL,
+	h := http.Handler(http.HandlerFunc(s.serveSubscription))
+	h = s.withLoading(h)
+	h = s.withStreamLimits(h)
+	h = genericapifilters.WithWarningRecorder(h)
+	watches := genericapifilters.WithAudit(h, s.audit.sink, s.audit.rules, longRunning)
+	m, err := multiplex.New(multiplex.Options{
+		Handler: s.subscriptions(watches), Questions: s.subscriptions(h), Audit: s.withQuestionAudit,
+		Caller:  func(stream *http.Request) string { return s.callerOf(stream.Context()).user.GetName() },
+		Changes: s.changes, Check: s.checkSession, CheckInterval: s.options.Authentication.TokenTTL,
 	})
-	return streamQuery{h}, err
+	return streamQuery{m}, err
+}
+
+// withQuestionAudit audits a question as a watch, which it is: once when it is first answered, and once when it
+// is not asked any more, with the code of the refusal where that is why.
+func (s *Server) withQuestionAudit(next http.Handler) http.Handler {
+	next = withLastCode(next)
+	next = genericapifilters.WithAudit(next, s.audit.sink, s.audit.rules, func(*http.Request, *apirequest.RequestInfo) bool { return true })
+	next = route.Filter(next, func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, s.log, err) })
+	next = genericapifilters.WithRequestReceivedTimestamp(next)
+	return withOwnAudit(next)
+}
+
+// withOwnAudit is WithAuditInit for requests within another one, whose event theirs is not.
+func withOwnAudit(next http.Handler) http.Handler {
+	next = genericapifilters.WithAuditInit(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(unaudited{r.Context()}))
+	})
+}
+
+// unaudited is a context without its audit event.
+type unaudited struct{ context.Context }
+
+func (c unaudited) Value(key any) any {
+	v := c.Context.Value(key)
+	if _, is := v.(*audit.AuditContext); is {
+		return nil
+	}
+	return v
+}
+
+// withLastCode audits the last code of a response, not the first.
+func withLastCode(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(lastCode{w, audit.AuditContextFrom(r.Context())}, r)
+	})
+}
+
+type lastCode struct {
+	http.ResponseWriter
+	audit *audit.AuditContext
+}
+
+func (l lastCode) WriteHeader(code int) {
+	if l.audit.Enabled() {
+		l.audit.SetEventResponseStatusCode(int32(code))
+	}
+	l.ResponseWriter.WriteHeader(code)
 }
 
 // withStreamLimits is withLimits for what a stream carries: each question is a request as any other. A
@@ -54,7 +103,7 @@ func (s *Server) withStreamLimits(next http.Handler) http.Handler {
 func (s *Server) subscriptions(h http.Handler) http.Handler {
 	h = route.Filter(h, func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, s.log, err) })
 	h = genericapifilters.WithRequestReceivedTimestamp(h)
-	h = genericapifilters.WithAuditInit(h)
+	h = withOwnAudit(h)
 	return s.withObservation(h)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,26 +16,78 @@ import (
 	"time"
 )
 
-// TestAsk_TheFirstAnswerIsAudited: Handler audits, Again does not.
-func TestAsk_TheFirstAnswerIsAudited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var audited []int
-		var n int
-		serve := func(w http.ResponseWriter) int {
-			if n++; n < 3 {
-				w.WriteHeader(http.StatusTooManyRequests)
-				return http.StatusTooManyRequests
+// TestAsk_IsAuditedFromItsFirstAnswerToItsEnd: whatever was refused before is by itself.
+func TestAsk_IsAuditedFromItsFirstAnswerToItsEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		refusedAt int // asking
+		want      string
+	}{
+		"it ends with the stream": {1 << 30, "[begin 429 end begin 429 end begin 200 end]"},
+		"it is refused":           {6, "[begin 429 end begin 429 end begin 200 403 end]"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var audited []string
+			var n int
+			open(t, Options{
+				Changes: changing, Caller: ann, Check: credible, Beat: time.Hour,
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					switch n++; {
+					case n < 3 || n == 4: // later ones are of the same question
+						w.WriteHeader(http.StatusTooManyRequests)
+					case n == test.refusedAt:
+						w.WriteHeader(http.StatusForbidden)
+					default:
+						io.WriteString(w, "1")
+					}
+				}),
+				Audit: func(next http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						audited = append(audited, "begin")
+						next.ServeHTTP(codes{w, &audited}, r)
+						audited = append(audited, "end")
+					})
+				},
+			}, 50*time.Second, "q /query/v1/members")
+			if fmt.Sprint(audited) != test.want {
+				t.Errorf("%s: audited are %v, want %s", name, audited, test.want)
 			}
-			io.WriteString(w, "1")
-			return http.StatusOK
-		}
+		})
+	}
+}
+
+// codes are those that were written.
+type codes struct {
+	http.ResponseWriter
+	to *[]string
+}
+
+func (c codes) WriteHeader(code int) { *c.to = append(*c.to, strconv.Itoa(code)) }
+
+// TestAsk_WhatCannotBeAuditedIsNotAsked, until it can.
+func TestAsk_WhatCannotBeAuditedIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failures int
 		out := open(t, Options{
-			Changes: changeless, Check: credible, Beat: time.Hour,
-			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { audited = append(audited, serve(w)) }),
-			Again:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { serve(w) }),
+			Changes: changeless, Caller: ann, Check: credible, Beat: time.Hour,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if failures < 3 {
+					t.Error("it is asked")
+				}
+				io.WriteString(w, "1")
+			}),
+			Audit: func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if failures++; failures < 3 {
+						w.WriteHeader(http.StatusInternalServerError)
+						io.WriteString(w, `{"code":500}`)
+						return
+					}
+					next.ServeHTTP(w, r)
+				})
+			},
 		}, 50*time.Second, "q /query/v1/members")
-		if !strings.Contains(out, `{"id":"q","value":1}`) || fmt.Sprint(audited) != "[429 429 200]" {
-			t.Errorf("audited are %v, sent\n%s", audited, out)
+		if want := strings.Repeat(`{"id":"q","retry":{"code":500}}`+"\n", 2) + `{"id":"q","value":1}` + "\n"; out != want || failures != 3 {
+			t.Errorf("audited %d times, sent\n%s", failures, out)
 		}
 	})
 }
@@ -64,7 +117,7 @@ func TestAsk_HoldsFewAnswers(t *testing.T) {
 		t.Run(fmt.Sprint("stuck=", stuck), func(t *testing.T) {
 			large := bytes.Repeat([]byte("1"), maxAnswer-1)
 			var answered atomic.Int64
-			h, err := New(Options{Changes: changeless, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h, err := New(Options{Changes: changeless, Caller: ann, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Write(large)
 				answered.Add(1)
 			})})
@@ -108,7 +161,7 @@ func TestAsk_WaitingForATurnCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var quick atomic.Int64
 		subscriptions := []string{"s0 /query/v1/slow", "s1 /query/v1/slow", "s2 /query/v1/slow", "s3 /query/v1/slow", "s4 /query/v1/slow", "q /query/v1/quick"}
-		open(t, Options{Changes: changing, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		open(t, Options{Changes: changing, Caller: ann, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/query/v1/quick" {
 				quick.Add(1)
 			} else {

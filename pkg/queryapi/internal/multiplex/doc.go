@@ -3,8 +3,8 @@
 //
 // A subscription is a path of the API. One with watch=true is a watch, whose events are passed on
 // as they come. Any other is a question: its whole answer is sent, and sent again when it has
-// changed. Questions of one stream share a budget of time, so that an open page costs the server
-// a few percent of a core, however often the fleet changes.
+// changed. All questions of a caller share a budget of time, in whatever streams they are, so that open
+// pages cost the server a few percent of a core for each user, however often the fleet changes.
 //
 // The response is a line of JSON for each of these:
 //

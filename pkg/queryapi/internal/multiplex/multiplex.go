@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,16 +11,19 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Options configure a Handler. Handler, Changes and Check are required.
+// Options configure a Handler. Handler, Caller, Changes and Check are required.
 type Options struct {
-	// Handler serves subscriptions. Their requests have the context of the stream's request,
-	// with its caller.
-	Handler http.Handler
-	// Again serves a question that Handler has answered before; nil: Handler does.
-	Again http.Handler
+	// Handler serves watches, and Questions a question each time that it is asked; nil: Handler does. Their
+	// requests have the context of the stream's request, with its caller.
+	Handler, Questions http.Handler
+	// Audit wraps what serves a question from when it is first asked until it is not asked any more. That
+	// writes the code of the first answer and, where the question is refused later, that of the refusal.
+	// Unless it is called, what was written instead is the answer. nil: there is none.
+	Audit func(http.Handler) http.Handler
+	// Caller returns the name of the caller of a stream.
+	Caller func(stream *http.Request) string
 	// Changes returns a channel that is closed when the answer to a question may have changed.
 	Changes func(path string) <-chan struct{}
 	// Check returns why the credentials of the caller of a stream do not count any more, "" while
@@ -33,7 +35,8 @@ type Options struct {
 	// Longest is the time after which a question is asked again whatever happens, since grants
 	// change, too; 0 means 10 s.
 	Longest time.Duration
-	// Share is the part of one core that all questions of a stream may take; 0 means 0.03.
+	// Share is the part of one core that all questions of a caller may take, whatever streams they
+	// are in; 0 means 0.03.
 	Share float64
 	// Beat is the time between signs of life; 0 means 10 s. CheckInterval is that between checks
 	// of the caller's credentials; 0 means 15 s.
@@ -43,34 +46,40 @@ type Options struct {
 }
 
 // Handler serves streams. It is safe for concurrent use.
-type Handler struct{ options Options }
+type Handler struct {
+	options Options
+	budgets budgets
+}
 
 // New returns a Handler.
 func New(o Options) (*Handler, error) {
-	if o.Handler == nil || o.Changes == nil || o.Check == nil {
-		return nil, errors.New("multiplex: Handler, Changes and Check are required")
+	if o.Handler == nil || o.Caller == nil || o.Changes == nil || o.Check == nil {
+		return nil, errors.New("multiplex: Handler, Caller, Changes and Check are required")
 	}
 	for _, d := range []time.Duration{o.Interval, o.Longest, o.Beat, o.CheckInterval, o.WriteTimeout, time.Duration(o.Share * float64(time.Second))} {
 		if d < 0 {
 			return nil, errors.New("multiplex: times must not be negative")
 		}
 	}
-	if o.Again == nil {
-		o.Again = o.Handler
+	if o.Questions == nil {
+		o.Questions = o.Handler
+	}
+	if o.Audit == nil {
+		o.Audit = func(h http.Handler) http.Handler { return h }
 	}
 	o.Interval, o.Longest = cmp.Or(o.Interval, 250*time.Millisecond), cmp.Or(o.Longest, 10*time.Second)
 	o.Beat, o.CheckInterval = cmp.Or(o.Beat, 10*time.Second), cmp.Or(o.CheckInterval, 15*time.Second)
 	o.WriteTimeout, o.Share = cmp.Or(o.WriteTimeout, 30*time.Second), cmp.Or(o.Share, 0.03)
-	return &Handler{o}, nil
+	return &Handler{options: o, budgets: budgets{of: map[string]*budget{}}}, nil
 }
 
 // stream is one open stream.
 type stream struct {
-	options   Options
-	request   *http.Request // with the context that ends with the stream
-	out       *output
-	slots     chan struct{} // a question holds one while it is answered
-	questions int
+	options Options
+	request *http.Request // with the context that ends with the stream
+	out     *output
+	slots   chan struct{} // a question holds one while it is answered
+	budget  *budget       // of the caller
 }
 
 // maxConcurrent bounds the questions of one stream that are answered at once.
@@ -87,10 +96,12 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, end := context.WithCancelCause(r.Context())
 	defer end(nil)
-	s := &stream{options: h.options, request: r.WithContext(ctx), out: newOutput(), slots: make(chan struct{}, maxConcurrent)}
+	name := h.options.Caller(r)
+	s := &stream{options: h.options, request: r.WithContext(ctx), out: newOutput(), slots: make(chan struct{}, maxConcurrent), budget: h.budgets.open(name)}
+	defer h.budgets.close(name)
 	for _, sub := range subscriptions {
 		if !sub.watch {
-			s.questions++
+			s.budget.questions.Add(1) // before any is asked
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -199,111 +210,4 @@ func serve(h http.Handler, w http.ResponseWriter, r *http.Request) (aborted bool
 	}()
 	h.ServeHTTP(w, r)
 	return false
-}
-
-// ask sends the answer to a question whenever it has changed, until the stream ends or it is
-// refused.
-func (s *stream) ask(ctx context.Context, sub subscription) {
-	h := s.options.Handler
-	var sent digest
-	failures := 0
-	for {
-		changes := s.options.Changes(sub.url.Path)
-		// The slot is held until the answer is on its way: so many of them are in memory.
-		select {
-		case s.slots <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		began := time.Now()
-		w, err := s.answer(ctx, h, sub)
-		wait := s.pause(time.Since(began))
-		if err == nil {
-			err = s.tell(ctx, sub.id, w, &sent)
-		}
-		<-s.slots
-		if err != nil {
-			return // the stream has ended, or the question is refused
-		}
-		if w.temporary() {
-			failures++
-			wait = max(wait, min(time.Second<<min(failures, 5), 30*time.Second))
-			changes = nil // it is asked again after the time, not at once
-		} else {
-			h, failures = s.options.Again, 0
-		}
-		if sleep(ctx, wait) != nil || changes != nil && await(ctx, changes, s.options.Longest-wait) != nil {
-			return
-		}
-	}
-}
-
-// digest is of the answer that was sent last, which may be large; nil: there is none.
-type digest *[sha256.Size]byte
-
-// errRefused ends a question.
-var errRefused = errors.New("the question is refused")
-
-// tell sends the answer to a question if it is another than before.
-func (s *stream) tell(ctx context.Context, id string, w *response, sent *digest) error {
-	if w.temporary() {
-		*sent = nil
-		return s.fail(ctx, id, "retry", w.body)
-	}
-	if w.code >= http.StatusBadRequest {
-		return cmp.Or(s.fail(ctx, id, "error", w.body), errRefused)
-	}
-	body := bytes.TrimSpace(w.body)
-	sum := sha256.Sum256(body)
-	if *sent != nil && sum == **sent {
-		return nil
-	}
-	*sent = &sum
-	return s.member(ctx, id, "value", body)
-}
-
-// pause returns for how long a question that took some time is not asked again, so that all of them
-// stay within the budget.
-func (s *stream) pause(took time.Duration) time.Duration {
-	const longest = time.Hour // within which the stream is opened again
-	share := time.Duration(float64(took) * float64(s.questions) / s.options.Share)
-	return max(min(share, longest), s.options.Interval)
-}
-
-// answer asks a question once. Its caller has a slot.
-func (s *stream) answer(ctx context.Context, h http.Handler, sub subscription) (*response, error) {
-	w := newResponse()
-	aborted := serve(h, w, sub.request(s.request))
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	if w.tooLarge {
-		w.code = http.StatusRequestEntityTooLarge
-		status := metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(w.code), Reason: metav1.StatusReasonRequestEntityTooLarge,
-			Message: "the answer is too large for a stream: narrow it, or set limit",
-		}
-		var err error
-		if w.body, err = json.Marshal(status); err != nil {
-			return nil, err
-		}
-	} else if aborted || w.code < http.StatusBadRequest && !json.Valid(w.body) {
-		w.code, w.body = http.StatusInternalServerError, nil
-	}
-	return w, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error { return await(ctx, nil, d) }
-
-// await returns when a channel is closed or after a time, with an error when ctx ends.
-func await(ctx context.Context, closed <-chan struct{}, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-closed:
-	case <-timer.C:
-	}
-	return nil
 }

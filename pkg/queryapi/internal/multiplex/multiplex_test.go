@@ -26,6 +26,9 @@ func changeless(string) <-chan struct{} { return nil }
 
 func credible(*http.Request) string { return "" }
 
+// ann is the caller of all streams.
+func ann(*http.Request) string { return "ann" }
+
 // changing are answers that change all the time.
 func changing(string) <-chan struct{} {
 	c := make(chan struct{})
@@ -67,7 +70,7 @@ func TestAsk_QuestionsShareABudgetOfTime(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var asked atomic.Int64
-			o := Options{Changes: changing, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			o := Options{Changes: changing, Caller: ann, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				time.Sleep(test.took)
 				fmt.Fprint(w, asked.Add(1))
 			})}
@@ -86,7 +89,7 @@ func TestAsk_QuestionsShareABudgetOfTime(t *testing.T) {
 func TestAsk_SendsOnlyWhatHasChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		out := open(t, Options{Changes: changing, Check: credible, Beat: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		out := open(t, Options{Changes: changing, Caller: ann, Check: credible, Beat: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintf(w, `{"n":%d}`+"\n", asked.Add(1)/100)
 		})}, 50*time.Second, "q /query/v1/count?resource=pods")
 		if want := `{"id":"q","value":{"n":0}}` + "\n" + `{"id":"q","value":{"n":1}}` + "\n" + `{"id":"q","value":{"n":2}}` + "\n"; out != want {
@@ -98,7 +101,7 @@ func TestAsk_SendsOnlyWhatHasChanged(t *testing.T) {
 func TestAsk_AsksAgainWhereNothingSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		open(t, Options{Changes: func(string) <-chan struct{} { return make(chan struct{}) }, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		open(t, Options{Changes: func(string) <-chan struct{} { return make(chan struct{}) }, Caller: ann, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			asked.Add(1)
 			io.WriteString(w, "1")
 		})}, 61*time.Second, "q /query/v1/members")
@@ -111,7 +114,7 @@ func TestAsk_AsksAgainWhereNothingSaysSo(t *testing.T) {
 func TestAsk_GoesOnAfterTemporaryErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		out := open(t, Options{Changes: changing, Check: credible, Beat: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		out := open(t, Options{Changes: changing, Caller: ann, Check: credible, Beat: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if n := asked.Add(1); n > 1 && n < 5 {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				io.WriteString(w, `{"code":503}`)
@@ -127,7 +130,7 @@ func TestAsk_GoesOnAfterTemporaryErrors(t *testing.T) {
 
 func TestServe_EachSubscriptionIsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		out := open(t, Options{Changes: changeless, Check: credible, Beat: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := open(t, Options{Changes: changeless, Caller: ann, Check: credible, Beat: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/query/v1/abort":
 				panic(http.ErrAbortHandler)
@@ -184,7 +187,7 @@ func (s *slowReader) FlushError() error { return nil }
 func TestServe_AClientThatDoesNotReadIsLeftWithinItsTimeAndBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var written atomic.Int64
-		h, err := New(Options{Changes: changeless, Check: credible, WriteTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h, err := New(Options{Changes: changeless, Caller: ann, Check: credible, WriteTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			line := append(bytes.Repeat([]byte("1"), 1000), '\n')
 			for {
 				if _, err := w.Write(line); err != nil || r.Context().Err() != nil {
@@ -219,7 +222,7 @@ func TestServe_EndsWithTheSession(t *testing.T) {
 		began := time.Now()
 		out := open(t, Options{Changes: changeless, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
-		}), Check: func(*http.Request) string {
+		}), Caller: ann, Check: func(*http.Request) string {
 			if time.Since(began) > time.Minute {
 				return "gone"
 			}
@@ -232,7 +235,7 @@ func TestServe_EndsWithTheSession(t *testing.T) {
 }
 
 func TestNew_RefusesWhatItCannotWorkWith(t *testing.T) {
-	whole := Options{Handler: http.NotFoundHandler(), Changes: changeless, Check: credible}
+	whole := Options{Handler: http.NotFoundHandler(), Changes: changeless, Caller: ann, Check: credible}
 	if _, err := New(whole); err != nil {
 		t.Fatal(err)
 	}
