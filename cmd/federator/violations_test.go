@@ -173,6 +173,12 @@ func TestViolations_ArePrinted(t *testing.T) {
 		}
 		return nil
 	})
+	for order, want := range map[string]string{"severity": "acme.owner high", "policy": "acme.names low"} {
+		out, err := command(t, "violations", "--kubeconfig", r.kubeconfig, "--order-by", order)
+		if lines := strings.Split(out, "\n"); err != nil || len(lines) < 8 || !strings.HasPrefix(wordsOf(lines[1]), want) {
+			t.Errorf("by %s: printed %q, %v", order, out, err)
+		}
+	}
 	out, err := command(t, "violations", "--kubeconfig", r.kubeconfig, "--by", "severity")
 	if want := "high 6 6 0 low 1 1 0"; err != nil || !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
 		t.Errorf("printed %q, %v", out, err)

@@ -209,6 +209,24 @@ func (r *Ring) Bytes() int64 { return r.bytes }
 // Keys returns the series that are kept, in order.
 func (r *Ring) Keys() []Key { return slices.SortedFunc(maps.Keys(r.byKey), compare) }
 
+// Known returns of n steps from one on whether the values of all series of some policies and members are known.
+func (r *Ring) Known(policies, members []string, from int64, n int) []bool {
+	since := r.sinceOf(Key{})
+	for _, name := range policies {
+		since = max(since, r.sinceOf(Key{Policy: name}))
+	}
+	for _, name := range members {
+		since = max(since, r.sinceOf(Key{Member: name}))
+	}
+	out := make([]bool, n)
+	for _, step := range r.recorded {
+		if i := step - from; i >= 0 && i < int64(n) && step >= since {
+			out[i] = true
+		}
+	}
+	return out
+}
+
 // Values returns the values of a series at n steps from one; nil: not known. Of a series that is not kept they are
 // 0 where anything was recorded since series were dropped.
 func (r *Ring) Values(k Key, from int64, n int) []*int64 {

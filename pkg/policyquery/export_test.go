@@ -20,3 +20,12 @@ func (q *Series) Recorded(metric string) (n int) {
 	}
 	return n
 }
+
+// RecodeContinue decodes a value of continue, and encodes it again.
+func RecodeContinue(text string) (string, bool) {
+	c, ok := decodeCursor(text)
+	if !ok {
+		return "", false
+	}
+	return c.encode(), true
+}

@@ -1,7 +1,10 @@
 package policyquery_test
 
 import (
+	"maps"
 	"net/http"
+	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +105,75 @@ func TestChanges_TellOfWhatAnswersFollowFrom(t *testing.T) {
 		case <-c:
 		case <-time.After(patience):
 			t.Errorf("%d was told nothing", i)
+		}
+	}
+}
+
+// TestViolations_GroupsCountWhatTheListHas: of each filter the groups are as many violations, exempt ones, Unknown
+// verdicts and Errors as the list with the key of the group.
+func TestViolations_GroupsCountWhatTheListHas(t *testing.T) {
+	j := rich(t)
+	awaitNextSecond(t) // firstSeen has seconds
+	cut := time.Now().Truncate(time.Second)
+	j.put("fleet/a", "web", 7, "") // a violation of it is another
+	j.put("fleet/a", "new", 1, "")
+	j.awaitEvaluation()
+	seen := policyquery.FindingGroup{}
+	for _, filter := range []url.Values{
+		{},
+		{"exempt": {"true"}},
+		{"exempt": {"false"}},
+		{"state": {"Known"}},
+		{"state": {"Unknown"}},
+		{"state": {"Error"}},
+		{"exempt": {"true"}, "state": {"Unknown"}},
+		{"firstSeenSince": {cut.UTC().Format(time.RFC3339)}},
+		{"firstSeenSince": {cut.UTC().Format(time.RFC3339)}, "exempt": {"true"}},
+		{"firstSeenSince": {cut.UTC().Format(time.RFC3339)}, "exempt": {"false"}},
+	} {
+		for _, by := range []string{"policy", "member", "kind", "severity", "state", "namespace"} {
+			query := maps.Clone(filter)
+			query.Set("groupBy", by)
+			counted, _ := j.list(query.Encode())
+			for _, got := range counted.Groups {
+				query := maps.Clone(filter)
+				query[by] = got.Key
+				listed, _ := j.list(query.Encode())
+				want := policyquery.FindingGroup{Key: got.Key, Subjects: len(listed.Items)}
+				for i := range listed.Items {
+					countIn(&want, &listed.Items[i], filter.Get("exempt"), filter.Has("firstSeenSince"), cut)
+				}
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("%v by %s: %+v, and the list has %+v", filter, by, got, want)
+				}
+				if got.Violations+got.Exempt+got.Errors == 0 {
+					t.Errorf("%v by %s: nothing is in %+v", filter, by, got)
+				}
+				seen.Violations, seen.Exempt, seen.Unknown, seen.Errors = seen.Violations+got.Violations, seen.Exempt+got.Exempt, seen.Unknown+got.Unknown, seen.Errors+got.Errors
+			}
+		}
+	}
+	if seen.Violations*seen.Exempt*seen.Unknown*seen.Errors == 0 {
+		t.Errorf("the test has none of some: %+v", seen)
+	}
+}
+
+// countIn counts what is selected of a finding.
+func countIn(g *policyquery.FindingGroup, f *policyquery.Finding, exempt string, since bool, cut time.Time) {
+	switch f.State {
+	case "Unknown":
+		g.Unknown++
+	case "Error":
+		g.Errors++
+	}
+	for _, v := range f.Violations {
+		is := v.Exempt != ""
+		switch {
+		case since && v.FirstSeen.Before(cut), exempt != "" && is != (exempt == "true"):
+		case is:
+			g.Exempt++
+		default:
+			g.Violations++
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package policyquery
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -72,6 +70,10 @@ var parameters = []parameter{
 	singleParameter("exempt", "true: only subjects with exempt violations; false: only those with violations that are not exempt.", "boolean", (*params).setExempt),
 	singleParameter("firstSeenSince", "Only subjects with a violation that was first seen at or after this time, RFC 3339, or within a duration such as 24h.", "", (*params).setFirstSeenSince),
 	singleParameter("search", fmt.Sprintf("Only subjects with this text in a message, their name, namespace or key, or the policy's name, in upper or lower case: at most %d bytes.", maxSearch), "", (*params).setSearch),
+	{queryapi.Parameter{
+		Name: "orderBy", Enum: []string{orderPolicy, orderSeverity},
+		Description: "policy, the default: by policy and subject; severity: the most severe first, then by policy and subject. A page in the latter order is refused with 410 where policies or their severities have changed since the first page. Not supported with groupBy or watch.",
+	}, nil, (*params).setOrderBy},
 	singleParameter("limit", fmt.Sprintf("Maximum number of items per page, 1 to %d; the default is %d.", maxLimit, defaultLimit), "integer", (*params).setLimit),
 	singleParameter("continue", "The continue value of the previous page.", "", (*params).setContinue),
 	singleParameter("watch", "Watch for changes, as a stream of events. Not supported with groupBy or continue.", "boolean", (*params).setWatch),
@@ -115,6 +117,14 @@ func (a *params) setFirstSeenSince(value string) (err error) {
 	return err
 }
 
+func (a *params) setOrderBy(value string) error {
+	if value != orderPolicy && value != orderSeverity {
+		return fmt.Errorf("%q is not one of %s, %s", value, orderPolicy, orderSeverity)
+	}
+	a.orderBy = value
+	return nil
+}
+
 func (a *params) setLimit(value string) error {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 || n > maxLimit {
@@ -125,11 +135,11 @@ func (a *params) setLimit(value string) error {
 }
 
 func (a *params) setContinue(value string) error {
-	text, err := base64.RawURLEncoding.Strict().DecodeString(value)
-	a.after = &cursor{}
-	if err != nil || json.Unmarshal(text, a.after) != nil || a.after.Policy == "" {
+	after, ok := decodeCursor(value)
+	if !ok {
 		return errors.New("is not a value that this server returned")
 	}
+	a.after = after
 	return nil
 }
 

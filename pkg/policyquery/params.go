@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -33,6 +35,7 @@ type params struct {
 
 	exempt  string // "true": only subjects with exempt violations; "false": only those with others
 	groupBy []string
+	orderBy string // "": as orderPolicy
 	limit   int
 	after   *cursor
 
@@ -41,18 +44,82 @@ type params struct {
 	timeout         time.Duration // of a watch; 0: none
 }
 
+// Orders of lists.
+const (
+	orderPolicy   = "policy"
+	orderSeverity = "severity"
+)
+
 // cursor is the position after the last item of a page.
 type cursor struct {
 	Policy  string  `json:"p"`
 	Subject Subject `json:"s"`
+	// Order is a digest of what the order by severity follows from, in another one of which the position means
+	// nothing; "" is of a list by policy.
+	Order string `json:"o,omitempty"`
 }
 
-func encodeCursor(name string, subject Subject) string {
-	text, err := json.Marshal(cursor{name, subject})
+func (c cursor) encode() string {
+	text, err := json.Marshal(c)
 	if err != nil {
 		panic(err) // strings only
 	}
 	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func decodeCursor(text string) (*cursor, bool) {
+	c := &cursor{}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	return c, err == nil && json.Unmarshal(raw, c) == nil && c.Policy != ""
+}
+
+var errOrderChanged = apierrors.NewResourceExpired("the policies of the first page, or their severities, have changed, or continue is of a list with other parameters: list again")
+
+// inOrder returns the bindings that are selected, in the order of the list.
+func (a *params) inOrder(s *policy.State) (selected []boundBinding) {
+	for b, severity := range s.Bindings() {
+		if bound := (boundBinding{b, severity}); a.matchesBinding(bound) {
+			selected = append(selected, bound)
+		}
+	}
+	if a.orderBy == orderSeverity {
+		slices.SortStableFunc(selected, func(x, y boundBinding) int { // they are by name
+			return cmp.Compare(slices.Index(severities, y.severity), slices.Index(severities, x.severity))
+		})
+	}
+	return selected
+}
+
+// orderDigest is a digest of the order of bindings, where it may change while a list is read: by a severity, one
+// that has not been listed could come before what has, and would be in no page. Policies and their severities are
+// no secret: every caller may list them.
+func (a *params) orderDigest(selected []boundBinding) string {
+	if a.orderBy != orderSeverity {
+		return ""
+	}
+	sum := fnv.New64a()
+	for _, b := range selected {
+		_, _ = io.WriteString(sum, b.Name+"\x00"+b.severity+"\x00") // never fails
+	}
+	return fmt.Sprintf("%016x", sum.Sum64())
+}
+
+// from returns how many of the selected bindings come before the position where the page begins.
+func (a *params) from(selected []boundBinding) (int, error) {
+	switch {
+	case a.after == nil:
+		return 0, nil
+	case a.after.Order != a.orderDigest(selected):
+		return 0, errOrderChanged
+	case a.orderBy != orderSeverity: // the policy may have gone
+		n, _ := slices.BinarySearchFunc(selected, a.after.Policy, func(b boundBinding, name string) int { return strings.Compare(b.Name, name) })
+		return n, nil
+	}
+	n := slices.IndexFunc(selected, func(b boundBinding) bool { return b.Name == a.after.Policy })
+	if n < 0 {
+		return 0, errOrderChanged
+	}
+	return n, nil
 }
 
 // groupKeys are the values that findings can be grouped by.
@@ -91,6 +158,12 @@ func (a *params) check() error {
 	switch {
 	case a.watch && a.groupBy != nil:
 		return badParameter("groupBy", "is not supported with watch")
+	case a.watch && a.orderBy != "":
+		return badParameter("orderBy", "is not supported with watch: events are in the order of changes")
+	case a.groupBy != nil && a.orderBy != "":
+		return badParameter("orderBy", "is not supported with groupBy: groups are ordered by their violations")
+	case a.after != nil && (a.after.Order != "") != (a.orderBy == orderSeverity):
+		return badParameter("continue", "is of a list in another order")
 	case a.watch && a.after != nil:
 		return badParameter("continue", "is not supported with watch")
 	case !a.watch && a.resourceVersion != "":
@@ -137,23 +210,24 @@ func (a *params) matchesVerdict(v *policy.Verdict) bool {
 	if !matches(a.namespaces, ref.Namespace) || !matches(a.kinds, string(ref.Kind)) || !matches(a.states, v.State.String()) {
 		return false
 	}
-	if !a.firstSeenSince.IsZero() && !a.seenSince(v) || a.search != "" && !a.found(v) {
+	if a.search != "" && !a.found(v) {
 		return false
 	}
-	if a.exempt == "" {
+	if a.exempt == "" && a.firstSeenSince.IsZero() {
 		return true
 	}
-	return slices.ContainsFunc(v.Violations, func(f policy.Violation) bool { return (f.Exempt != "") == (a.exempt == "true") })
-}
-
-// seenSince reports whether a violation was first seen at firstSeenSince or later.
-func (a *params) seenSince(v *policy.Verdict) bool {
 	for i := range v.Violations {
-		if !v.FirstSeen.At(i).Before(a.firstSeenSince) {
+		if a.matchesViolation(v, i) {
 			return true
 		}
 	}
 	return false
+}
+
+// matchesViolation reports whether a violation of a verdict is selected: by exempt and firstSeenSince.
+func (a *params) matchesViolation(v *policy.Verdict, i int) bool {
+	return (a.exempt == "" || (v.Violations[i].Exempt != "") == (a.exempt == "true")) &&
+		(a.firstSeenSince.IsZero() || !v.FirstSeen.At(i).Before(a.firstSeenSince))
 }
 
 // found reports whether the text that is searched for is in a verdict.
@@ -185,10 +259,18 @@ func (s *listing) addToGroup(b policy.Binding, severity string, v *policy.Verdic
 		s.groups[joined] = g
 	}
 	g.Subjects++
-	for _, f := range v.Violations {
-		if f.Exempt != "" {
+	switch v.State {
+	case policy.Unknown:
+		g.Unknown++
+	case policy.Error:
+		g.Errors++
+	}
+	for i := range v.Violations {
+		switch {
+		case !s.matchesViolation(v, i):
+		case v.Violations[i].Exempt != "":
 			g.Exempt++
-		} else {
+		default:
 			g.Violations++
 		}
 	}

@@ -100,6 +100,12 @@ type SeriesList struct {
 	Series      []SeriesItem `json:"series"`            // without those that were 0 all the time
 	Dropped     int          `json:"dropped,omitempty"` // series that are not kept, as there are too many; for callers who may read all
 	Truncated   bool         `json:"truncated,omitempty"`
+	// Known says of each step whether all series are known that are selected and the caller may read: where it is
+	// true, one that is not in the answer was 0.
+	Known []bool `json:"known"`
+	// Partial is whether some are left out as the caller may not read all that they count. It follows from the
+	// caller's grants, never from numbers.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // SeriesItem is a series: that of a policy in a member, or of a member.
@@ -165,6 +171,10 @@ func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 		APIVersion: "query.federator.dev/v1", Kind: "Series", StepSeconds: int(seriesStep / time.Second), Start: time.Unix(from*int64(seriesStep/time.Second), 0).UTC(), Series: []SeriesItem{},
 		Truncated: len(keys) > maxSeries,
 	}
+	out.Known, out.Partial = q.known(g, metrics, values["policy"], values["member"], from, steps)
+	if reader.err != nil { // grants are unknown, not denied
+		return reader.err
+	}
 	q.fill(out, keys[:min(len(keys), maxSeries)], from, steps)
 	if all && values["policy"] == nil && values["member"] == nil && q.seesAll(g) {
 		out.Dropped = q.dropped(metrics)
@@ -192,6 +202,44 @@ func (q *Series) fill(out *SeriesList, keys []series.Key, from int64, steps int)
 		}
 		out.Series = append(out.Series, item)
 	}
+}
+
+// known returns what is known of the steps, of the policies and members that are selected and readable, and whether
+// there are others.
+func (q *Series) known(g *seriesGrants, metrics, onlyPolicies, onlyMembers []string, from int64, steps int) (known []bool, partial bool) {
+	var policies, members []string
+	ofPolicies := slices.ContainsFunc(metrics, func(m string) bool { return m != metricDeltas })
+	changed := false // of some, what was counted is of others of their names
+	for _, m := range g.reader.visible {
+		if matches(onlyMembers, m) {
+			members = append(members, m)
+			changed = changed || g.others[subject{member: m}]
+		}
+	}
+	for b := range g.state.Bindings() {
+		switch {
+		case !ofPolicies || !matches(onlyPolicies, b.Name):
+		case !g.mayRead(b.Name):
+			partial = true
+		default:
+			policies = append(policies, b.Name)
+			changed = changed || g.others[subject{policy: b.Name}]
+		}
+	}
+	known = slices.Repeat([]bool{!changed}, steps)
+	for _, m := range metrics {
+		partial = partial || !g.readsAll(m, policies, members)
+		of := policies
+		if m == metricDeltas {
+			of = nil
+		}
+		q.mu.Lock()
+		for i, is := range q.rings[m].Known(of, members, from, steps) {
+			known[i] = known[i] && is
+		}
+		q.mu.Unlock()
+	}
+	return known, partial
 }
 
 func (q *Series) dropped(metrics []string) (n int) {
@@ -286,6 +334,23 @@ func (g *seriesGrants) check(k series.Key) bool {
 	}
 	for _, r := range p.Remedies {
 		if !g.wholeKind(k.Member, r.Kind) {
+			return false
+		}
+	}
+	return true
+}
+
+// readsAll reports whether the caller may read all series of a metric, of policies that it may read, in members that
+// it may see.
+func (g *seriesGrants) readsAll(metric string, policies, members []string) bool {
+	if metric == metricDeltas {
+		return !slices.ContainsFunc(members, func(m string) bool { return !g.wholeMember(m) })
+	}
+	for _, name := range policies {
+		if metric != metricCorrections && (g.state.Package(name).SubjectView != "" || g.everywhere(name)) {
+			continue
+		}
+		if slices.ContainsFunc(members, func(m string) bool { return !g.mayReadSeries(series.Key{Policy: name, Member: m, Metric: metric}) }) {
 			return false
 		}
 	}

@@ -74,6 +74,64 @@ func TestSeries_AreOfThoseWhoMayReadAllThatTheyCount(t *testing.T) {
 	}
 }
 
+// TestSeries_SayWhatIsKnown: also where all was 0, of which there is no series.
+func TestSeries_SayWhatIsKnown(t *testing.T) {
+	j := granted(t)
+	j.joinWith("fleet/a", "shop")
+	j.joinWith("fleet/b", "shop")
+	says := func(user, query, want string, partial bool) {
+		t.Helper()
+		j.token = user
+		if list, _ := j.seriesOf(query); fmt.Sprint(list.Known[8:]) != want || list.Partial != partial || len(list.Known) != 12 {
+			t.Errorf("%s of %q: %v, partial %v, want %s, %v", user, query, list.Known, list.Partial, want, partial)
+		}
+	}
+	j.now.Store(1003 * 300)
+	says("root", "metric=violations", "[false false false false]", false)
+	j.sampleAt(1000)
+	j.sampleAt(1002)
+	j.sampleAt(1003)
+	for _, metric := range []string{"", "violations", "unknown", "corrections"} { // names reads all members
+		query := "policy=replicas"
+		if metric != "" {
+			query += "&metric=" + metric
+		}
+		want := "[true false true true]"
+		if metric == "" { // deltas are known a step later
+			want = "[false false true true]"
+		}
+		says("root", query, want, false)
+	}
+	says("root", "metric=violations", "[true false true true]", false)
+	says("eu", "metric=violations", "[true false true true]", true) // as names is withheld
+	says("eu", "metric=violations&policy=replicas", "[true false true true]", false)
+	says("eu", "metric=deltas", "[false false true true]", false)
+	says("shop", "metric=violations&policy=replicas", "[true false true true]", true) // of a namespace
+	says("nobody", "metric=violations&policy=replicas", "[true false true true]", false)
+	set := loaded(t, `# METADATA
+# title: Other
+# custom: {severity: low, kinds: ["Deployment.apps"], remedies: [{action: apply, kind: Deployment.apps}]}
+package replicas
+
+violation contains {"msg": "x"} if false
+`)
+	if err := j.loop.Configure(t.Context(), set, []policy.Binding{{Name: "replicas", Package: "replicas"}}); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitEvaluation()
+	says("root", "metric=violations", "[false false false false]", false) // it is another policy
+	j.sampleAt(1004)
+	says("root", "metric=violations", "[false false false true]", false)
+	j.index.RemoveMember("fleet/b")
+	if err := j.index.PutMember(aggregate.Member{Name: "fleet/b", UID: "another"}); err != nil {
+		t.Fatal(err)
+	}
+	j.serve("fleet/b", "deployments")
+	j.sampleAt(1005)
+	says("eu", "metric=violations", "[false false true true]", false) // says nothing of a member that is hidden
+	says("root", "metric=violations", "[false false false true]", false)
+}
+
 // TestSeries_OfAnotherPolicyOfTheNameAreForgotten: who may read what it reads now may not have been allowed to
 // read what it has counted before.
 func TestSeries_OfAnotherPolicyOfTheNameAreForgotten(t *testing.T) {

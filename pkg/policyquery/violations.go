@@ -157,12 +157,15 @@ func (s Subject) subject() policy.Subject {
 	return policy.Subject{Ref: aggregate.Ref{Member: s.Member, Kind: s.Kind, Namespace: s.Namespace, Name: s.Name}, Key: s.Key}
 }
 
-// FindingGroup counts the findings with one key: a value for each of GroupBy.
+// FindingGroup counts the findings with one key: a value for each of GroupBy. Of a subject with several violations
+// those are counted that exempt and firstSeenSince select.
 type FindingGroup struct {
 	Key        []string `json:"key"`
 	Subjects   int      `json:"subjects"`
 	Violations int      `json:"violations"` // without exempt ones
 	Exempt     int      `json:"exempt"`
+	Unknown    int      `json:"unknown"` // subjects whose verdict is Unknown
+	Errors     int      `json:"errors"`  // subjects whose verdict is Error
 }
 
 // readScope is a state of the policies, as far as a caller may read it.
@@ -178,6 +181,7 @@ type listing struct {
 
 	result   *ViolationList
 	readable map[string]bool // bindings whose findings may be read
+	order    string          // its digest
 	groups   map[string]*FindingGroup
 	examined int
 	bytes    int // of the page, approximately
@@ -189,10 +193,13 @@ const maxPage = 8 << 20
 
 // run lists the bindings in order.
 func (s *listing) run(ctx context.Context) error {
-	for b, severity := range s.state.Bindings() {
-		if !s.matchesBinding(boundBinding{b, severity}) {
-			continue
-		}
+	selected := s.inOrder(s.state)
+	from, err := s.from(selected)
+	if err != nil {
+		return err
+	}
+	s.order = s.orderDigest(selected)
+	for i, b := range selected {
 		s.readable[b.Name] = s.mayRead(b.Name)
 		if !s.readable[b.Name] {
 			s.result.Withheld = append(s.result.Withheld, b.Name)
@@ -201,13 +208,15 @@ func (s *listing) run(ctx context.Context) error {
 		if s.failed(b.Name) {
 			s.result.Failed = append(s.result.Failed, b.Name)
 		}
-		if s.after != nil && b.Name < s.after.Policy || s.pageFull() {
+		if i < from || s.pageFull() {
 			continue
 		}
-		if err := s.addFindings(ctx, b, severity); err != nil {
+		if err := s.addFindings(ctx, b.Binding, b.severity); err != nil {
 			return err
 		}
 	}
+	slices.Sort(s.result.Withheld)
+	slices.Sort(s.result.Failed)
 	s.result.GroupBy = s.groupBy
 	s.result.Groups = s.sortedGroups()
 	return nil
@@ -294,17 +303,17 @@ func (s *listing) pageFull() bool { return s.result.Continue != "" }
 // addFindings lists the findings of one binding, member by member. Those of members that
 // are hidden from the caller are never examined.
 func (s *listing) addFindings(ctx context.Context, b policy.Binding, severity string) error {
-	cursor := s.after
-	if cursor != nil && cursor.Policy != b.Name {
-		cursor = nil
+	after := s.after
+	if after != nil && after.Policy != b.Name {
+		after = nil
 	}
 	for _, member := range s.membersOf(b.Name) {
-		if !matches(s.members, member) || cursor != nil && member < cursor.Subject.Member {
+		if !matches(s.members, member) || after != nil && member < after.Subject.Member {
 			continue
 		}
 		found := s.state.Findings(b.Name, member)
-		if cursor != nil && member == cursor.Subject.Member {
-			found = s.state.FindingsAfter(b.Name, cursor.Subject.subject())
+		if after != nil && member == after.Subject.Member {
+			found = s.state.FindingsAfter(b.Name, after.Subject.subject())
 		}
 		for v := range found {
 			if s.examined++; s.examined%1024 == 0 && ctx.Err() != nil {
@@ -322,7 +331,7 @@ func (s *listing) addFindings(ctx context.Context, b policy.Binding, severity st
 			}
 			if n := len(s.result.Items); n == s.limit || n > 0 && s.bytes > maxPage {
 				last := s.result.Items[n-1]
-				s.result.Continue = encodeCursor(last.Policy, last.Subject)
+				s.result.Continue = cursor{last.Policy, last.Subject, s.order}.encode()
 				return nil
 			}
 			s.result.Items = append(s.result.Items, s.findingOf(b, severity, &v))

@@ -16,13 +16,14 @@ of the fleet than you are allowed to is withheld, and named.
 
   federator violations
   federator violations --severity high,critical --member fleet/eu-1
+  federator violations --order-by severity
   federator violations --by policy,member
   federator violations --watch`
 
 func Command(version string) *cobra.Command {
 	flags := queryclient.Flags{Version: version}
 	lists := map[string]*[]string{}
-	var exempt string
+	var exempt, orderBy string
 	var by []string
 	var watch bool
 	cmd := &cobra.Command{
@@ -40,6 +41,9 @@ func Command(version string) *cobra.Command {
 			}
 			if exempt != "" {
 				query.Set("exempt", exempt)
+			}
+			if orderBy != "" {
+				query.Set("orderBy", orderBy)
 			}
 			if len(by) > 0 {
 				query["groupBy"] = by
@@ -64,10 +68,11 @@ func Command(version string) *cobra.Command {
 	lists["namespace"] = namespaces
 	fs.StringSliceVarP(namespaces, "namespace", "n", nil, "only in these `namespaces`")
 	fs.StringVar(&exempt, "exempt", "", "true: only exempt violations; false: only others")
+	fs.StringVar(&orderBy, "order-by", "", "`policy`, the default, or severity: the most severe first")
 	fs.StringSliceVar(&by, "by", nil, "print counts by `policy`, package, severity, member, namespace, kind or state")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("namespace", flags.CompleteNamespaces))
 	fs.BoolVarP(&watch, "watch", "w", false, "print the violations and then every change, until interrupted; -o json prints the events")
-	cmd.MarkFlagsMutuallyExclusive("watch", "by")
+	cmd.MarkFlagsMutuallyExclusive("watch", "by", "order-by")
 	return cmd
 }
 

@@ -108,6 +108,8 @@ export interface FindingGroup {
   subjects: number;
   violations: number;
   exempt: number;
+  unknown: number;
+  errors: number;
 }
 
 export interface Violations {
@@ -267,6 +269,9 @@ export interface Series {
   stepSeconds: number;
   start: string;
   truncated?: boolean;
+  known: boolean[]; // of each step: a series that is not in the answer was 0 where it is true
+  partial?: boolean; // some are left out, as one may not read all that they count
+  dropped?: number;
   series: { policy?: string; member?: string; metric: string; values: (number | null)[] }[];
 }
 

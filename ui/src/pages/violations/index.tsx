@@ -5,12 +5,11 @@ import { withQuery } from "../../data/api";
 import { useLast, useLive, type Live } from "../../data/live";
 import type { Series, Violations } from "../../data/types";
 import { subjectText } from "../../pieces/links";
-import { total } from "../../pieces/sparkline";
 import { stableRows, type StableState } from "../../pieces/stable";
 import { CopyAs, Empty, Facets, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, ago, count, many, seconds, shortPolicy, type Column } from "../../ui";
 import { Detail } from "./detail";
 import { Groups } from "./groups";
-import { chosenOf, commandOf, facetOf, facetPath, filters, keep, listPath, rowsOf, tell, worstFirst, type Chosen, type Filter, type Row } from "./model";
+import { chosenOf, commandOf, dayOf, facetOf, facetPath, filters, groupPath, keep, listPath, rowsOf, tell, type Chosen, type Filter, type Row } from "./model";
 
 const first = 500, most = 5000;
 
@@ -77,7 +76,7 @@ function Filters({ chosen, open, onDone }: { chosen: Chosen; open: boolean; onDo
     member: useLive<Violations>(facetPath(chosen, "member")), namespace: useLive<Violations>(facetPath(chosen, "namespace")),
     kind: useLive<Violations>(facetPath(chosen, "kind")), state: useLive<Violations>(facetPath(chosen, "state")),
   };
-  const answer = useLive<Violations>(facetPath({ ...chosen, exempt: "" }, "severity"));
+  const answer = useLive<Violations>(groupPath({ ...chosen, exempt: "" }, ["state"]));
   const all = answer.value?.groups;
   const sum = (of: "violations" | "exempt") => (all ?? []).reduce((n, group) => n + group[of], 0);
   const order: readonly Filter[] = ["severity", "policy", "member", "namespace", "kind", "state"];
@@ -94,11 +93,7 @@ function Day({ chosen }: { chosen: Chosen }) {
   const l = chosen.lists;
   const narrow = [l.severity, l.namespace, l.kind, l.state].some((list) => list.length > 0) || chosen.exempt !== "" || chosen.search !== "";
   const live = useLive<Series>(narrow ? null : withQuery("/query/v1/series", { policy: l.policy, member: l.member, metric: "violations", hours: 24 }));
-  if (narrow) return <p class="chips dim">Opened in the last 24 hours. Those that were closed are counted by policy and member only.</p>;
-  if (live.value === undefined) return <p class="chips dim">Opened in the last 24 hours.{live.error !== undefined && ` Those that were closed are not counted: ${live.error.message}`}</p>;
-  const all = total(live.value.series), known = all.findIndex((value) => value !== null), before = all[known], now = all[all.length - 1];
-  if (before === undefined || before === null) return <p class="chips dim">Opened in the last 24 hours. How many there were before is not known.</p>;
-  return <p class="chips">Opened in the last 24 hours. <span class="dim">All violations, {ago(Date.parse(live.value.start) + known * live.value.stepSeconds * 1000)} ago: {count(before)}; now: {now === null || now === undefined ? "not known" : count(now)}.</span></p>;
+  return <p class="chips">Opened in the last 24 hours, and still there. <span class="dim">{narrow ? "How many were closed is only known by policy and member, not with these filters." : live.value === undefined ? live.error === undefined ? "" : `How many were closed is not known: ${live.error.message}` : dayOf(live.value)}</span></p>;
 }
 
 // Chips say what narrows the list; each is removed by a click.
@@ -137,10 +132,7 @@ interface ListProps {
 function List({ live, chosen, open, limit, more }: ListProps) {
   const since = chosen.since !== "" ? Date.now() - seconds(chosen.since) * 1000 : 0;
   const cut = live.value?.continue !== undefined && live.value.continue !== "";
-  const rows = useMemo(() => {
-    const kept = keep(rowsOf(live.value?.items ?? []), since, chosen.exempt);
-    return cut ? kept : worstFirst(kept); // what is cut off is in the server's order: the worst of a part is not the worst
-  }, [live.value, chosen.since, chosen.exempt]);
+  const rows = useMemo(() => keep(rowsOf(live.value?.items ?? []), since, chosen.exempt), [live.value, chosen.since, chosen.exempt]);
   const [turn, setTurn] = useState(0);
   const before = useRef<{ of: string; state: StableState<Row> } | undefined>(undefined);
   const of = `${live.path ?? ""} ${turn}`;
@@ -157,7 +149,7 @@ function List({ live, chosen, open, limit, more }: ListProps) {
       onOpen={(row) => setParams({ open: row.key.slice(0, row.key.lastIndexOf("#")) }, { replace: open !== "" })}
       rowClass={(row) => `${row.finding.state === "Known" ? "" : "hatched"}${shown.gone.has(row.key) ? " gone" : ""}${changed(row) ? " flash" : ""}`}
       fresh={shown.waiting} onFresh={() => setTurn(turn + 1)} {...(cut && limit < most ? { onEnd: more } : {})}
-      bar={<span class="dim">{tell(rows)}{cut ? `${limit >= most ? `: the first ${count(most)}; narrow it by a filter` : ", more below"}, by policy` : rows.length > 1 ? ", the worst first" : ""}</span>}
+      bar={<span class="dim">{tell(rows)}{cut && limit >= most ? ` of the first ${count(most)} objects` : ""}{rows.length > 1 ? ", the worst first" : ""}{cut ? limit >= most ? "; narrow it by a filter" : ", more below" : ""}</span>}
       empty={<Empty title={narrowing ? "Nothing matches" : "No violations"}><p>{narrowing ? "Nothing that you may see matches the search, or is so new, with these filters" : "No policy finds anything that you may see, with these filters"}, at revision {live.value.revision}.{live.value.synced ? "" : " Not all that policies read has been seen yet."}</p></Empty>} />
   );
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Finding } from "../../data/types";
-import { chosenOf, facetOf, facetPath, keep, listPath, rowsOf, tell, worstFirst } from "./model";
+import { chosenOf, commandOf, dayOf, facetOf, facetPath, keep, listPath, rowsOf, sizeOf, tell } from "./model";
 
 const chosen = chosenOf(new URLSearchParams("policy=a&policy=b&severity=high&exempt=false"));
 const finding: Finding = {
@@ -9,13 +9,14 @@ const finding: Finding = {
 };
 
 test("the address becomes the question", () => {
-  expect(listPath(chosen, 500)).toBe("/query/v1/violations?policy=a&policy=b&severity=high&exempt=false&limit=500");
+  expect(listPath(chosen, 500)).toBe("/query/v1/violations?policy=a&policy=b&severity=high&exempt=false&orderBy=severity&limit=500");
+  expect(commandOf(chosen)).toBe("federator violations --order-by severity --policy 'a' --policy 'b' --severity 'high' --exempt 'false'");
   expect(listPath({ ...chosen, since: "24h", search: " web " }, 500)).toContain("firstSeenSince=24h&search=web");
 });
 
 test("a facet's counts are those of the other filters", () => {
   expect(facetPath(chosen, "policy")).toBe("/query/v1/violations?severity=high&exempt=false&groupBy=policy");
-  const facet = facetOf("policy", { revision: "1", synced: true, groups: [{ key: ["a"], subjects: 3, violations: 2, exempt: 1 }] }, chosen);
+  const facet = facetOf("policy", { revision: "1", synced: true, groups: [{ key: ["a"], subjects: 3, violations: 2, exempt: 0, unknown: 1, errors: 0 }] }, chosen);
   expect(facet.values).toEqual([{ value: "a", label: "a", count: 2 }]);
   expect(facet.chosen).toEqual(["a", "b"]);
 });
@@ -39,15 +40,29 @@ test("a number of violations opens a list of as many: what is not known is no vi
   expect(keep(rowsOf([partly]), 0, "").length).toBe(3);
 });
 
-test("the worst is first, and of that the newest", () => {
-  const of = (policy: string, severity: string, firstSeen: string): Finding => ({ ...finding, policy, severity, violations: [{ msg: policy, firstSeen }] });
-  const rows = rowsOf([of("a", "low", "2026-01-09T00:00:00Z"), of("b", "critical", "2026-01-01T00:00:00Z"), of("c", "critical", "2026-01-02T00:00:00Z"), of("d", "odd", "2026-01-03T00:00:00Z")]);
-  expect(worstFirst(rows).map((row) => row.text)).toEqual(["c", "b", "a", "d"]);
+test("a facet's number is the number of rows", () => {
+  const items: Finding[] = [finding, { ...finding, state: "Unknown", gaps: [] }, { ...finding, state: "Error", violations: [] }];
+  for (const exempt of ["", "true", "false"]) {
+    const of = (is: boolean) => exempt === "" || (exempt === "true") === is ? 2 : 0; // violations that are, or are not
+    const group = { key: ["a"], subjects: 3, violations: of(false), exempt: of(true), unknown: 1, errors: exempt === "" ? 1 : 0 };
+    expect(sizeOf(group, exempt)).toBe(keep(rowsOf(exempt === "" ? items : items.slice(0, 2)), 0, exempt).length);
+  }
+});
+
+test("of a day ago and now, what is not known is said to be so", () => {
+  const base = { stepSeconds: 300, start: new Date(Date.now() - 2 * 3600_000).toISOString(), series: [] };
+  const values = [{ policy: "a", metric: "violations", values: [4, 2, 2, 3] }, { policy: "b", metric: "violations", values: [null, 1, 1, 1] }];
+  expect(dayOf({ ...base, known: [true, true, true, true] })).toBe("Violations of the policies and members that there are now: 24 hours ago 0; now 0. Exempt ones are not counted.");
+  expect(dayOf({ ...base, known: [false, false, false, false] })).toContain("24 hours ago not known; now not known.");
+  expect(dayOf({ ...base, known: [true, true, true, true], series: values.slice(0, 1) })).toContain("24 hours ago 4; now 3.");
+  expect(dayOf({ ...base, known: [true, true, true, true], series: values })).toContain("24 hours ago not known; 115m ago, the first that is known: 3; now 4.");
+  expect(dayOf({ ...base, known: [true, true, true, false], series: values })).toContain("now 3.");
+  expect(dayOf({ ...base, known: [true, false, false, false], partial: true })).toContain("now, where you may read all that they evaluate: 24 hours ago 0; now not known.");
 });
 
 test("what is not known is not counted as a violation", () => {
   const none: Finding = { ...finding, state: "Unknown", violations: [] };
-  expect(tell(rowsOf([finding, none, { ...none, state: "Error" }]))).toBe("2 violations, 1 not known, 1 failed");
+  expect(tell(rowsOf([finding, none, { ...none, state: "Error" }]))).toBe("1 violation, 1 exempt, 1 not known, 1 failed");
 });
 
 test("a facet that is not loaded, or cannot be, does not say that there are none", () => {

@@ -1,11 +1,10 @@
 // What the page of violations asks for, and its rows.
 import { withQuery } from "../../data/api";
 import { findingKey } from "../../data/keys";
-import type { Finding, FindingGroup, FoundViolation, Violations } from "../../data/types";
+import type { Finding, FindingGroup, FoundViolation, Series, Violations } from "../../data/types";
 import type { Facet } from "../../ui";
-import { count, many, shortPolicy } from "../../ui/format";
+import { ago, count, many, shortPolicy } from "../../ui/format";
 import { plain } from "../../ui/plain";
-import { severityRank } from "../../ui/marks";
 
 export const filters = ["policy", "severity", "member", "namespace", "kind", "state"] as const;
 export type Filter = (typeof filters)[number];
@@ -33,7 +32,7 @@ function narrowing(chosen: Chosen) {
 }
 
 export function listPath(chosen: Chosen, limit: number): string {
-  return withQuery(path, { ...narrowing(chosen), limit });
+  return withQuery(path, { ...narrowing(chosen), orderBy: "severity", limit });
 }
 
 // facetPath asks for the counts of one filter, with all others applied: so one sees what choosing another gives.
@@ -45,10 +44,10 @@ export function groupPath(chosen: Chosen, by: readonly string[]): string {
   return withQuery(path, { ...narrowing(chosen), groupBy: by });
 }
 
-// sizeOf is how many a group counts: violations, exempt ones where these are asked for, and subjects without any.
+// sizeOf is how many rows a group has in the list: violations, and what is not known or failed, of which there are none where
+// exempt is asked for.
 export function sizeOf(group: FindingGroup, exempt: string): number {
-  if (exempt === "true") return group.exempt;
-  return group.violations > 0 || exempt === "false" ? group.violations : group.exempt > 0 ? group.exempt : group.subjects;
+  return group.violations + group.exempt + (exempt === "" ? group.unknown + group.errors : 0);
 }
 
 export function facetOf(by: Filter, answer: Violations | undefined, chosen: Chosen, failed = false): Facet {
@@ -82,21 +81,26 @@ export function keep(rows: readonly Row[], since: number, exempt: string): Row[]
   });
 }
 
-// tell is how many violations there are; what is not known, and what failed, is none.
+// tell is how many violations there are; what is exempt, not known or failed is none.
 export function tell(rows: readonly Row[]): string {
-  const known = rows.filter((row) => row.violation !== undefined).length, failed = rows.filter((row) => row.violation === undefined && row.finding.state === "Error").length;
-  const unknown = rows.length - known - failed;
-  return [many(known, "violation"), ...(unknown > 0 ? [`${count(unknown)} not known`] : []), ...(failed > 0 ? [`${count(failed)} failed`] : [])].join(", ");
+  const n = { violations: 0, exempt: 0, "not known": 0, failed: 0 };
+  for (const { violation, finding } of rows) n[violation !== undefined ? violation.exempt === undefined ? "violations" : "exempt" : finding.state === "Error" ? "failed" : "not known"]++;
+  const { violations, ...others } = n;
+  return [many(violations, "violation"), ...Object.entries(others).filter(([, of]) => of > 0).map(([what, of]) => `${count(of)} ${what}`)].join(", ");
 }
 
-// worstFirst orders rows by severity, and then by when they were first seen, the newest first.
-export function worstFirst(rows: readonly Row[]): Row[] {
-  const seen = (row: Row) => Date.parse(row.violation?.firstSeen ?? row.finding.since ?? "") || 0;
-  return [...rows].sort((a, b) => severityRank(a.finding.severity) - severityRank(b.finding.severity) || seen(b) - seen(a));
+// dayOf compares the violations of a day ago with those of now; of what is not known it says so.
+export function dayOf({ series, known, start, stepSeconds, partial, truncated, dropped }: Series): string {
+  const sums = known.map((is, i) => series.reduce<number | null>((sum, { values }) => { const value = values[i]; return sum === null || value === null ? null : sum + (value ?? 0); }, is ? 0 : null));
+  const first = sums.findIndex((sum) => sum !== null), say = (sum: number | null | undefined) => sum == null ? "not known" : count(sum);
+  const now = sums[sums.length - 1] ?? sums[sums.length - 2]; // a step is counted some seconds after it begins
+  const earliest = first > 0 && first < sums.length - 2 ? `; ${ago(Date.parse(start) + first * stepSeconds * 1000)} ago, the first that is known: ${say(sums[first])}` : "";
+  const less = partial === true ? ", where you may read all that they evaluate" : truncated === true || (dropped ?? 0) > 0 ? ", as far as they are kept" : "";
+  return `Violations of the policies and members that there are now${less}: 24 hours ago ${say(sums[0])}${earliest}; now ${say(now)}. Exempt ones are not counted.`;
 }
 
 export function commandOf(chosen: Chosen): string {
   const flag = (name: string, values: readonly string[]) => values.map((value) => ` --${name} '${value}'`).join("");
   const l = chosen.lists;
-  return `federator violations${flag("policy", l.policy)}${flag("severity", l.severity)}${flag("member", l.member)}${flag("namespace", l.namespace)}${flag("kind", l.kind)}${flag("state", l.state)}`;
+  return `federator violations --order-by severity${flag("policy", l.policy)}${flag("severity", l.severity)}${flag("member", l.member)}${flag("namespace", l.namespace)}${flag("kind", l.kind)}${flag("state", l.state)}${flag("exempt", chosen.exempt === "" ? [] : [chosen.exempt])}`;
 }
