@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -71,32 +72,12 @@ type MemberLoss struct {
 // age writes a duration as answers have it.
 func age(d time.Duration) string { return max(0, d).Round(time.Second).String() }
 
-// mayListAll returns those of members in which the caller may list everything: all that there is, as
-// "*" grants it, and each kind that is held. A member's own "*" is of the core group alone.
-func (q *memberQuery) mayListAll(ctx context.Context, members []string, grants memberGrants) (map[string]bool, error) {
-	if !q.details {
+// mayListAll returns what was granted of all that there is in members.
+func (q *memberQuery) mayListAll(ctx context.Context, members []string) (*authz.Grants, error) {
+	if !q.details || q.options.Health == nil {
 		return nil, nil
 	}
-	wildcard, err := q.reader.GrantsIn(ctx, selection.List, EveryKind, q.snapshot, members)
-	if err != nil {
-		return nil, err
-	}
-	held := grants
-	if q.kinds != nil { // of all kinds, not of those that are asked about
-		all := *q
-		all.kinds = nil
-		if held, err = all.kindGrants(ctx, members); err != nil {
-			return nil, err
-		}
-	}
-	may := make(map[string]bool, len(members))
-	for _, m := range members {
-		may[m] = wildcard.Member(m).All
-		for _, kind := range q.snapshot.KindsOf(m) {
-			may[m] = may[m] && held[kind].Member(m).All
-		}
-	}
-	return may, nil
+	return q.reader.GrantsIn(ctx, selection.List, EveryKind, q.snapshot, members)
 }
 
 // addHealth adds the health of a member, for a caller who may list all of it or not.

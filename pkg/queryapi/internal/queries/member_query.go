@@ -209,9 +209,9 @@ func (q *memberQuery) batch(ctx context.Context, names []string, yield func(Memb
 		return false
 	}
 	grants, err := q.kindGrants(ctx, visible)
-	var all map[string]bool
+	var all *authz.Grants
 	if err == nil {
-		all, err = q.mayListAll(ctx, visible, grants)
+		all, err = q.mayListAll(ctx, visible)
 	}
 	if err != nil {
 		yield(MemberInfo{}, err)
@@ -223,7 +223,7 @@ func (q *memberQuery) batch(ctx context.Context, names []string, yield func(Memb
 		if !ok {
 			continue
 		}
-		q.addHealth(&info, all[name])
+		q.addHealth(&info, all.Member(name).All)
 		if !yield(info, nil) {
 			return false
 		}
