@@ -60,7 +60,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	source := querySource{f.Manager}
 	opts := queryapi.Options{
 		Queries: queries(f.Index, loop, f.Manager.Kinds, plans, held.onHub, held.series),
-		Index:   f.Index, Loading: f.Loading, Grants: f.Grants(), Fleet: source, Proved: f.Manager.Proved, WritesHeld: f.Manager.WritesHeld, WritesWith: f.Manager.WritesWith, Logger: log, Metrics: metrics, Listener: listener,
+		Index:   f.Index, Loading: f.Loading, Grants: f.Grants(), Fleet: source, Proved: f.Manager.Proved, WritesHeld: f.Manager.WritesHeld, WritesWith: f.Manager.WritesWith, Health: healthOf(f.Manager), Logger: log, Metrics: metrics, Listener: listener,
 		Hub: hubREST, Local: hubREST == nil, ValuesRedacted: !cfg.KeepSecretValues,
 		TLS:            queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: q.TLS.Version()},
 		Authentication: queryapi.Authentication{Audiences: q.Audiences, ClientCAFile: q.ClientCAFile},

@@ -256,3 +256,23 @@ func TestManager_RemovesAMemberThatHangs(t *testing.T) {
 		return !there
 	})
 }
+
+// TestBudget_IsSaidWithWhatIsHeld of a member against it.
+func TestBudget_IsSaidWithWhatIsHeld(t *testing.T) {
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+		o.Budget = clusterinformers.Budget{Objects: 1234, Bytes: 64 << 20}
+		fill(t, r.fleet.Members()[0], 30)
+	})
+	m := r.fleet.Members()[0]
+	r.until("all is charged", func() bool {
+		b := r.status(m).Budget
+		return b.Objects == int64(r.status(m).Objects) && b.Bytes > 0
+	})
+	got, ok := r.manager.Member(nameOf(m))
+	if b := got.Budget; !ok || b.Objects < 30 || b.MaxObjects != 1234 || b.MaxBytes != 64<<20 || got.Name != nameOf(m) || got.State != connection.Connected || got.Objects != int(b.Objects) || got.Details != nil {
+		t.Errorf("%+v, %t", got, ok)
+	}
+	if got, ok := r.manager.Member("fleet/nobody"); ok {
+		t.Errorf("of nobody: %+v", got)
+	}
+}

@@ -366,6 +366,8 @@ func (mb *member) connStatus() MemberStatus {
 		st.Labels[l.Key] = l.Value
 	}
 	st.WritesWith = spec.writesWith()
+	st.Budget = BudgetStatus{MaxObjects: mb.quota.Limits.Objects, MaxBytes: mb.quota.Limits.Bytes}
+	st.Budget.Objects, st.Budget.Bytes = mb.quota.Used()
 	if hold := mb.hold(); hold != nil {
 		st.Held, st.FrozenUntil = hold.Message, spec.Hold.FrozenUntil(mb.manager.opts.Clock())
 		if contact == connection.Connected {

@@ -38,6 +38,7 @@ type MemberStatus struct {
 	Objects int                     `json:"objects"`
 	Bytes   int64                   `json:"bytes"`
 	Scopes  map[aggregate.State]int `json:"scopes"`
+	Budget  BudgetStatus            `json:"budget"`
 	// Freshness is the age of the oldest of the last contact of its scopes, nil while
 	// there was none. Anything that comes over the connection of a member that is watched is
 	// a contact, be it the answer to a ping: a quiet member is fresh.
@@ -50,6 +51,14 @@ type MemberStatus struct {
 
 	Audit   *AuditStatus  `json:"audit,omitempty"` // nil before anything is kept up to date
 	Details []ScopeStatus `json:"details,omitempty"`
+}
+
+// BudgetStatus is what is held of a member, as it is charged, against its Budget.
+type BudgetStatus struct {
+	Objects    int64 `json:"objects"`
+	MaxObjects int64 `json:"maxObjects"`
+	Bytes      int64 `json:"bytes"`
+	MaxBytes   int64 `json:"maxBytes"`
 }
 
 // AuditStatus is how well it is known that what is held of a member is what the member has.
@@ -212,6 +221,17 @@ func (st *MemberStatus) addAudit(a *auditor, informers []*runningInformer) {
 	if s.Unaudited > 0 || s.Lost > 0 {
 		st.Audit = &s
 	}
+}
+
+// Member returns what is known of a member, its scopes aside; ok is false for one that is not.
+func (m *Manager) Member(name string) (st MemberStatus, ok bool) {
+	mb, err := m.lookup(name)
+	if err != nil {
+		return MemberStatus{}, false
+	}
+	st = mb.connStatus()
+	mb.addScopes(&st, false)
+	return st, true
 }
 
 // Proved returns when what is held of a kind of a member was last known to be what the member has; the

@@ -30,6 +30,8 @@ type (
 	Remedy = verdict.Remedy
 	// Counts are the verdicts of a binding, of one member or of all.
 	Counts = verdict.Counts
+	// LineCost is what a line of a policy takes of the time of its evaluations.
+	LineCost = state.LineCost
 	// Health is the health of a binding's policy.
 	Health = verdict.Health
 )

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -39,7 +40,7 @@ var (
 )
 
 var policiesParameters = []queryapi.Parameter{
-	{Name: "policy", Description: "Only the policy with this name, with its Rego and its FleetPolicy."},
+	{Name: "policy", Description: "Only the policy with this name, with its Rego, the lines that take most time, and its FleetPolicy."},
 }
 
 // Describe implements queryapi.Describer.
@@ -115,6 +116,32 @@ type PolicyCost struct {
 	CPUShare             float64 `json:"cpuShare"` // processors in use
 	EvaluationsPerSecond float64 `json:"evaluationsPerSecond"`
 	PerEvaluationMicros  float64 `json:"perEvaluationMicros"`
+	// Rules are the lines that take most of it, where only this policy is asked for, from Samples
+	// evaluations that were traced; views are not included.
+	Rules   []PolicyRuleCost `json:"rules,omitempty"`
+	Samples int              `json:"samples,omitempty"`
+}
+
+// PolicyRuleCost is a line of a policy and what it takes.
+type PolicyRuleCost struct {
+	Rule   string  `json:"rule,omitempty"` // that the line belongs to
+	File   string  `json:"file"`           // as in the policy's Rego
+	Line   int     `json:"line"`
+	Share  float64 `json:"share"`  // of the time of evaluations, in thousandths
+	Micros float64 `json:"micros"` // of one evaluation
+}
+
+// maxRuleCosts bounds the lines of a PolicyCost.
+const maxRuleCosts = 10
+
+// addRules adds the dearest lines of a policy.
+func (c *PolicyCost) addRules(s *policy.State, name string) {
+	lines, samples := s.DearestLines(name, maxRuleCosts)
+	c.Samples = samples
+	for _, l := range lines {
+		thousandths := func(x float64) float64 { return math.Round(1000*x) / 1000 }
+		c.Rules = append(c.Rules, PolicyRuleCost{l.Rule, l.File, l.Line, thousandths(l.Share), thousandths(l.Share * c.PerEvaluationMicros)})
+	}
 }
 
 // PolicyFile is a file of Rego.
@@ -304,6 +331,9 @@ func (l *policyListing) addCounts(ctx context.Context, item *PolicyItem) error {
 		item.Unknown, item.Subjects = &total.Unknown, &subjects
 	}
 	if rate, ok := l.rates[item.Name]; ok && all {
+		if l.only != "" {
+			rate.addRules(l.state, item.Name)
+		}
 		item.Cost = &rate
 	}
 	return nil

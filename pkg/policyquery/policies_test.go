@@ -176,3 +176,46 @@ func TestPolicies_ExemptionsNameNoHiddenMembers(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicies_SayWhichLinesTakeMost to who is told what the policy takes, and only of the policy that they ask about.
+func TestPolicies_SayWhichLinesTakeMost(t *testing.T) {
+	j := granted(t)
+	for _, m := range []string{"fleet/a", "other/c"} {
+		j.joinWith(m, "shop", "bank")
+	}
+	write := func(from int) {
+		for i := range 600 { // all differ, so that each is evaluated
+			j.putIn([]string{"fleet/a", "other/c"}[i%2], "shop", fmt.Sprint("web", i), from+i, "")
+		}
+		j.awaitEvaluation()
+	}
+	j.token = "root"
+	write(1)
+	j.now.Store(1_000_000)
+	j.policies("")
+	write(1001)
+	j.now.Store(1_000_020)
+	_, byName := j.policies("?policy=replicas")
+	cost := byName["replicas"].Cost
+	if cost == nil || cost.Samples == 0 || len(cost.Rules) == 0 || len(cost.Rules) > 10 {
+		t.Fatalf("%+v", cost)
+	}
+	sum := 0.0
+	for _, r := range cost.Rules {
+		if sum += r.Share; r.File != "0.rego" || r.Line == 0 || r.Rule != "violation" || r.Share < 0 || r.Micros > cost.PerEvaluationMicros+0.001 {
+			t.Errorf("%+v of %+v", r, cost)
+		}
+	}
+	if sum < 0.98 || sum > 1.02 {
+		t.Errorf("the shares add up to %v: %+v", sum, cost.Rules)
+	}
+	if _, byName := j.policies(""); byName["replicas"].Cost == nil || byName["replicas"].Cost.Rules != nil || byName["replicas"].Cost.Samples != 0 {
+		t.Errorf("in the list of all: %+v", byName["replicas"].Cost)
+	}
+	for _, user := range []string{"eu", "shop", "reader", "nobody"} {
+		j.token = user
+		if _, byName := j.policies("?policy=replicas"); byName["replicas"].Cost != nil {
+			t.Errorf("%s is told %+v", user, byName["replicas"].Cost)
+		}
+	}
+}

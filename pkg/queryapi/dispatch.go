@@ -16,6 +16,7 @@ import (
 	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/queries"
 	"federator.dev/federator/pkg/queryapi/internal/resources"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
@@ -54,6 +55,9 @@ func (c caller) Grants(ctx context.Context, verb string, kind aggregate.Kind, at
 
 // GrantsIn implements Caller.
 func (c caller) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, members []string) (*Grants, error) {
+	if kind == queries.EveryKind {
+		return c.server.authorizer.ClusterScopedGrants(ctx, c.user, verb, schema.GroupResource{Resource: "*"}, members, c.member)
+	}
 	resources := c.server.catalog.AuthorizationResources(at, kind)
 	_, group := kind.Split()
 	grants := make([]authz.ResourceGrants, len(resources))

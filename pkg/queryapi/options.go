@@ -42,6 +42,9 @@ type Options struct {
 	// WritesWith names the credentials that a member is written with, "" where nobody knows.
 	// Nil: of no member.
 	WritesWith func(member string) string
+	// Health returns how federator gets along with a member, nil where nobody knows. Nil: nothing
+	// is said of it.
+	Health func(member string) *MemberHealth
 
 	// ValuesRedacted says that values of Secrets and ConfigMaps are not in the index;
 	// callers that read such objects get a warning.

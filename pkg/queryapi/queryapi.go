@@ -38,6 +38,15 @@ type Grants = authz.Grants
 // MemberGrant is what a caller may read of one resource in one member.
 type MemberGrant = authz.MemberGrant
 
+// What Options.Health returns.
+type (
+	MemberHealth = queries.MemberHealth
+	MemberBudget = queries.MemberBudget
+	MemberError  = queries.MemberError
+	MemberAudit  = queries.MemberAudit
+	MemberLoss   = queries.MemberLoss
+)
+
 // Caller is the authenticated caller of a Query. Nothing outside the grants may reach a
 // caller: not as object, count, name or error.
 type Caller interface {
@@ -49,7 +58,7 @@ type Caller interface {
 	// are *apierrors.StatusError or the context's.
 	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*Grants, error)
 	// GrantsIn is Grants in some of the members only, by name: the others are not
-	// reviewed.
+	// reviewed. Of kind "*" they are what was granted of everything.
 	GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, members []string) (*Grants, error)
 	// Visible returns the members of a snapshot, in order, in which the caller may list
 	// anything at all, and when that expires.

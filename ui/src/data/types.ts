@@ -37,6 +37,31 @@ export interface ScopeDetails {
   bytes?: number;
 }
 
+export interface MemberError {
+  message: string;
+  time: string;
+}
+
+export interface MemberHealth {
+  state: string;
+  reason?: string;
+  message?: string;
+  since: string;
+  freshness?: string;
+  transport?: string;
+  budget: { objects: number; maxObjects: number; bytes: number; maxBytes: number };
+  error?: MemberError;
+  lastError?: MemberError;
+  audit?: {
+    oldest: string;
+    oldestFirstTier: string;
+    behind?: boolean;
+    unaudited?: number;
+    lost?: number;
+    lastLoss?: { time: string; kind: string; namespace?: string; differences: Record<string, number>; example?: string };
+  };
+}
+
 export interface MemberInfo {
   name: string;
   version?: string;
@@ -49,6 +74,8 @@ export interface MemberInfo {
   notSynced?: NotSynced[];
   notSyncedMore?: number;
   details?: ScopeDetails[];
+  health?: MemberHealth;
+  healthForbidden?: string;
 }
 
 export interface MemberSummary {

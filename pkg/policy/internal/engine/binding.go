@@ -6,6 +6,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/lineprofile"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -44,6 +45,7 @@ type boundBinding struct {
 	refused      map[verdict.Subject]int64 // subjects without room for their verdicts, and the bytes that these take
 
 	*counters
+	profile *lineprofile.Profile // of the lines of the set that the query is of
 }
 
 // counters are the statistics of a binding; workers update them.
@@ -110,7 +112,7 @@ func (v *view) clear() {
 func (b *boundBinding) freeze() *state.Binding {
 	if b.frozen == nil {
 		b.frozen = &state.Binding{
-			Binding: b.Binding, Pkg: b.pkg, Selection: b.sel, Selected: b.selected, Visible: b.visible, Tolerated: b.tolerated,
+			Binding: b.Binding, Pkg: b.pkg, Selection: b.sel, Selected: b.selected, Visible: b.visible, Tolerated: b.tolerated, Profile: b.profile,
 			Verdicts: b.Verdicts.Freeze(),
 		}
 		if b.view != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/budget"
@@ -27,6 +28,9 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		return result{outcome: &state.Outcome{Failure: &state.Failure{Err: fmt.Sprintf("member %q: %s", member, why), QuarantinedFor: member}}}
 	}
 	defer w.meter.LockThread()()
+	if w.trace == nil && b.profile != nil {
+		w.sample(ctx, b, t, object)
+	}
 	w.reset(b, t.subject.Ref.Member)
 	input, err := w.input(b, t, object)
 	var v ast.Value
@@ -74,6 +78,19 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		out.outcome = &state.Outcome{Violations: violations}
 	}
 	return out
+}
+
+// sample evaluates a binding for a subject once more now and then, to learn what its lines take: before the evaluation
+// that counts, which would find documents decoded otherwise. Nothing else comes of it.
+func (w *worker) sample(ctx context.Context, b *boundBinding, t *task, object *ast.Term) {
+	b.profile.Sample(time.Duration(b.nanoseconds.Load()), func(tracer topdown.QueryTracer) {
+		w.reset(b, t.subject.Ref.Member)
+		if input, err := w.input(b, t, object); err == nil {
+			w.tracer = tracer
+			_, _, _ = w.run(ctx, b.query, input) // what it took is known also of one that failed
+			w.tracer = nil
+		}
+	})
 }
 
 var inputKeys = struct{ ref, object, member, parameters, key, entries, name, labels *ast.Term }{

@@ -29,6 +29,7 @@ func Measure(ctx context.Context, opts Options, s *state.State, binding string, 
 		return Cost{}, err
 	}
 	b := e.bindings[0]
+	b.profile = nil // samples are not what is measured
 	var tasks []*task
 	for subject := range state.PartsOf(s).Binding(binding).Subjects(s, "") {
 		tasks = append(tasks, taskOf(s, b, subject))

@@ -9,6 +9,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/lineprofile"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -133,7 +134,7 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 	if !same {
 		b.id = e.nextID
 		e.nextID++
-		b.counters = &counters{}
+		b.counters, b.profile = &counters{}, &lineprofile.Profile{}
 		b.clear()
 		if old != nil {
 			b.keepFormer(old)
@@ -144,6 +145,9 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 	b.heldBytes, b.heldByMember, b.refused = old.heldBytes, old.heldByMember, old.refused
 	b.selected, b.visible, b.tolerated = old.selected, old.visible, old.tolerated
 	b.counters = old.counters
+	if b.profile = old.profile; e.set != set {
+		b.profile = old.profile.Keep(func(file string) bool { return set.SameText(e.set, file) })
+	}
 	return b, false, nil
 }
 

@@ -47,7 +47,8 @@ type worker struct {
 	kinds      map[string]module.KindRef // as policies write them
 	evaluation evaluation
 	meter      budget.Meter
-	trace      *trace // nil but in Explain
+	trace      *trace               // nil but in Explain
+	tracer     topdown.QueryTracer // nil but in a sample
 }
 
 // evaluation is one evaluation: its own transaction, which records what it reads.
@@ -86,6 +87,9 @@ func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value
 			WithMetrics(metrics.NoOp()).WithTime(epoch)
 		if w.trace != nil {
 			w.trace.attach(query, input)
+		}
+		if w.tracer != nil {
+			query = query.WithQueryTracer(w.tracer)
 		}
 		return query.Iter(ctx, func(r topdown.QueryResult) error {
 			v = r[answer].Value

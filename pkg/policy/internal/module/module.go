@@ -1,6 +1,7 @@
 package module
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"sync"
@@ -144,6 +145,28 @@ func (s *Set) Files(pkg string) []File {
 	}
 	slices.SortFunc(out, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
 	return out
+}
+
+// SameText reports whether two sets have a file with the same text.
+func (s *Set) SameText(other *Set, file string) bool {
+	text, ok := s.texts[file]
+	was, had := other.texts[file]
+	return ok && had && bytes.Equal(text, was)
+}
+
+// RuleAt returns the name of the rule that a line of a file belongs to, such as violation; "" where there is none.
+func (s *Set) RuleAt(file string, row int) (rule string) {
+	m := s.Modules[file]
+	if m == nil {
+		return ""
+	}
+	at := 0
+	for _, r := range m.Rules {
+		if start := r.Location.Row; start <= row && start > at {
+			at, rule = start, r.Head.Ref().String()
+		}
+	}
+	return rule
 }
 
 // View returns the view with a name, nil when there is none.

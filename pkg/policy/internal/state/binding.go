@@ -7,6 +7,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/lineprofile"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
@@ -20,6 +21,8 @@ type Binding struct {
 	View                         uint32 // of a ViewSubject
 	Selected, Visible, Tolerated binding.MemberSet
 	Health                       verdict.Health
+	// Profile is the one thing that goes on changing: what its lines take, as far as it is known.
+	Profile *lineprofile.Profile
 
 	Verdicts
 }

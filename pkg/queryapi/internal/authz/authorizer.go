@@ -155,7 +155,8 @@ func Unrestricted() *Authorizer {
 
 // Grants returns what the user may read of a resource with a verb: in one member, or,
 // where member is "", in each of members, <namespace>/<name>. A namespace other than ""
-// limits reviews on members to it; the hub grants whole members. See WithDecisionsSince.
+// limits reviews on members to it; the hub grants whole members. Resource "*" is all that there is and will be, which
+// only the hub grants. See WithDecisionsSince.
 // Errors are *apierrors.StatusError or the context's: nothing is granted on an error.
 func (a *Authorizer) Grants(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, members []string, member, namespace string) (*Grants, error) {
 	return a.grants(ctx, u, verb, gr, members, member, namespace, false)
@@ -202,8 +203,10 @@ func (a *Authorizer) grants(ctx context.Context, u user.Info, verb string, gr sc
 	if err != nil {
 		return nil, err
 	}
-	if err := e.reviewOnMembers(ctx, verb, gr, rest, namespace, clusterScoped, memberGrants); err != nil {
-		return nil, err
+	if gr.Resource != wildcard { // that of a member's own RBAC would be of one group only
+		if err := e.reviewOnMembers(ctx, verb, gr, rest, namespace, clusterScoped, memberGrants); err != nil {
+			return nil, err
+		}
 	}
 	return e.withReviewTimes(NewGrants(memberGrants, e.validUntil())), nil
 }

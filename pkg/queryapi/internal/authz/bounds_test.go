@@ -153,3 +153,30 @@ func TestAuthorizer_WaitsForASlowMemberOnce(t *testing.T) {
 		})
 	}
 }
+
+// allowing is a member whose RBAC allows everything.
+type allowing struct{ asked atomic.Int64 }
+
+func (a *allowing) Review(context.Context, string, *authorizationv1.SubjectAccessReview) (bool, error) {
+	a.asked.Add(1)
+	return true, nil
+}
+
+// TestAuthorizer_OnlyTheHubGrantsAllThatThereIs: a member's own "*" would be of one group.
+func TestAuthorizer_OnlyTheHubGrantsAllThatThereIs(t *testing.T) {
+	members := &allowing{}
+	a := newAuthorizer(t, authz.Options{
+		Reviewer: hubFunc(func(_ context.Context, r *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+			at := r.ResourceAttributes
+			return at.Resource == "*" && at.Group == authz.Group && at.Verb == "list" && at.Namespace == "blue" && at.Name == "eu-1", nil
+		}),
+		MemberReviewer: members, UserPrefix: "fed:", Namespaces: func(string) []string { return nil },
+	})
+	g, err := a.Grants(t.Context(), ann, "list", schema.GroupResource{Resource: "*"}, []string{"blue/eu-1", "blue/us-1"}, "", "")
+	if err != nil || !g.Member("blue/eu-1").All || !g.Member("blue/us-1").Empty() || members.asked.Load() != 0 {
+		t.Errorf("%+v, %v after %d reviews of members", g, err, members.asked.Load())
+	}
+	if g, err := a.Grants(t.Context(), ann, "list", resources[0], []string{"blue/us-1"}, "", ""); err != nil || !g.Member("blue/us-1").All {
+		t.Errorf("of a kind: %+v, %v", g, err)
+	}
+}

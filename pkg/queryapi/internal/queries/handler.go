@@ -73,7 +73,10 @@ type Options struct {
 	// WritesWith names the credentials that a member is written with, "" where nobody knows.
 	// Nil: of no member.
 	WritesWith func(member string) string
-	Now        func() time.Time // nil: time.Now
+	// Health returns how federator gets along with a member, nil where nobody knows. Nil: nothing
+	// is said of it.
+	Health func(member string) *MemberHealth
+	Now    func() time.Time // nil: time.Now
 
 	MaxGroups int // that a count may have; 0 means 10,000
 	MaxNodes  int // that related may find; 0 means 1,000

@@ -209,23 +209,35 @@ func (q *memberQuery) batch(ctx context.Context, names []string, yield func(Memb
 		return false
 	}
 	grants, err := q.kindGrants(ctx, visible)
+	var all *authz.Grants
+	if err == nil {
+		all, err = q.mayListAll(ctx, visible)
+	}
 	if err != nil {
 		yield(MemberInfo{}, err)
 		return false
 	}
 	for _, name := range visible {
 		m, _ := q.snapshot.Member(name)
-		if info, ok := q.describe(m, grants); ok && !yield(info, nil) {
+		info, ok := q.describe(m, grants)
+		if !ok {
+			continue
+		}
+		q.addHealth(&info, all.Member(name).All)
+		if !yield(info, nil) {
 			return false
 		}
 	}
 	return true
 }
 
+// memberGrants are what may be listed, by kind.
+type memberGrants = map[aggregate.Kind]*authz.Grants
+
 // kindGrants returns what may be listed of each kind in those of the members that have it in
 // the snapshot, concurrently: a member may serve thousands of kinds, which need no review
 // for the others.
-func (q *memberQuery) kindGrants(ctx context.Context, members []string) (map[aggregate.Kind]*authz.Grants, error) {
+func (q *memberQuery) kindGrants(ctx context.Context, members []string) (memberGrants, error) {
 	kinds := map[aggregate.Kind][]string{}
 	for _, m := range members {
 		of := q.kinds
@@ -237,7 +249,7 @@ func (q *memberQuery) kindGrants(ctx context.Context, members []string) (map[agg
 		}
 	}
 	var mu sync.Mutex
-	out := make(map[aggregate.Kind]*authz.Grants, len(kinds))
+	out := make(memberGrants, len(kinds))
 	g, ctx := panicgroup.WithContext(ctx, 16)
 	for kind, members := range kinds {
 		g.Go(func() error {

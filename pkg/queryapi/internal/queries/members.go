@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,6 +40,10 @@ type MemberInfo struct {
 	NotSynced     []selection.NotSynced `json:"notSynced"`
 	NotSyncedMore int                   `json:"notSyncedMore,omitempty"`
 	Details       []ScopeDetails        `json:"details,omitempty"` // by kind
+	// Health is there with details, for callers who may list everything in the member; to others
+	// HealthForbidden says what they would need.
+	Health          *MemberHealth `json:"health,omitempty"`
+	HealthForbidden string        `json:"healthForbidden,omitempty"`
 }
 
 // ScopeDetails describe one kind of a member.
@@ -106,7 +109,7 @@ func (f *freshness) add(m MemberInfo) {
 
 // describe describes a member as far as it may be listed. ok is false for one that the
 // query does not select.
-func (q *memberQuery) describe(m aggregate.Member, grants map[aggregate.Kind]*authz.Grants) (info MemberInfo, ok bool) {
+func (q *memberQuery) describe(m aggregate.Member, grants memberGrants) (info MemberInfo, ok bool) {
 	info = MemberInfo{Name: m.Name, Version: m.Version, Held: q.options.Held(m.Name), WritesWith: q.options.WritesWith(m.Name), Scopes: map[aggregate.State]int{}, NotSynced: []selection.NotSynced{}}
 	for scope := range q.scopesOf(m.Name) {
 		grant := grants[scope.Kind].Member(m.Name)
@@ -133,7 +136,7 @@ func (q *memberQuery) describe(m aggregate.Member, grants map[aggregate.Kind]*au
 		}
 		if q.details {
 			if at := q.options.Proved(scope.Member, scope.Kind); !at.IsZero() {
-				d.Proved = max(0, q.options.Now().Sub(at)).Round(time.Second).String()
+				d.Proved = age(q.options.Now().Sub(at))
 			}
 			info.Details = append(info.Details, d)
 		}

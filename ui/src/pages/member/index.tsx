@@ -13,6 +13,7 @@ import { theme } from "../../app/theme";
 import { CopyAs, Empty, Failed, FilterBox, Freshness, Loading, SeverityMark, Shown, StateMark, Table, Tabs, ago, bytes, count, duration, many, seconds, severities, severityRank, shortPolicy, type Column } from "../../ui";
 import type { PageProps } from "../registry";
 import { worst } from "../fleet/model";
+import { Health, HealthFact } from "./health";
 
 const every = 15_000; // proofs and ages are told as durations: read again, not watched
 
@@ -40,7 +41,7 @@ function Member({ member, path, at, revision, failed }: { member: MemberInfo; pa
   const hub = session.value?.hub === true;
   const tab = param("tab") || "scopes";
   const { state, kinds: bad, of } = worst(member);
-  const tabs = [{ id: "scopes", title: "Kinds", n: member.details?.length }, { id: "violations", title: "Violations" }, { id: "trend", title: "24 hours" }, ...(hub ? [{ id: "actions", title: "Actions" }] : [])];
+  const tabs = [{ id: "scopes", title: "Kinds", n: member.details?.length }, { id: "health", title: "Health" }, { id: "violations", title: "Violations" }, { id: "trend", title: "24 hours" }, ...(hub ? [{ id: "actions", title: "Actions" }] : [])];
   return (
     <div class="page">
       <section class="summary" aria-label="The member">
@@ -52,6 +53,7 @@ function Member({ member, path, at, revision, failed }: { member: MemberInfo; pa
         <dl>
           <div><dt>State</dt><dd><StateMark state={state}>{state === "Synced" ? "Synced" : `${state} for ${bad} of ${many(of, "kind")}`}</StateMark></dd></div>
           <div><dt>Violations</dt><dd><Found violations={violations.value} failed={violations.error?.message} member={member.name} /></dd></div>
+          {member.health !== undefined && <div><dt>Connection</dt><dd><a href={href(`/members/${member.name}`, { tab: "health" })}><HealthFact health={member.health} /></a></dd></div>}
           <div><dt>Version</dt><dd>{member.version ?? "not known"}</dd></div>
           <div><dt>Objects</dt><dd>{count(member.objects)} <span class="dim">in {bytes(member.bytes)}</span></dd></div>
           <div><dt>Oldest proof</dt><dd>{oldest(member)}</dd></div>
@@ -62,6 +64,7 @@ function Member({ member, path, at, revision, failed }: { member: MemberInfo; pa
       </section>
       <div class="member-tabs"><Tabs label="About the member" tabs={tabs} chosen={tab} onChoose={(next) => setParams({ tab: next === "scopes" ? null : next }, { replace: true })}>
         {tab === "scopes" && <Scopes member={member} />}
+        {tab === "health" && <Health member={member} />}
         {tab === "violations" && <div class="scroll"><Shown live={violations}>{(value) => <ByPolicy violations={value} member={member.name} />}</Shown></div>}
         {tab === "trend" && <div class="scroll pad"><Trends member={member.name} /></div>}
         {tab === "actions" && <div class="scroll pad"><Written member={member.name} /></div>}
