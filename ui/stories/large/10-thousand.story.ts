@@ -1,0 +1,22 @@
+import { expect, fits, logIn, look, picture, settled, test, tokenOf, world } from "../world.ts";
+
+const pages: Record<string, string> = {
+  fleet: "/ui/", tiles: "/ui/?view=tiles", grouped: "/ui/?view=tiles&by=region", matrix: "/ui/?view=matrix", violations: "/ui/violations",
+  explore: "/ui/explore?q=kind:pods", policies: "/ui/policies", actions: "/ui/actions",
+};
+
+test("a thousand members", async ({ page }) => {
+  test.setTimeout(400_000);
+  await logIn(page, await tokenOf("olga"));
+  await expect(page.getByText(`${world.members.toLocaleString("en")} of ${world.members.toLocaleString("en")} fresh`).first()).toBeVisible({ timeout: 240_000 });
+  for (const [name, path] of Object.entries(pages)) {
+    for (const [size, width, height] of [["", 1440, 900], ["medium-", 1024, 768], ["narrow-", 390, 844]] as const) {
+      await page.setViewportSize({ width, height });
+      if (size === "") await page.goto(world.url + path);
+      await settled(page);
+      await fits(page);
+      if (size === "" && name === "grouped") await picture(page, `${name}-${world.members}`);
+      else await look(page, `${size}${name}-${world.members}`, undefined, size === "" && name !== "tiles"); // axe takes its time on 1,000 of anything
+    }
+  }
+});
