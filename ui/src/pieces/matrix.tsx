@@ -13,7 +13,7 @@ export interface MatrixProps {
   theme?: string; // changes when the colours do
 }
 
-const headerWidth = 180, headerHeight = 108, narrow = 110, line = 14; // of which a row is at least, to be read
+const headerWidth = 180, headerMost = 108, narrow = 110, line = 14; // of which a row is at least, to be read
 
 // Matrix shows where what is wrong: policies by members, as a heat map.
 export function Matrix({ data, onPick, table, theme = "" }: MatrixProps) {
@@ -25,6 +25,8 @@ export function Matrix({ data, onPick, table, theme = "" }: MatrixProps) {
   const left = width < 600 ? narrow : headerWidth;
   const rows = grid.rows.length, columns = grid.columns.length;
   const size = cellSize(columns, width - left - 16), tall = Math.max(size, line);
+  const labels = useMemo(() => columnLabels(grid.columns), [grid.columns]);
+  const headerHeight = useMemo(() => Math.min(headerMost, 12 + 7 * Math.max(...labels.map((label) => label.length))), [labels]);
   const height = Math.min(rows * tall + headerHeight + 18, 560);
   const view = { size, tall, x: scroll.x, y: scroll.y, width: Math.max(1, Math.min(width - left, columns * size)), height: Math.max(1, Math.min(height - headerHeight, rows * tall)) };
   useEffect(() => {
@@ -66,7 +68,6 @@ export function Matrix({ data, onPick, table, theme = "" }: MatrixProps) {
   };
   const row = active === undefined ? undefined : grid.rows[active.row], member = active === undefined ? undefined : grid.columns[active.column];
   const told = row === undefined || member === undefined || active === undefined ? "" : tell(row, member, grid.at(active.row, active.column));
-  const labels = useMemo(() => columnLabels(grid.columns), [grid.columns]);
   if (rows === 0 || columns === 0) return null;
   const firstRow = Math.floor(scroll.y / tall), lastRow = Math.min(rows, firstRow + Math.ceil(view.height / tall) + 1);
   const step = Math.max(1, Math.ceil(13 / size)), firstColumn = Math.floor(scroll.x / size), lastColumn = Math.min(columns, firstColumn + Math.ceil(view.width / size) + 1);

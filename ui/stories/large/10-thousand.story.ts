@@ -2,7 +2,7 @@ import { expect, fits, logIn, look, picture, settled, test, tokenOf, world } fro
 
 const pages: Record<string, string> = {
   fleet: "/ui/", tiles: "/ui/?view=tiles", grouped: "/ui/?view=tiles&by=region", matrix: "/ui/?view=matrix", violations: "/ui/violations",
-  explore: "/ui/explore?q=kind:pods", policies: "/ui/policies", actions: "/ui/actions",
+  explore: "/ui/explore?q=kind:pods",
 };
 
 test("a thousand members", async ({ page }) => {
