@@ -18,8 +18,12 @@ test("drawers and dialogs are accessible, and give the focus back", async ({ pag
   await accessible(page);
   await page.keyboard.press("Escape");
   await expect(stop).toBeFocused();
+});
+
+test("the palette finds objects by how their names begin", async ({ page }) => {
+  await logIn(page, await tokenOf("olga"), "/ui/sources");
   await page.keyboard.press("Control+k");
-  await page.keyboard.type("sear"); // the palette finds objects by how their names begin
+  await page.keyboard.type("sear");
   const search = page.getByRole("option").filter({ hasText: "search" }).filter({ hasText: "Deployment" });
   await expect(search).toContainText("shop · 3 members");
   await accessible(page);
