@@ -21,7 +21,7 @@ for (const [name, [path, says]] of Object.entries(pages)) {
     await logIn(page, await tokenOf("olga", "hub"), path);
     await settled(page);
     await expect(page.getByRole("main")).toContainText(says);
-    await expect(page.getByRole("main").getByRole("alert")).toHaveCount(0);
+    if (name !== "policy") await expect(page.getByRole("main").getByRole("alert")).toHaveCount(0); // the server says so by an error
     await (name === "fleet" ? picture : look)(page, `empty-${name}`);
     await page.setViewportSize({ width: 390, height: 844 });
     await fits(page);
