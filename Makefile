@@ -92,7 +92,7 @@ ui-check: ui-modules ## check, test and build the web UI, and compare it with wh
 .PHONY: ui-stories
 ui-stories: export UI = full
 ui-stories: kube ui-modules ## play all stories of the web UI in Chromium, and take the pictures of docs/ui
-	mkdir -p docs/ui && UI_SCREENSHOTS=$(CURDIR)/docs/ui go test ./test/ui -run 'TestStories|TestScale' -v -count 1 -timeout 20m
+	mkdir -p docs/ui && UI_SCREENSHOTS=$(CURDIR)/docs/ui go test ./test/ui -run 'TestStories|TestScale|TestSizes' -v -count 1 -timeout 30m
 
 .PHONY: ui-figures
 ui-figures: export FIGURES = 1

@@ -26,6 +26,8 @@ export default defineConfig({
   },
   projects: [
     { name: "fleet", testMatch: "fleet/*.story.ts" },
+    { name: "empty", testMatch: "empty/*.story.ts" },
+    { name: "large", testMatch: "large/*.story.ts" },
     { name: "scale", testMatch: "scale/*.story.ts" },
     { name: "figures", testMatch: "figures/*.story.ts", timeout: 7_200_000, use: { trace: "off" } },
     { name: "clients", testMatch: "clients/*.story.ts", timeout: 600_000, use: { trace: "off" } },

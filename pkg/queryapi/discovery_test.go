@@ -67,6 +67,10 @@ func TestServer_QueriesServeWhatMayBeRead(t *testing.T) {
 	if resp.StatusCode != http.StatusOK || !strings.Contains(body, "blue/eu-1") || strings.Contains(body, "red/") {
 		t.Errorf("count: %d %s", resp.StatusCode, body)
 	}
+	resp, body = s.get(t, "/query/v1/find?resource=pods&resource=deployments&namePrefix=we", token)
+	if resp.StatusCode != http.StatusOK || !strings.Contains(body, `"name":"web","member":"blue/eu-1","members":2`) || strings.Contains(body, "red/") || !strings.Contains(body, `"forbidden":["deployments.apps"]`) {
+		t.Errorf("find: %d %s", resp.StatusCode, body)
+	}
 	var list struct {
 		Items []struct{ Name string }
 	}

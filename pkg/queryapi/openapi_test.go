@@ -29,7 +29,7 @@ func TestOpenAPI_ListsTheParametersThatAreAccepted(t *testing.T) {
 		"labelSelector": "federator.dev/member=blue.eu-1", "pretty": "true", "require": "synced", "timeout": "30s",
 		"namePrefix": "blue/", "state": "Synced", "notSynced": "false", "details": "true", "summary": "false", "limit": "5", "continue": "",
 	}
-	for _, path := range []string{"/query/v1/count", "/query/v1/related", "/query/v1/members", "/query/v1/whoami"} {
+	for _, path := range []string{"/query/v1/count", "/query/v1/find", "/query/v1/related", "/query/v1/members", "/query/v1/whoami"} {
 		p := doc.Paths.Paths[path]
 		if p == nil || p.Get == nil {
 			t.Errorf("%s is not described", path)

@@ -67,7 +67,7 @@ type Options struct {
 	// UI is served at /ui. Nil: nothing is, and cookies are ignored.
 	UI UI
 
-	// Queries serve GET /query/v1/<name>, in addition to count, related and members.
+	// Queries serve GET /query/v1/<name>, in addition to count, find, related and members.
 	// Names are lower-case letters, digits and dashes; a name such as plans/{policy} serves
 	// all paths with one more segment, which is the request's PathValue("policy"). See
 	// Describer and Watchable.

@@ -88,6 +88,7 @@ func TestOpenAPI_AnswersAreAsOpenAPISays(t *testing.T) {
 	var all strings.Builder
 	for _, question := range []string{
 		"count?resource=pods", "count?resource=pods&resource=deployments&groupBy=member&groupBy=label:x", "count?resource=pods&namespace=none&groupBy=kind",
+		"find?resource=pods&resource=namespaces&namePrefix=we", "find?resource=pods&namePrefix=nothing",
 		"related?member=red/us-1&resource=pods&namespace=shop&name=web", "related?member=red/eu-1&resource=namespaces&name=shop&pretty=true",
 		"members", "members?labelSelector=federator.dev/member%3Dred.none",
 	} {
@@ -292,7 +293,7 @@ func TestOpenAPI_DescriptionIsValid(t *testing.T) {
 	}
 	const table = "application/json;as=Table;g=meta.k8s.io;v=v1"
 	for path, want := range map[string][]string{
-		"/query/v1/count": {"application/json", table}, "/query/v1/related": {"application/json", table}, "/query/v1/members": {"application/json", table},
+		"/query/v1/count": {"application/json", table}, "/query/v1/find": {"application/json", table}, "/query/v1/related": {"application/json", table}, "/query/v1/members": {"application/json", table},
 		"/query/v1/everything": {"application/json"}, "/query/v1/watched": {"application/json;stream=watch"}, "/query/v1/whoami": nil,
 	} {
 		if got := media(path); !slices.Equal(got, want) {

@@ -133,14 +133,15 @@ func (s *simulated) loaded(client *http.Client) error {
 	return nil
 }
 
-// startMembers runs simulated members in a process of their own, and returns a kubeconfig of them.
-func startMembers(t *testing.T, dir string, members, pods, churn int) string {
+// startMembers runs simulated members in a process of their own, with more arguments, and returns a kubeconfig of them.
+func startMembers(t *testing.T, dir string, members, pods, churn int, more ...string) string {
 	t.Helper()
 	binary, kubeconfig := filepath.Join(dir, "simfleet"), filepath.Join(dir, "contexts.kubeconfig")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "federator.dev/federator/test/sim/cmd/simfleet").CombinedOutput(); err != nil {
 		t.Fatalf("build simfleet: %v\n%s", err, out)
 	}
-	cmd := exec.Command(binary, "--members", strconv.Itoa(members), "--pods", strconv.Itoa(pods), "--nodes", "10", "--churn", strconv.Itoa(churn), "--stamp", "--corpus", "", "--kubeconfig", kubeconfig)
+	args := []string{"--members", strconv.Itoa(members), "--pods", strconv.Itoa(pods), "--nodes", "10", "--churn", strconv.Itoa(churn), "--stamp", "--corpus", "", "--kubeconfig", kubeconfig}
+	cmd := exec.Command(binary, append(args, more...)...)
 	cmd.Stderr = io.Discard
 	commands, err := cmd.StdinPipe()
 	if err != nil {

@@ -80,11 +80,27 @@ const themes = process.env["UI_FULL"] === "true" ? (["light", "dark"] as const) 
 
 // picture looks at a page in both themes, and takes the pictures of docs/ui. A short turn looks at one.
 export async function picture(page: Page, name: string): Promise<void> {
+  await look(page, name, world.screenshots);
+}
+
+// look does so without pictures for docs/ui: they are in the directory UI_LOOK, if that is set, for somebody who looks at them.
+export async function look(page: Page, name: string, directory = process.env["UI_LOOK"] ?? "", check = true): Promise<void> {
   for (const theme of themes) {
     await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
-    await accessible(page);
-    if (world.screenshots !== "") await page.screenshot({ path: `${world.screenshots}/${name}-${theme}.png` });
+    if (check) await accessible(page);
+    if (directory !== "") await page.screenshot({ path: `${directory}/${name}-${theme}.png` });
   }
+}
+
+// settled waits until nothing on the page is still loading.
+export async function settled(page: Page): Promise<void> {
+  await expect(page.getByRole("heading").first()).toBeVisible();
+  await expect(page.locator("[aria-busy=true], .skeleton")).toHaveCount(0);
+}
+
+// fits fails where the page must be scrolled sideways: only what scrolls in itself may be wider.
+export async function fits(page: Page): Promise<void> {
+  expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0);
 }
 
 export { expect };

@@ -53,7 +53,7 @@ function Box() {
   return (
     <Dialog label="Go anywhere" class="palette" onClose={close}>
       <input type="text" role="combobox" aria-expanded="true" aria-controls="targets" aria-activedescendant={targets.length > 0 ? `target-${at}` : undefined} aria-label="Go to"
-        placeholder="A page, member, kind, policy, Action, or the name of an object" value={text} spellcheck={false} autoComplete="off" onInput={(event) => setText(event.currentTarget.value)} onKeyDown={keys} />
+        placeholder="A page, member, kind, policy, Action, or how the name of an object begins" value={text} spellcheck={false} autoComplete="off" onInput={(event) => setText(event.currentTarget.value)} onKeyDown={keys} />
       <ul role="listbox" id="targets" aria-label="Where to">
         {targets.map((target, i) => (
           <li key={target.href + target.what} id={`target-${i}`} role="option" aria-selected={i === at} onPointerMove={() => setAt(i)} onClick={() => choose(target)}>
@@ -61,7 +61,7 @@ function Box() {
           </li>
         ))}
       </ul>
-      {targets.length === 0 && <div class="hint">{busy ? "Looking …" : whole ? `Nothing that you may read is called ${text}.` : `Nothing is found that is called ${text}, but not all could be asked: the server is busy, or out of reach.`}</div>}
+      {targets.length === 0 && <div class="hint">{busy ? "Looking …" : whole ? `Nothing that you may read is called or begins with ${text}.` : `Nothing is found that is called ${text}, but not all could be asked: the server is busy, or out of reach.`}</div>}
     </Dialog>
   );
 }

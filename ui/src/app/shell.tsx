@@ -48,7 +48,7 @@ function Top() {
         <StopSlot />
         <button type="button" class="plain" onClick={openPalette} title="Go anywhere (⌘K or Ctrl K)"><span class="wide">Go to </span><kbd>⌘K</kbd></button>
         <button type="button" class="plain" onClick={switchTheme} aria-label={theme.value === "dark" ? "Light theme" : "Dark theme"} title="Theme">{theme.value === "dark" ? "☀" : "☾"}</button>
-        <span class="who cut dim" title={session.value?.user}>{session.value?.user}</span>
+        <span class="who cut dim" title={session.value?.user}>{session.value?.user.replace(/^system:serviceaccount:/, "")}</span>
         <button type="button" class="plain" onClick={() => void logOut()}>Log out</button>
       </div>
     </header>

@@ -1,9 +1,9 @@
 // Where the palette can go: pages and kinds at once; members, policies, Actions and objects when the server has answered.
 import { get, statusFrom, withQuery } from "../data/api";
-import { kinds, listPath, loadKinds } from "../data/kinds";
+import { kinds, loadKinds } from "../data/kinds";
 import { session } from "../data/session";
-import type { Actions, KubeTable, MemberList, Policies } from "../data/types";
-import { shortPolicy } from "../ui/format";
+import type { Actions, Find, MemberList, Policies } from "../data/types";
+import { many, shortPolicy } from "../ui/format";
 import { pages } from "../pages/registry";
 import { href } from "./location";
 
@@ -33,9 +33,10 @@ export async function searchTargets(text: string, signal: AbortSignal, found: (s
   let whole = true;
   await loadKinds().catch(() => { whole = false; });
   const t = text.toLowerCase();
-  const ask = async <T>(path: string, targets: (answer: T) => Target[], accept?: string) => {
+  const resources = searched.filter((resource) => kinds.value.some((kind) => kind.resource === resource));
+  const ask = async <T>(path: string, targets: (answer: T) => Target[]) => {
     try {
-      found(targets(await get<T>(path, { signal, ...(accept === undefined ? {} : { accept }) })));
+      found(targets(await get<T>(path, { signal })));
     } catch (error) {
       const { code } = statusFrom(error);
       if (code !== 403 && code !== 404) whole = false; // else it is not allowed or not there
@@ -48,19 +49,11 @@ export async function searchTargets(text: string, signal: AbortSignal, found: (s
       .map((p) => ({ what: "policy", name: shortPolicy(p.name), more: p.title ?? "", href: href(`/policies/${encodeURIComponent(p.name)}`) }))),
     session.value?.hub !== true ? Promise.resolve() : ask<Actions>("/query/v1/actions?limit=200", (list) => list.items.filter((a) => a.name.includes(t) || a.target.name?.includes(t) === true).slice(0, perKind)
       .map((a) => ({ what: "Action", name: a.name, more: `${a.verb} ${a.target.kind ?? ""} ${a.target.name ?? ""} in ${a.member}`, href: href("/actions", { open: a.name }) }))),
-    ...objectNamed(text) ? searched.map((resource) => {
-      const kind = kinds.value.find((k) => k.resource === resource);
-      if (kind === undefined) return Promise.resolve();
-      const path = withQuery(listPath(kind), { fieldSelector: `metadata.name=${text}`, limit: 3 });
-      return ask<KubeTable>(path, (table) => table.rows.map((row) => {
-        const meta = row.object.metadata, member = meta.annotations?.["federator.dev/member"] ?? "";
-        return { what: kind.kind.split(".")[0] ?? "", name: meta.name, more: [meta.namespace, member].filter(Boolean).join(" · "), href: href("/explore", { q: `${kind.resource} name:${meta.name}`, open: `${member}/${meta.namespace ?? ""}/${meta.name}` }) };
-      }), "application/json;as=Table;g=meta.k8s.io;v=v1");
-    }) : [],
+    resources.length === 0 || t.length < 2 ? Promise.resolve() : ask<Find>(withQuery("/query/v1/find", { resource: resources, namePrefix: t, limit: 3 }), (list) => list.items.map((o) => {
+      const place = o.namespace === undefined ? "" : ` namespace:${o.namespace}`;
+      return { what: o.kind.split(".")[0] ?? "", name: o.name, more: [o.namespace, o.members === 1 ? o.member : many(o.members, "member")].filter(Boolean).join(" · "),
+        href: href("/explore", { q: `${o.resource} name:${o.name}${place}`, open: o.members === 1 ? `${o.member}/${o.namespace ?? ""}/${o.name}` : null }) };
+    })),
   ]);
   return whole;
-}
-
-function objectNamed(text: string): boolean {
-  return text.length > 2 && /^[\w.:-]+$/.test(text);
 }

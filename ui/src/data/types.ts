@@ -152,6 +152,10 @@ export interface Violations {
   withheld?: string[];
 }
 
+export interface Find {
+  items: { resource: string; kind: string; namespace?: string; name: string; member: string; members: number }[];
+}
+
 export interface Count {
   revision: string;
   total: number;

@@ -13,7 +13,7 @@ export interface MatrixProps {
   theme?: string; // changes when the colours do
 }
 
-const headerWidth = 180, headerHeight = 92, narrow = 110;
+const headerWidth = 180, headerMost = 108, narrow = 110, line = 14; // of which a row is at least, to be read
 
 // Matrix shows where what is wrong: policies by members, as a heat map.
 export function Matrix({ data, onPick, table, theme = "" }: MatrixProps) {
@@ -24,9 +24,11 @@ export function Matrix({ data, onPick, table, theme = "" }: MatrixProps) {
   const [active, setActive] = useState<{ row: number; column: number } | undefined>(undefined);
   const left = width < 600 ? narrow : headerWidth;
   const rows = grid.rows.length, columns = grid.columns.length;
-  const size = cellSize(columns, width - left - 16);
-  const height = Math.min(rows * size + headerHeight + 18, 560);
-  const view = { size, x: scroll.x, y: scroll.y, width: Math.max(1, Math.min(width - left, columns * size)), height: Math.max(1, Math.min(height - headerHeight, rows * size)) };
+  const size = cellSize(columns, width - left - 16), tall = Math.max(size, line);
+  const labels = useMemo(() => columnLabels(grid.columns), [grid.columns]);
+  const headerHeight = useMemo(() => Math.min(headerMost, 12 + 7 * Math.max(...labels.map((label) => label.length))), [labels]);
+  const height = Math.min(rows * tall + headerHeight + 18, 560);
+  const view = { size, tall, x: scroll.x, y: scroll.y, width: Math.max(1, Math.min(width - left, columns * size)), height: Math.max(1, Math.min(height - headerHeight, rows * tall)) };
   useEffect(() => {
     if (box.current === null) return undefined;
     const observer = new ResizeObserver(([entry]) => { if (entry !== undefined) setWidth(entry.contentRect.width); });
@@ -40,11 +42,11 @@ export function Matrix({ data, onPick, table, theme = "" }: MatrixProps) {
     painter.current ??= new Painter(canvas.current, grid, colours);
     painter.current.update(grid, colours);
     painter.current.draw(view);
-  }, [grid, palette, size, view.x, view.y, view.width, view.height]);
+  }, [grid, palette, size, tall, view.x, view.y, view.width, view.height]);
   const cellAt = (event: MouseEvent) => {
     const at = canvas.current?.getBoundingClientRect();
     if (at === undefined) return undefined;
-    const column = Math.floor((event.clientX - at.left + scroll.x) / size), row = Math.floor((event.clientY - at.top + scroll.y) / size);
+    const column = Math.floor((event.clientX - at.left + scroll.x) / size), row = Math.floor((event.clientY - at.top + scroll.y) / tall);
     return row >= 0 && row < rows && column >= 0 && column < columns ? { row, column } : undefined;
   };
   const pick = (at: { row: number; column: number } | undefined) => {
@@ -62,20 +64,19 @@ export function Matrix({ data, onPick, table, theme = "" }: MatrixProps) {
     const element = box.current;
     if (element === null) return;
     element.scrollLeft = between(element.scrollLeft, column * size, size, view.width);
-    element.scrollTop = between(element.scrollTop, row * size, size, view.height);
+    element.scrollTop = between(element.scrollTop, row * tall, tall, view.height);
   };
   const row = active === undefined ? undefined : grid.rows[active.row], member = active === undefined ? undefined : grid.columns[active.column];
   const told = row === undefined || member === undefined || active === undefined ? "" : tell(row, member, grid.at(active.row, active.column));
-  const labels = useMemo(() => columnLabels(grid.columns), [grid.columns]);
   if (rows === 0 || columns === 0) return null;
-  const firstRow = Math.floor(scroll.y / size), lastRow = Math.min(rows, firstRow + Math.ceil(view.height / size) + 1);
+  const firstRow = Math.floor(scroll.y / tall), lastRow = Math.min(rows, firstRow + Math.ceil(view.height / tall) + 1);
   const step = Math.max(1, Math.ceil(13 / size)), firstColumn = Math.floor(scroll.x / size), lastColumn = Math.min(columns, firstColumn + Math.ceil(view.width / size) + 1);
   return (
     <div class="matrix">
       <div class="matrix-box" ref={box} style={{ height: `${height}px` }} role="grid" tabIndex={0} aria-label="Violations by policy and member" aria-rowcount={rows} aria-colcount={columns}
         aria-activedescendant={active === undefined ? undefined : "matrix-active"} onKeyDown={keys} onFocus={() => { if (active === undefined) setActive({ row: 0, column: 0 }); }}
         onScroll={(event) => setScroll({ x: event.currentTarget.scrollLeft, y: event.currentTarget.scrollTop })}>
-        <div class="matrix-space" style={{ width: `${left + columns * size}px`, height: `${headerHeight + rows * size}px` }} role="presentation">
+        <div class="matrix-space" style={{ width: `${left + columns * size}px`, height: `${headerHeight + rows * tall}px` }} role="presentation">
           <div class="matrix-frame" style={{ width: `${left + view.width}px`, height: `${headerHeight + view.height}px` }} role="presentation">
             <div class="matrix-columns" style={{ left: `${left}px`, height: `${headerHeight}px`, width: `${view.width}px` }} aria-hidden="true">
               {range(firstColumn, lastColumn).filter((i) => i % step === 0 || i === active?.column).map((i) => (
@@ -84,13 +85,13 @@ export function Matrix({ data, onPick, table, theme = "" }: MatrixProps) {
             </div>
             <div class="matrix-rows" style={{ top: `${headerHeight}px`, width: `${left}px`, height: `${view.height}px` }} aria-hidden="true">
               {range(firstRow, lastRow).map((i) => (
-                <span key={i} class={i === active?.row ? "on" : ""} title={grid.rows[i]?.name} style={{ top: `${i * size - scroll.y}px`, height: `${size}px`, lineHeight: `${size}px` }}>{grid.rows[i]?.label ?? grid.rows[i]?.name}</span>
+                <span key={i} class={i === active?.row ? "on" : ""} title={grid.rows[i]?.name} style={{ top: `${i * tall - scroll.y}px`, height: `${tall}px`, lineHeight: `${tall}px` }}>{grid.rows[i]?.label ?? grid.rows[i]?.name}</span>
               ))}
             </div>
             <canvas ref={canvas} class="matrix-canvas" style={{ left: `${left}px`, top: `${headerHeight}px`, width: `${view.width}px`, height: `${view.height}px` }} aria-hidden="true"
               onPointerMove={(event) => setActive(cellAt(event))} onPointerLeave={() => { if (document.activeElement !== box.current) setActive(undefined); }} onClick={(event) => pick(cellAt(event))} />
             {active !== undefined && <>
-              <i class="matrix-cross" style={{ left: `${left}px`, top: `${headerHeight + active.row * size - scroll.y}px`, width: `${view.width}px`, height: `${size - 1}px` }} />
+              <i class="matrix-cross" style={{ left: `${left}px`, top: `${headerHeight + active.row * tall - scroll.y}px`, width: `${view.width}px`, height: `${tall - 1}px` }} />
               <i class="matrix-cross" style={{ left: `${left + active.column * size - scroll.x}px`, top: `${headerHeight}px`, width: `${size - 1}px`, height: `${view.height}px` }} />
             </>}
             <div role="row" class="sr" aria-rowindex={(active?.row ?? 0) + 1}><div role="gridcell" id="matrix-active" aria-colindex={(active?.column ?? 0) + 1}>{told}</div></div>

@@ -20,7 +20,8 @@ export function paletteOf(element: Element): Palette {
 }
 
 export interface View {
-  size: number; // of a cell
+  size: number; // how wide a cell is
+  tall: number;
   x: number; // scrolled
   y: number;
   width: number;
@@ -63,7 +64,7 @@ export class Painter {
       this.drawn = undefined;
     }
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    const kept = this.drawn !== undefined && before?.size === view.size ? before : undefined;
+    const kept = this.drawn !== undefined && before?.size === view.size && before.tall === view.tall ? before : undefined;
     this.drawn = { ...view };
     if (kept === undefined) {
       this.clear(0, 0, view.width, view.height);
@@ -91,9 +92,9 @@ export class Painter {
   }
 
   private each(view: View, call: (row: number, column: number) => void): void {
-    const rows = Math.min(this.grid.rows.length, Math.ceil((view.y + view.height) / view.size));
+    const rows = Math.min(this.grid.rows.length, Math.ceil((view.y + view.height) / view.tall));
     const columns = Math.min(this.grid.columns.length, Math.ceil((view.x + view.width) / view.size));
-    for (let row = Math.max(0, Math.floor(view.y / view.size)); row < rows; row++) {
+    for (let row = Math.max(0, Math.floor(view.y / view.tall)); row < rows; row++) {
       for (let column = Math.max(0, Math.floor(view.x / view.size)); column < columns; column++) call(row, column);
     }
   }
@@ -101,34 +102,34 @@ export class Painter {
   private cell(view: View, row: number, column: number): void {
     const context = this.context, policy = this.grid.rows[row];
     if (context === null || policy === undefined) return;
-    const x = column * view.size - view.x, y = row * view.size - view.y, size = view.size - 1;
+    const x = column * view.size - view.x, y = row * view.tall - view.y, size = view.size - 1, tall = view.tall - 1;
     const cell = this.grid.at(row, column);
-    this.clear(x, y, view.size, view.size);
+    this.clear(x, y, view.size, view.tall);
     context.fillStyle = this.palette.empty;
-    context.fillRect(x, y, size, size);
+    context.fillRect(x, y, size, tall);
     const dark = strength(cell?.violations ?? 0, this.grid.most);
     if (dark > 0) {
       context.globalAlpha = shades[dark] ?? 1;
       context.fillStyle = this.palette.fill[policy.severity] ?? this.palette.hatch;
-      context.fillRect(x, y, size, size);
+      context.fillRect(x, y, size, tall);
       context.globalAlpha = 1;
     }
-    if (policy.withheld === true || (cell?.unknown ?? 0) > 0 || (cell?.errors ?? 0) > 0) this.hatch(x, y, size, policy.withheld === true);
+    if (policy.withheld === true || (cell?.unknown ?? 0) > 0 || (cell?.errors ?? 0) > 0) this.hatch(x, y, size, tall, policy.withheld === true);
   }
 
-  private hatch(x: number, y: number, size: number, dots: boolean): void {
+  private hatch(x: number, y: number, size: number, tall: number, dots: boolean): void {
     const context = this.context;
     if (context === null) return;
     if (dots) { // withheld: a dot, no hatch
       context.fillStyle = this.palette.hatch;
-      context.fillRect(x + size / 2 - 1, y + size / 2 - 1, 2, 2);
+      context.fillRect(x + size / 2 - 1, y + tall / 2 - 1, 2, 2);
       return;
     }
     context.strokeStyle = this.palette.hatch;
     context.lineWidth = 1;
     context.beginPath();
-    for (let at = 4; at < size * 2; at += 4) {
-      context.moveTo(x + Math.max(0, at - size), y + Math.min(at, size));
+    for (let at = 4; at < size + tall; at += 4) {
+      context.moveTo(x + Math.max(0, at - tall), y + Math.min(at, tall));
       context.lineTo(x + Math.min(at, size), y + Math.max(0, at - size));
     }
     context.stroke();

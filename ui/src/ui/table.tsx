@@ -14,6 +14,7 @@ export interface Column<R> {
   render: (row: R) => ComponentChildren;
   text?: (row: R) => string; // for the tooltip
   right?: boolean;
+  named?: boolean; // on a narrow screen, as those on the right are
   hidden?: boolean; // until it is chosen
   describe?: string;
   sortable?: boolean;
@@ -196,7 +197,7 @@ function Row<R>({ id, row, index, top, columns, narrow: isNarrow, name, selected
     const lines = [1, 2].map((line) => columns.filter((column, i) => (column.line ?? (i < 3 ? 1 : 2)) === line));
     return (
       <div class={name} id={id} role="row" aria-rowindex={index + 2} aria-selected={selected} style={style} onClick={click}>
-        <div class="lines" role="gridcell">{lines.map((some, i) => <div key={i} class={i === 1 ? "second" : "first"}>{some.map((column) => <span key={column.id}>{column.right === true && <span class="dim">{column.title.toLowerCase()} </span>}{column.render(row)}</span>)}</div>)}</div>
+        <div class="lines" role="gridcell">{lines.map((some, i) => <div key={i} class={i === 1 ? "second" : "first"}>{some.map((column) => <span key={column.id}>{(column.right === true || column.named === true) && <span class="dim">{column.title.toLowerCase()} </span>}{column.render(row)}</span>)}</div>)}</div>
       </div>
     );
   }

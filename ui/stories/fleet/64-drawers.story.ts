@@ -1,4 +1,4 @@
-import { accessible, expect, logIn, picture, test, tokenOf } from "../world.ts";
+import { accessible, expect, logIn, look, picture, test, tokenOf } from "../world.ts";
 
 test("drawers and dialogs are accessible, and give the focus back", async ({ page }) => {
   await logIn(page, await tokenOf("olga"), "/ui/explore?q=deployments.apps");
@@ -18,7 +18,17 @@ test("drawers and dialogs are accessible, and give the focus back", async ({ pag
   await accessible(page);
   await page.keyboard.press("Escape");
   await expect(stop).toBeFocused();
+});
+
+test("the palette finds objects by how their names begin", async ({ page }) => {
+  await logIn(page, await tokenOf("olga"), "/ui/sources");
   await page.keyboard.press("Control+k");
-  await page.keyboard.type("web");
+  await page.keyboard.type("sear");
+  const search = page.getByRole("option").filter({ hasText: "search" }).filter({ hasText: "Deployment" });
+  await expect(search).toContainText("shop · 3 members");
   await accessible(page);
+  await look(page, "palette");
+  await search.click();
+  await expect(page).toHaveURL(/q=deployments\.apps\+name:search\+namespace:shop/);
+  await expect(page.getByRole("row").filter({ hasText: "search" })).toHaveCount(3);
 });

@@ -39,7 +39,7 @@ const columns: readonly Column<ActionSummary>[] = [
   { id: "phase", title: "Phase", width: 118, render: (a) => <StateMark state={a.phase || "Pending"} {...(a.phase === "RolledBack" ? { tone: "off" as const } : a.phase === "NoOp" ? { tone: "off" as const } : a.phase === "Protected" || a.phase === "Managed" ? { tone: "warn" as const } : {})} />, text: (a) => a.message ?? "" },
   { id: "age", title: "Age", width: 62, right: true, line: 2, render: (a) => ago(a.startedAt ?? a.created ?? ""), text: (a) => a.startedAt ?? a.created ?? "" },
   { id: "policy", title: "Policy", width: 150, line: 2, render: (a) => <a href={policyHref(a.policy)}>{shortPolicy(a.policy)}</a>, text: (a) => a.policy },
-  { id: "member", title: "Member", width: 130, line: 2, render: (a) => a.member, text: (a) => a.member },
+  { id: "member", title: "Member", width: 190, line: 2, render: (a) => a.member, text: (a) => a.member },
   { id: "verb", title: "Verb", width: 64, line: 0, render: (a) => a.verb },
   { id: "target", title: "Target", width: 240, line: 1, render: (a) => <>{a.target.kind} {subjectText(a.target)}</>, text: (a) => `${a.target.kind ?? ""} ${subjectText(a.target)}` },
   { id: "why", title: "Why", width: 300, line: 0, render: (a) => a.reason !== undefined && a.reason !== "" ? <>{a.reason} {a.rollbackOf !== undefined && <span class="dim">(rollback)</span>}</> : a.violation ?? "", text: (a) => a.reason ?? a.violation ?? "" },

@@ -19,8 +19,8 @@ import { Start } from "./start";
 export default function ExplorePage() {
   const line = param("q");
   const parsed = useMemo(() => parseQuery(line), [line]);
-  const [failed, setFailed] = useState("");
-  useEffect(() => { loadKinds().catch((error: unknown) => setFailed(error instanceof Error ? error.message : String(error))); }, []);
+  const [failed, setFailed] = useState(""), [loaded, setLoaded] = useState(false);
+  useEffect(() => { loadKinds(kinds.value.length === 0).then(() => setLoaded(true)).catch((error: unknown) => setFailed(error instanceof Error ? error.message : String(error))); }, []);
   const kind = findKind(parsed.query.kind, kinds.value);
   const members = useOnce<MemberList>("/query/v1/members?limit=200");
   const [labels, setLabels] = useState<readonly string[]>([]);
@@ -39,7 +39,7 @@ export default function ExplorePage() {
       </div>
       <div class="body">
         {failed !== "" ? <Failed status={{ kind: "Status", code: 0, message: failed }} />
-          : kinds.value.length === 0 ? <Loading />
+          : kinds.value.length === 0 ? loaded ? <Empty title="No kinds"><p>There is no member of which you may read a kind. <a href={href("/")}>See the fleet</a></p></Empty> : <Loading />
           : parsed.query.kind === "" ? <Start />
           : kind === undefined ? <Empty title={`There is no kind ${parsed.query.kind}`}><p>No member that you may read serves it, or you may list it in none. The {kinds.value.length} kinds are suggested as you type.</p></Empty>
           : bad ? <Empty title="This query cannot be asked"><ul>{parsed.problems.map((problem) => <li key={problem.start}>{problem.message}</li>)}</ul></Empty>

@@ -59,7 +59,7 @@ export function ObjectList({ kind, query, list, total, members, open, onQuery, t
   );
 }
 
-const widths: Record<string, number> = { Cluster: 170, Name: 300, Namespace: 140, Age: 72, Ready: 72, Status: 110, Restarts: 140, IP: 130, Node: 170 };
+const widths: Record<string, number> = { Cluster: 200, Name: 300, Namespace: 140, Age: 72, Ready: 72, Status: 110, Restarts: 140, IP: 130, Node: 170 };
 const noLine = new Set(["IP", "Node", "Restarts"]);
 
 // columnsOf are the server's own columns, with the namespace, which it leaves to the client.

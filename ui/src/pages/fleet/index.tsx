@@ -62,7 +62,7 @@ interface ViewProps {
 }
 
 function View({ view, tools, some, all, list, by, findings, violations, failed }: ViewProps) {
-  if (all.length === 0) return <Empty title="No members"><p>There is no member of which you may read anything, at revision {list.revision}. A Role or ClusterRole in the API group <code>members.federator.dev</code> grants it.</p></Empty>;
+  if (all.length === 0) return <Empty title="No members"><p>The fleet has no member, or none of which you may read anything, at revision {list.revision}. Clusters on the hub and contexts become members (<code>sources</code>); a Role or ClusterRole in the API group <code>members.federator.dev</code> lets you read them.</p></Empty>;
   const more = list.continue === undefined || list.continue === "" ? null : <p class="dim note">The first {count(all.length)} members are shown; a filter does not find the others.</p>;
   if (view === "matrix") return <div class="scroll pad">{findings === undefined ? failed === undefined ? <Loading /> : <p class="wrong">{failed}</p> : <FleetMatrix findings={findings} some={some} violations={violations} />}</div>;
   const none = <Empty title="No member matches"><p>{many(all.length, "member was", "members were")} looked at, at revision {list.revision}. <button type="button" class="link" onClick={() => setParams({ filter: null, show: null })}>Show all</button></p></Empty>;

@@ -29,7 +29,7 @@ function columnsOf(findings: Findings | undefined, most: number | undefined): Co
   return [
     { id: "name", title: "Member", width: 220, sortable: true, line: 1, render: ({ member }) => <a href={href(`/members/${member.name}`)}>{member.name}</a>, text: ({ member }) => member.name },
     { id: "state", title: "State", width: 150, sortable: true, line: 1, render: ({ member }) => <StateOf member={member} />, text: ({ member }) => member.notSynced?.map((n) => `${n.kind ?? ""} ${n.state} ${n.reason ?? ""}`).join("\n") ?? "" },
-    { id: "violations", title: "Violations", width: 210, sortable: true, right: false, line: 2, render: ({ member, tally }) => findings === undefined ? <span class="dim">…</span> : <Severities tally={tally} member={member.name} fresh={worst(member).state === "Synced"} /> },
+    { id: "violations", title: "Violations", width: 210, sortable: true, named: true, line: 2, render: ({ member, tally }) => findings === undefined ? <span class="dim">…</span> : <Severities tally={tally} member={member.name} fresh={worst(member).state === "Synced"} /> },
     ...(most !== undefined ? [{ id: "trend", title: "24 h", width: 110, line: 0 as const, describe: "Violations in the last 24 hours, all members on one scale", render: (row: MemberRow) => row.trend === undefined ? <span class="dim">none</span> : row.trend.filter((value) => value !== null).length < 2 ? <span class="dim">not known yet</span> : <Spark values={row.trend} most={most} label={`Violations of ${row.member.name} in 24 hours`} /> }] : []),
     { id: "version", title: "Version", width: 100, sortable: true, line: 2, render: ({ member }) => member.version ?? <span class="dim">not known</span> },
     { id: "objects", title: "Objects", width: 90, right: true, sortable: true, line: 2, render: ({ member }) => <a href={href(`/members/${member.name}`)}>{count(member.objects)}</a> },
@@ -59,7 +59,7 @@ export function MemberTable({ members, findings, bar, empty }: { members: readon
   }, [names, by, down, details.value === undefined]);
   rows.sort((a, b) => (places.get(a.member.name) ?? 0) - (places.get(b.member.name) ?? 0));
   return (
-    <Table id="fleet.members" label="Members" columns={columnsOf(findings, trends.size === 0 ? undefined : Math.max(1, ...[...trends.values()].map(largest)))} rows={rows} rowKey={(row) => row.member.name} onOpen={(row) => go(href(`/members/${row.member.name}`))}
+    <Table id="fleet.members" label="Members" columns={columnsOf(findings, trends.size === 0 ? undefined : Math.max(1, ...[...trends.values()].map(largest))).filter((column) => column.id !== "proved" || members.length <= provedFor)} rows={rows} rowKey={(row) => row.member.name} onOpen={(row) => go(href(`/members/${row.member.name}`))}
       sort={{ by, down }} onSort={(sort) => setParams({ sort: sort === undefined || (sort.by === "name" && !sort.down) ? null : (sort.down ? "-" : "") + sort.by })} bar={bar} empty={empty} />
   );
 }

@@ -39,7 +39,7 @@ export function Summary({ totals, violations, findings }: { totals: Live<MemberL
   return (
     <section class="summary" aria-label="Is anything wrong">
       <h1>{said === undefined ? <span class="dim">{totals.error?.message ?? violations.error?.message ?? "Looking …"}</span> : <><ToneShape tone={said.tone} size={14} /> {said.text}</>}
-        {synced === false && <span class="dim"> · policies have not seen all members yet</span>}</h1>
+        {synced === false && sum?.members !== 0 && <span class="dim"> · policies have not seen all members yet</span>}</h1>
       {stopped.length > 0 && <p class="stopped"><a href={href("/actions", { tab: "stops" })}>Writes are stopped</a>: {stopped.map((stop) => `${stop.scope === "" ? "all" : `${stop.scope} ${stop.name ?? ""}`} by ${stop.by ?? "somebody"}, ${stop.reason ?? ""}`).join("; ")}</p>}
       <dl>
         <div><dt>Members</dt><dd>{sum === undefined ? <Missing live={totals} /> : <>
@@ -58,7 +58,7 @@ export function Summary({ totals, violations, findings }: { totals: Live<MemberL
           <a href={href("/actions", { tab: "waiting" })}>{many(waiting.length, "plan")}</a>
           {held.length > 0 && <a class="wrong" href={href("/policies", { q: "enforce held" })} title={held.map((policy) => `${policy.name}: ${policy.message ?? ""}`).join("\n")}>{many(held.length, "policy", "policies")} held</a>}
         </>}</dd></div>}
-        {hub && sources.error?.code !== 404 && <div><dt>Sources</dt><dd>{sources.value === undefined ? <Missing live={sources} /> : notReady.length === 0 ? <a href={href("/sources")}>{many(sources.value.items.length, "source")} ready</a>
+        {hub && sources.error?.code !== 404 && <div><dt>Sources</dt><dd>{sources.value === undefined ? <Missing live={sources} /> : notReady.length === 0 ? <a href={href("/sources")}>{sources.value.items.length === 0 ? "none" : `${many(sources.value.items.length, "source")} ready`}</a>
           : notReady.map((source) => <a key={source.metadata.name} class="wrong" href={href(`/sources/${encodeURIComponent(source.metadata.name)}`)}>{source.metadata.name} is not ready</a>)}</dd></div>}
         {hub && <div><dt>Written in 24 h</dt><dd>{actions.value === undefined ? <Missing live={actions} /> : <a href={href("/actions", { since: "24h" })}>{count(actions.value.total ?? actions.value.items.length)}</a>}</dd></div>}
         <div><dt>Objects</dt><dd>{sum === undefined ? <Missing live={totals} /> : <><a href={href("/explore")}>{count(sum.objects)}</a> <span class="dim">in {bytes(sum.bytes)}</span></>}</dd></div>

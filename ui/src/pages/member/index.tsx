@@ -32,7 +32,7 @@ export default function MemberPage({ rest }: PageProps) {
   }, [list.again]);
   if (list.value === undefined) return list.error === undefined ? <Loading rows={14} /> : <Failed status={list.error} again={list.again} />;
   const member = list.value.items[0];
-  if (member === undefined) return <Empty title={`There is no member ${full}`}><p>It has left the fleet, or you may read nothing of it, at revision {list.value.revision}. <a href={href("/")}>See the fleet</a></p></Empty>;
+  if (member === undefined) return <><h1 class="sr">{full}</h1><Empty title={`There is no member ${full}`}><p>It has left the fleet, or you may read nothing of it, at revision {list.value.revision}. <a href={href("/")}>See the fleet</a></p></Empty></>;
   return <Member member={member} path={path} at={list.at} revision={list.value.revision} failed={list.error?.message} />;
 }
 

@@ -28,8 +28,8 @@ const columns: readonly Column<PolicySource>[] = [
   { id: "observed", title: "Newest", width: 90, line: 2, render: (s) => s.status?.observedCommit === undefined ? "" : <code>{s.status.observedCommit.hash.slice(0, 8)}</code> },
   { id: "diff", title: "Changes in verdicts", width: 240, line: 0, render: (s) => s.status?.lastDiff === undefined ? "" : diffText(s.status.lastDiff) },
   { id: "findings", title: "Findings", width: 80, right: true, line: 0, render: (s) => s.status?.findings?.length ?? 0 },
-  { id: "packages", title: "Packages", width: 80, right: true, line: 0, render: (s) => s.status?.packages?.length ?? 0 },
-  { id: "contact", title: "Last contact", width: 100, right: true, line: 0, render: (s) => s.status?.lastContact === undefined ? <span class="dim">never</span> : ago(s.status.lastContact), text: (s) => s.status?.lastContact ?? "" },
+  { id: "packages", title: "Packages", width: 96, right: true, line: 0, render: (s) => s.status?.packages?.length ?? 0 },
+  { id: "contact", title: "Last contact", width: 116, right: true, line: 0, render: (s) => s.status?.lastContact === undefined ? <span class="dim">never</span> : ago(s.status.lastContact), text: (s) => s.status?.lastContact ?? "" },
   { id: "url", title: "Repository", width: 300, line: 0, render: (s) => s.spec.url, text: (s) => s.spec.url },
 ];
 

@@ -14,12 +14,13 @@ import { chosenOf, commandOf, dayOf, facetOf, facetPath, filters, groupPath, kee
 const first = 500, most = 5000;
 
 const columns: readonly Column<Row>[] = [
-  { id: "severity", title: "Severity", width: 104, render: (row) => <SeverityMark severity={row.finding.severity} /> },
-  { id: "violation", title: "Violation", width: 380, render: (row) => row.finding.state === "Known" ? <>{row.violation?.exempt !== undefined && <span class="pill" title={row.violation.exempt}>exempt</span>} {row.text}</> : <StateMark state={row.finding.state}>{row.text}</StateMark>, text: (row) => row.text },
+  // What is wrong and where must be seen at 1024 pixels.
+  { id: "severity", title: "Severity", width: 96, render: (row) => <SeverityMark severity={row.finding.severity} /> },
+  { id: "violation", title: "Violation", width: 330, render: (row) => row.finding.state === "Known" ? <>{row.violation?.exempt !== undefined && <span class="pill" title={row.violation.exempt}>exempt</span>} {row.text}</> : <StateMark state={row.finding.state}>{row.text}</StateMark>, text: (row) => row.text },
+  { id: "member", title: "Member", width: 180, line: 2, render: (row) => row.finding.subject.member ?? "", text: (row) => row.finding.subject.member ?? "" },
+  { id: "subject", title: "Object", width: 210, line: 2, render: (row) => subjectText(row.finding.subject), text: (row) => subjectText(row.finding.subject) },
   { id: "policy", title: "Policy", width: 150, line: 2, render: (row) => shortPolicy(row.finding.policy), text: (row) => row.finding.policy },
-  { id: "member", title: "Member", width: 130, line: 2, render: (row) => row.finding.subject.member ?? "", text: (row) => row.finding.subject.member ?? "" },
   { id: "kind", title: "Kind", width: 130, line: 0, render: (row) => row.finding.subject.kind ?? (row.finding.subject.key === undefined ? "member" : "key"), text: (row) => row.finding.subject.kind ?? "" },
-  { id: "subject", title: "Object", width: 200, line: 2, render: (row) => subjectText(row.finding.subject), text: (row) => subjectText(row.finding.subject) },
   { id: "seen", title: "First seen", width: 84, right: true, line: 0, render: (row) => ago(row.violation?.firstSeen ?? row.finding.since ?? ""), text: (row) => row.violation?.firstSeen ?? row.finding.since ?? "" },
 ];
 
