@@ -52,6 +52,8 @@ type HubObjects[T any] struct {
 type HubState struct {
 	Stale bool // the hub is out of reach: there may be newer ones
 	Older bool // there are older ones, which are not held
+	// Unreadable is how many there are that cannot be decoded, which are not held. They were reported.
+	Unreadable int
 }
 
 // ErrHubNotRead is returned before the hub has been read for the first time.
