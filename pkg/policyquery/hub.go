@@ -66,6 +66,9 @@ type Stop struct {
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since"`
+	// HubForbidden is the permission on the hub without which the caller is not sent who has stopped it, and why; "" if
+	// it has it.
+	HubForbidden string `json:"hubForbidden,omitempty"`
 	// Problem is what is wrong with its ConfigMap, which stops everything then.
 	Problem string `json:"problem,omitempty"`
 }
