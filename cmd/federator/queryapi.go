@@ -106,7 +106,7 @@ func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds
 	if loop != nil {
 		rego.State = loop.State
 		all["violations"] = policyquery.Violations{Kinds: kinds, Loop: loop}
-		all["policies"] = &policyquery.Policies{Kinds: kinds, Loop: loop, Hub: hub}
+		all["policies"] = &policyquery.Policies{Kinds: kinds, Loop: loop, Hub: hub, Series: series}
 		all["series"] = series
 		all["explain"] = policyquery.Explain{Kinds: kinds, Loop: loop, Rego: rego, Hub: hub}
 	}

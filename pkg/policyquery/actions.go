@@ -79,6 +79,8 @@ type ActionList struct {
 	Hidden     int              `json:"hidden"`          // of all Actions, those whose targets the caller may not read
 	Older      bool             `json:"older,omitempty"` // there are older Actions, which are neither listed nor counted
 	Stale      bool             `json:"stale,omitempty"` // the hub is out of reach: there may be newer ones
+	// Unreadable is how many cannot be decoded, and are left out; for callers who may read all members.
+	Unreadable int `json:"unreadable,omitempty"`
 }
 
 // SchemaName is the name of the component in OpenAPI, which clients generate code from.
@@ -176,6 +178,9 @@ func (q Actions) list(ctx context.Context, caller queryapi.Caller, params *actio
 	}
 	grants := newActionGrants(reader, snapshot)
 	out := &ActionList{APIVersion: "query.federator.dev/v1", Kind: "Actions", Items: []*ActionSummary{}, Older: state.Older, Stale: state.Stale}
+	if state.Unreadable > 0 && reader.seesAllMembers(snapshot) {
+		out.Unreadable = state.Unreadable
+	}
 	examined := 0
 	for a := range all {
 		if examined++; examined%1024 == 0 && ctx.Err() != nil {

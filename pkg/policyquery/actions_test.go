@@ -315,6 +315,7 @@ func TestStops_OfMembersAreOfThoseWhoMayReadThem(t *testing.T) {
 	client := shared.Fleet.Hub.Client()
 	s.stop(client, hub.StopScope{Scope: hub.StopMember, Name: "fleet/a"})
 	s.stop(client, hub.StopScope{Scope: hub.StopPolicy, Name: "tier"})
+	s.stop(client, hub.StopScope{Scope: hub.StopSource, Name: "git"})
 	bad := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "federator-stop-odd", Namespace: "default"}, Data: map[string]string{"scope": "member", "name": "fleet/a", "reason": "fleet/a is odd"}}
 	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), bad, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -329,7 +330,7 @@ func TestStops_OfMembersAreOfThoseWhoMayReadThem(t *testing.T) {
 	eventually(t, func() error {
 		var list policyquery.StopList
 		code, text := s.ask(all, "stops", &list)
-		if code != http.StatusOK || len(list.Items) != 3 || list.Items[0].Name != "fleet/a" || list.Items[0].By != "ann" || list.Items[0].Reason != "why" || !strings.Contains(list.Items[1].Problem, "malformed") {
+		if code != http.StatusOK || len(list.Items) != 4 || list.Items[0].Name != "fleet/a" || list.Items[0].By != "ann" || list.Items[0].Reason != "why" || !strings.Contains(list.Items[1].Problem, "malformed") {
 			return fmt.Errorf("%d %s", code, text)
 		}
 		var sources policyquery.SourceList
@@ -338,6 +339,20 @@ func TestStops_OfMembersAreOfThoseWhoMayReadThem(t *testing.T) {
 		}
 		return nil
 	})
+	for user, want := range map[*http.Client][]string{all: {"list fleetpolicies.federator.dev", ""}, b: {"list fleetpolicies.federator.dev", "list policysources.federator.dev"}} {
+		var list policyquery.StopList
+		code, text := s.ask(user, "stops", &list)
+		got := map[string]policyquery.Stop{}
+		for _, i := range list.Items {
+			got[i.Scope] = i
+		}
+		for i, scope := range []string{"policy", "source"} {
+			stop, forbidden := got[scope], want[i]
+			if code != http.StatusOK || stop.Name == "" || stop.HubForbidden != forbidden || (stop.Reason != "") != (forbidden == "") || (stop.By != "") != (forbidden == "") {
+				t.Errorf("%s: %d %+v, want %q: %s", scope, code, stop, forbidden, text)
+			}
+		}
+	}
 	if code, text := s.ask(b, "stops", nil); code != http.StatusOK || strings.Contains(text, "fleet/a") || !strings.Contains(text, "tier") || !strings.Contains(text, "malformed") {
 		t.Errorf("%d %s", code, text)
 	}

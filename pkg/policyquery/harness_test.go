@@ -198,7 +198,7 @@ func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)
 	rego := &policyquery.Rego{Index: index, Kinds: question.Kinds, State: j.loop.State}
 	o.Queries = map[string]queryapi.Query{
 		"violations": j.watched, "rego": rego,
-		"policies": &policyquery.Policies{Kinds: question.Kinds, Loop: j.loop, Clock: j.clock},
+		"policies": &policyquery.Policies{Kinds: question.Kinds, Loop: j.loop, Series: j.series, Clock: j.clock},
 		"series":   j.series,
 		"explain":  policyquery.Explain{Kinds: question.Kinds, Loop: j.loop, Rego: rego},
 	}

@@ -52,6 +52,8 @@ type HubObjects[T any] struct {
 type HubState struct {
 	Stale bool // the hub is out of reach: there may be newer ones
 	Older bool // there are older ones, which are not held
+	// Unreadable is how many there are that cannot be decoded, which are not held. They were reported.
+	Unreadable int
 }
 
 // ErrHubNotRead is returned before the hub has been read for the first time.
@@ -64,6 +66,9 @@ type Stop struct {
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since"`
+	// HubForbidden is the permission on the hub without which the caller is not sent who has stopped it, and why; "" if
+	// it has it.
+	HubForbidden string `json:"hubForbidden,omitempty"`
 	// Problem is what is wrong with its ConfigMap, which stops everything then.
 	Problem string `json:"problem,omitempty"`
 }

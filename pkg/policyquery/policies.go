@@ -26,12 +26,13 @@ import (
 // safe for concurrent use, and must not be copied after first use.
 type Policies struct {
 	Kinds Kinds
-	Loop  *enforce.Loop    // of the policy engine
-	Hub   Hub              // nil: there are no FleetPolicies
-	Clock func() time.Time // nil means time.Now
+	Loop  *enforce.Loop // of the policy engine
+	Hub   Hub           // nil: there are no FleetPolicies
+	// Series knows what policies cost while it runs; nil: nothing does.
+	Series *Series
+	Clock  func() time.Time // nil means time.Now
 
 	counts keptCounts
-	costs  costHistory
 }
 
 var (
@@ -52,7 +53,9 @@ func (*Policies) Describe() queryapi.Operation {
 }
 
 // Changes implements queryapi.Notifier.
-func (q *Policies) Changes() <-chan struct{} { return changesOf(q.Hub, q.Loop, HubFleetPolicies) }
+func (q *Policies) Changes() <-chan struct{} {
+	return changesOf(q.Hub, q.Loop, HubFleetPolicies, HubActions)
+}
 
 // PolicyList is the response of Policies.
 type PolicyList struct {
@@ -64,7 +67,8 @@ type PolicyList struct {
 	// HubForbidden is the permission on the hub without which the caller is not sent what
 	// FleetPolicies say; "" if it has it.
 	HubForbidden string `json:"hubForbidden,omitempty"`
-	Stale        bool   `json:"stale,omitempty"` // the hub is out of reach: FleetPolicies may have changed
+	Stale        bool   `json:"stale,omitempty"`      // the hub is out of reach: FleetPolicies may have changed
+	Unreadable   int    `json:"unreadable,omitempty"` // FleetPolicies that cannot be decoded, and are left out
 }
 
 // PolicyItem is a policy.
@@ -100,8 +104,11 @@ type PolicyItem struct {
 	Parameters  map[string]any     `json:"parameters,omitempty"`
 	Halted      *PolicyHalt        `json:"halted,omitempty"`
 	Plans       []PolicyPlan       `json:"plans,omitempty"`
-	Corrected   *int64             `json:"corrected,omitempty"` // Actions that succeeded
 	FleetPolicy any                `json:"fleetPolicy,omitempty"`
+
+	// Corrected is how many Actions have succeeded: those that /query/v1/actions lists with phase=Succeeded to the
+	// same caller, who may list them on the hub.
+	Corrected *int `json:"corrected,omitempty"`
 }
 
 // PolicyOrigin is where a package was read from.
@@ -116,6 +123,7 @@ type PolicyCost struct {
 	CPUShare             float64 `json:"cpuShare"` // processors in use
 	EvaluationsPerSecond float64 `json:"evaluationsPerSecond"`
 	PerEvaluationMicros  float64 `json:"perEvaluationMicros"`
+	WindowSeconds        int     `json:"windowSeconds"` // the time before the answer that this is of
 	// Rules are the lines that take most of it, where only this policy is asked for, from Samples
 	// evaluations that were traced; views are not included.
 	Rules   []PolicyRuleCost `json:"rules,omitempty"`
@@ -191,8 +199,11 @@ func (q *Policies) Serve(w http.ResponseWriter, r *http.Request, caller queryapi
 		return err
 	}
 	l := &policyListing{
-		readScope: readScope{state, reader}, counts: q.counts.of(state), rates: q.costs.rates(state, q.now()), only: values.Get("policy"),
+		readScope: readScope{state, reader}, counts: q.counts.of(state), only: values.Get("policy"),
 		result: &PolicyList{APIVersion: "query.federator.dev/v1", Kind: "Policies", Revision: state.Snapshot.Revision(), Synced: state.Synced, Items: []PolicyItem{}},
+	}
+	if q.Series != nil {
+		l.rates = q.Series.costs.rates(state, q.now())
 	}
 	if err := l.readHub(r.Context(), caller, q.Hub); err != nil {
 		return err
@@ -222,6 +233,7 @@ type policyListing struct {
 	rates         map[string]PolicyCost
 	mayListHub    bool
 	fleetPolicies map[string]*v1alpha1.FleetPolicy
+	corrected     map[string]int // Actions that have succeeded, by policy; nil: the caller may not list them
 	result        *PolicyList
 	scanned       int
 }
@@ -242,9 +254,29 @@ func (l *policyListing) readHub(ctx context.Context, caller queryapi.Caller, hub
 	if err != nil {
 		return hubNotRead(err)
 	}
-	l.result.Stale, l.fleetPolicies = found.Stale, map[string]*v1alpha1.FleetPolicy{}
+	l.result.Stale, l.result.Unreadable, l.fleetPolicies = found.Stale, found.Unreadable, map[string]*v1alpha1.FleetPolicy{}
 	for _, fp := range found.Items {
 		l.fleetPolicies[fp.Name] = fp
+	}
+	return l.countActions(ctx, caller, hub)
+}
+
+// countActions counts the Actions that have succeeded, of those that the caller may list and whose targets it may read.
+func (l *policyListing) countActions(ctx context.Context, caller queryapi.Caller, hub Hub) error {
+	may, err := caller.HubAllows(ctx, "list", string(HubActions))
+	if err != nil || !may {
+		return err
+	}
+	all, _, err := hub.Actions()
+	if err != nil {
+		return hubNotRead(err)
+	}
+	grants := newActionGrants(l.reader, l.state.Snapshot)
+	l.corrected = map[string]int{}
+	for a := range all {
+		if a.Phase == string(v1alpha1.PhaseSucceeded) && (l.only == "" || a.Policy == l.only) && grants.mayRead(a) {
+			l.corrected[a.Policy]++
+		}
 	}
 	return nil
 }
@@ -369,6 +401,10 @@ func (l *policyListing) scan(ctx context.Context, item *PolicyItem, member strin
 // addFleetPolicy adds what a FleetPolicy says.
 func (l *policyListing) addFleetPolicy(item *PolicyItem, fp *v1alpha1.FleetPolicy) {
 	item.Mode, item.State, item.Message = string(fp.Spec.Mode), "Unknown", ""
+	if l.corrected != nil {
+		n := l.corrected[fp.Name]
+		item.Corrected = &n
+	}
 	for _, c := range fp.Status.Conditions {
 		if c.Type == v1alpha1.Enforcing {
 			item.State, item.Message = c.Reason, c.Message
@@ -379,9 +415,6 @@ func (l *policyListing) addFleetPolicy(item *PolicyItem, fp *v1alpha1.FleetPolic
 	}
 	if h := fp.Status.Halted; h != nil {
 		item.Halted = &PolicyHalt{h.ID, string(h.Reason), h.Message, h.Since.Time}
-	}
-	if a := fp.Status.Actions; a != nil {
-		item.Corrected = &a.Succeeded
 	}
 	if a := fp.Status.Approval; a != nil {
 		for _, p := range a.Plans {

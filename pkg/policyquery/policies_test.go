@@ -132,6 +132,7 @@ func TestPolicies_SaysWhatPoliciesAre(t *testing.T) {
 	j.put("fleet/a", "big", 5, "")
 	j.awaitEvaluation()
 	j.now.Store(1_000_000)
+	j.series.Tick(j.clock())
 	list, _ := j.policies("")
 	if len(list.Items) != 2 || list.Items[0].Name != "names" || list.Items[0].Subject != "view" || list.Items[0].Cost != nil || list.Items[0].Rego != nil {
 		t.Errorf("%+v", list)
@@ -142,11 +143,23 @@ func TestPolicies_SaysWhatPoliciesAre(t *testing.T) {
 	_, byName := j.policies("?policy=replicas")
 	item := byName["replicas"]
 	if len(byName) != 1 || item.Title != "Replicas" || item.Severity != "high" || item.Mode != "Observe" || item.State != "Observing" || item.Subject != "object" ||
-		fmt.Sprint(item.Kinds) != "[Deployment.apps]" || *item.Subjects != 3 || *item.Violations != 2 || *item.Unknown != 0 || item.Cost == nil || item.Cost.EvaluationsPerSecond != 0.05 {
+		fmt.Sprint(item.Kinds) != "[Deployment.apps]" || *item.Subjects != 3 || *item.Violations != 2 || *item.Unknown != 0 || item.Cost == nil || item.Cost.EvaluationsPerSecond != 0.05 || item.Cost.WindowSeconds != 20 {
 		t.Errorf("%+v, %+v", item, item.Cost)
 	}
 	if len(item.Rego) != 1 || item.Rego[0].File != "0.rego" || !strings.Contains(item.Rego[0].Text, "package replicas") {
 		t.Errorf("%+v", item.Rego)
+	}
+	// Costs are of the last minutes, however long nobody has asked; where these were not sampled, they are not known.
+	for j.now.Load() < 1_003_600 {
+		j.series.Tick(j.clock())
+		j.now.Add(10)
+	}
+	if _, byName = j.policies("?policy=replicas"); byName["replicas"].Cost == nil || byName["replicas"].Cost.EvaluationsPerSecond != 0 || byName["replicas"].Cost.WindowSeconds > 300 {
+		t.Errorf("after an hour in which nobody asked: %+v", byName["replicas"].Cost)
+	}
+	j.now.Add(3600)
+	if _, byName = j.policies("?policy=replicas"); byName["replicas"].Cost != nil {
+		t.Errorf("an hour after the last sample: %+v", byName["replicas"].Cost)
 	}
 	j.fails("/query/v1/policies?policy=none", http.StatusNotFound)
 	j.fails("/query/v1/policies?policy=a&policy=b", http.StatusBadRequest)

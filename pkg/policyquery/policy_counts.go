@@ -4,7 +4,6 @@ import (
 	"iter"
 	"slices"
 	"sync"
-	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
@@ -122,59 +121,4 @@ func (s readScope) yieldWhile(binding string, after policy.Subject, yield func(p
 		}
 	}
 	return true
-}
-
-// Times between the samples of a costHistory, and how long they are used.
-const (
-	costStep = 10 * time.Second
-	costKept = 5 * time.Minute
-)
-
-// costHistory keeps what evaluations had taken at some times in the past, so that it can be said what they
-// take now. The zero value is ready to use.
-type costHistory struct {
-	mu      sync.Mutex
-	samples []costSample // the oldest first
-}
-
-type costSample struct {
-	at       time.Time
-	byPolicy map[string]costTotal
-}
-
-type costTotal struct{ evaluations, nanoseconds int64 }
-
-// rates returns what policies have taken between the oldest sample and a state, which is of now. Policies
-// that are not in both are left out.
-func (h *costHistory) rates(s *policy.State, now time.Time) map[string]PolicyCost {
-	totals := map[string]costTotal{}
-	for b := range s.Bindings() {
-		health, _ := s.Health(b.Name)
-		totals[b.Name] = costTotal{health.Evaluations, health.Nanoseconds}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for len(h.samples) > 1 && now.Sub(h.samples[1].at) >= costKept {
-		h.samples = h.samples[1:]
-	}
-	if n := len(h.samples); n == 0 || now.Sub(h.samples[n-1].at) >= costStep {
-		h.samples = append(h.samples, costSample{now, totals})
-	}
-	oldest := h.samples[0]
-	seconds := now.Sub(oldest.at).Seconds()
-	if seconds < costStep.Seconds() {
-		return nil // too short to say anything
-	}
-	out := map[string]PolicyCost{}
-	for name, total := range totals {
-		before, ok := oldest.byPolicy[name]
-		if n := total.evaluations - before.evaluations; ok && n >= 0 && total.nanoseconds >= before.nanoseconds {
-			cost := PolicyCost{CPUShare: float64(total.nanoseconds-before.nanoseconds) / 1e9 / seconds, EvaluationsPerSecond: float64(n) / seconds}
-			if n > 0 {
-				cost.PerEvaluationMicros = float64(total.nanoseconds-before.nanoseconds) / 1e3 / float64(n)
-			}
-			out[name] = cost
-		}
-	}
-	return out
 }

@@ -34,6 +34,8 @@ type Series struct {
 	hub   Hub
 	clock func() time.Time
 
+	costs costHistory // of policies
+
 	mu    sync.Mutex
 	rings map[string]*series.Ring // by metric
 
@@ -288,21 +290,21 @@ func (g *seriesGrants) mayReadSeries(k series.Key) bool {
 type subject struct{ policy, member string }
 
 // counted returns what the numbers are about. They must not be changed.
-func (q *Series) counted() (policies, members map[string]string) {
+func (q *Series) counted() (policies, members map[string]string, kinds countedKinds) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.sampler.policies, q.sampler.members
+	return q.sampler.policies, q.sampler.members, q.sampler.kinds
 }
 
 // setCounted takes in what the numbers are about. Until the next sample that may be policies and members of the
 // same names that are no more.
-func (g *seriesGrants) setCounted(policies, members map[string]string) {
+func (g *seriesGrants) setCounted(policies, members map[string]string, kinds countedKinds) {
 	g.others = map[subject]bool{}
 	nowPolicies, nowMembers := identities(g.state)
 	for _, name := range differing(policies, nowPolicies) {
 		g.others[subject{policy: name}] = true
 	}
-	for _, name := range differing(members, nowMembers) {
+	for _, name := range append(differing(members, nowMembers), kinds.lost(kindsOf(g.state, g.reader.kinds))...) {
 		g.others[subject{member: name}] = true
 	}
 }

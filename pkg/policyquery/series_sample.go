@@ -2,6 +2,7 @@ package policyquery
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -25,12 +26,43 @@ type sampler struct {
 	step      int64             // the last one that was sampled
 	policies  map[string]string // what their numbers are of, by name; they are replaced under the Series' lock
 	members   map[string]string // UIDs, by name; the same
+	kinds     countedKinds      // the same
+}
+
+// countedKinds are the kinds whose objects were counted in members, by name.
+type countedKinds map[string][]aggregate.Kind
+
+// kindsOf returns the kinds of members that are served: nobody can be asked who may read others.
+func kindsOf(state *policy.State, served map[aggregate.Kind]bool) countedKinds {
+	out := countedKinds{}
+	for m := range state.Snapshot.Members() {
+		for _, kind := range state.Snapshot.KindsOf(m.Name) {
+			if served[kind] {
+				out[m.Name] = append(out[m.Name], kind)
+			}
+		}
+	}
+	return out
+}
+
+// lost returns the members of which kinds were counted that are not there now: who may read all that is there need not
+// have been allowed to read these.
+func (c countedKinds) lost(now countedKinds) (members []string) {
+	for member, kinds := range c {
+		if slices.ContainsFunc(kinds, func(k aggregate.Kind) bool { return !slices.Contains(now[member], k) }) {
+			members = append(members, member)
+		}
+	}
+	return members
 }
 
 // tick counts what has changed, and samples once in each step.
 func (q *Series) tick(now time.Time) {
 	s := &q.sampler
 	state := q.loop.State()
+	if state != nil {
+		q.costs.sample(state, now)
+	}
 	if state == nil || !state.Synced {
 		return // numbers would grow while members are listed
 	}
@@ -84,7 +116,8 @@ func (q *Series) sample(state *policy.State, step int64, now time.Time) {
 	corrections, known := q.corrections(state, now)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	policies, members := s.changed(state)
+	served, _ := q.kinds()
+	policies, members := s.changed(state, served)
 	for _, ring := range q.rings {
 		for _, name := range policies {
 			ring.ForgetPolicy(name)
@@ -97,6 +130,9 @@ func (q *Series) sample(state *policy.State, step int64, now time.Time) {
 	q.rings[metricUnknown].Record(step, unknown)
 	if step > s.deltasAt {
 		q.rings[metricDeltas].Record(step, deltas)
+		for _, name := range members { // some were of what had the name before
+			q.rings[metricDeltas].ForgetMember(name)
+		}
 	}
 	if known {
 		q.rings[metricCorrections].Record(step, corrections)
@@ -131,10 +167,11 @@ func (q *Series) corrections(state *policy.State, now time.Time) (n map[series.K
 
 // changed returns the policies and members whose numbers are not about the same as before: who may read what
 // they count now need not have been allowed to read that.
-func (s *sampler) changed(state *policy.State) (policies, members []string) {
+func (s *sampler) changed(state *policy.State, served map[aggregate.Kind]bool) (policies, members []string) {
 	now, uids := identities(state)
-	policies, members = differing(s.policies, now), differing(s.members, uids)
-	s.policies, s.members = now, uids
+	kinds := kindsOf(state, served)
+	policies, members = differing(s.policies, now), append(differing(s.members, uids), s.kinds.lost(kinds)...)
+	s.policies, s.members, s.kinds = now, uids, kinds
 	return policies, members
 }
 

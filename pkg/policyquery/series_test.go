@@ -191,6 +191,50 @@ violation contains {"msg": "x"}
 	}
 }
 
+// TestSeries_DeltasOfARecreatedMemberAreNotKnown in the step in which it was: some are of the one before.
+func TestSeries_DeltasOfARecreatedMemberAreNotKnown(t *testing.T) {
+	j := start(t, nil)
+	j.join("fleet/a")
+	for i := range 20 {
+		j.put("fleet/a", fmt.Sprint("web-", i), 1, "")
+	}
+	j.sampleAt(1000)
+	j.sampleAt(1001) // up to there it is not known
+	j.put("fleet/a", "web-0", 2, "")
+	j.sampleAt(1002)
+	if _, got := j.seriesOf("metric=deltas"); got["fleet/a deltas"] != "[<nil> <nil> <nil> 1]" {
+		t.Errorf("%v", got)
+	}
+	j.index.RemoveMember("fleet/a")
+	if err := j.index.PutMember(aggregate.Member{Name: "fleet/a", UID: "another"}); err != nil {
+		t.Fatal(err)
+	}
+	j.sampleAt(1003)
+	if _, got := j.seriesOf("metric=deltas"); len(got) != 0 && got["fleet/a deltas"] != "[<nil> <nil> <nil> <nil>]" {
+		t.Errorf("in the step in which it was created again: %v", got)
+	}
+}
+
+// TestSeries_OfKindsThatAreNoMoreAreForgotten: what was counted of them is not shown to who may read all others.
+func TestSeries_OfKindsThatAreNoMoreAreForgotten(t *testing.T) {
+	j := start(t, nil)
+	j.join("fleet/a")
+	j.put("fleet/a", "web", 1, "")
+	j.sampleAt(1000)
+	if _, got := j.seriesOf("policy=replicas&metric=violations"); len(got) != 1 {
+		t.Fatalf("%v", got)
+	}
+	j.scopes["fleet/a"].Remove()
+	j.awaitEvaluation()
+	if _, got := j.seriesOf("metric=violations&member=fleet/a"); len(got) != 0 {
+		t.Errorf("before the next step: %v", got)
+	}
+	j.sampleAt(1001)
+	if _, got := j.seriesOf("metric=violations&member=fleet/a"); len(got) != 0 && got["replicas fleet/a violations"] != "[<nil> <nil> <nil> <nil>]" {
+		t.Errorf("after it: %v", got)
+	}
+}
+
 // TestSeries_GoOnAfterTheClockWentBack.
 func TestSeries_GoOnAfterTheClockWentBack(t *testing.T) {
 	j := start(t, nil)

@@ -11,8 +11,8 @@ import (
 // safe for concurrent use.
 type Sources struct{ Hub Hub }
 
-// Stops serves /query/v1/stops: what is stopped. Stops of members are for callers who may read these. It is
-// safe for concurrent use.
+// Stops serves /query/v1/stops: what is stopped. Stops of members are for callers who may read these; who has stopped a
+// policy or a source, and why, for those who may list these on the hub. It is safe for concurrent use.
 type Stops struct {
 	Kinds Kinds
 	Index *aggregate.Index
@@ -24,12 +24,16 @@ var (
 	_, _ queryapi.Notifier  = Sources{}, Stops{}
 )
 
+// stoppedResources are what stops are of, by scope.
+var stoppedResources = map[string]HubResource{"policy": HubFleetPolicies, "source": HubPolicySources}
+
 // SourceList is the response of Sources.
 type SourceList struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Items      []any  `json:"items"` // PolicySources, by name
 	Stale      bool   `json:"stale,omitempty"`
+	Unreadable int    `json:"unreadable,omitempty"` // that cannot be decoded, and are left out
 }
 
 // StopList is the response of Stops.
@@ -47,7 +51,7 @@ func (Sources) Describe() queryapi.Operation {
 
 // Describe implements queryapi.Describer.
 func (Stops) Describe() queryapi.Operation {
-	return queryapi.Operation{Description: "List what is stopped: everything, or policies, sources and the members that the caller may read.", Response: StopList{}}
+	return queryapi.Operation{Description: "List what is stopped: everything, or policies, sources and the members that the caller may read. Who has stopped a policy or a source, and why, is for callers who may list FleetPolicies or PolicySources on the hub.", Response: StopList{}}
 }
 
 // Changes implements queryapi.Notifier.
@@ -68,7 +72,7 @@ func (q Sources) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	if err != nil {
 		return hubNotRead(err)
 	}
-	out := SourceList{APIVersion: "query.federator.dev/v1", Kind: "PolicySources", Items: []any{}, Stale: found.Stale}
+	out := SourceList{APIVersion: "query.federator.dev/v1", Kind: "PolicySources", Items: []any{}, Stale: found.Stale, Unreadable: found.Unreadable}
 	for _, s := range found.Items {
 		out.Items = append(out.Items, s)
 	}
@@ -93,6 +97,15 @@ func (q Stops) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 	for _, s := range found.Items {
 		if s.Problem != "" && !reader.seesAllMembers(snapshot) { // it may name a member
 			s.Problem, s.Reason = "a ConfigMap that looks like a stop is malformed, which stops everything", ""
+		}
+		if resource, is := stoppedResources[s.Scope]; is {
+			may, err := caller.HubAllows(r.Context(), "list", string(resource))
+			if err != nil {
+				return err
+			}
+			if !may {
+				s.By, s.Reason, s.HubForbidden = "", "", permission(resource)
+			}
 		}
 		if s.Scope != "member" || reader.MayReadMember(s.Name) {
 			out.Items = append(out.Items, s)

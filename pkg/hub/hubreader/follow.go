@@ -1,14 +1,14 @@
 package hubreader
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"federator.dev/federator/internal/sleep"
@@ -24,18 +24,21 @@ const (
 
 // sink takes in objects. Its methods are called by one goroutine, and put and remove after begin only.
 type sink[T any] interface {
-	begin()        // of a list
-	put(T)         // of the list
-	end()          // of the list
-	set(T)         // an object that has changed
-	remove(T)      // one that was deleted
-	setStale(bool) // whether the hub is out of reach
+	begin()            // of a list
+	put(T)             // of the list
+	end()              // of the list
+	set(T)             // an object that has changed
+	remove(T)          // one that was deleted, or is not held any more
+	setStale(bool)     // whether the hub is out of reach
+	setUnreadable(int) // how many objects there are that cannot be decoded
+	lacking() bool     // whether it has room for what it has left out: it is to be listed again
 }
 
 // page is a page of a list.
 type page[T any] struct {
 	metav1.ListMeta
-	items []T
+	items      []T
+	unreadable []*unreadable
 }
 
 // follower keeps a sink at what the hub has of a resource.
@@ -44,8 +47,19 @@ type follower[T metav1.Object] struct {
 	sink     sink[T]
 	page     func(context.Context, metav1.ListOptions) (page[T], error)
 	watch    func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	blank    func() T
 	changed  func(policyquery.HubResource)
 	log      *slog.Logger
+
+	unreadable map[string]string // resourceVersions of objects that cannot be decoded, by name
+}
+
+// newFollower returns a follower of a resource of the hub.
+func newFollower[T any, P object[T]](r *Reader, resource policyquery.HubResource, from reading[T, P], to sink[P]) *follower[P] {
+	return &follower[P]{
+		resource: resource, sink: to, page: from.page, watch: from.watch, blank: func() P { return new(T) },
+		changed: r.changes.notify, log: r.opts.Logger, unreadable: map[string]string{},
+	}
 }
 
 // run follows until the context ends.
@@ -97,39 +111,82 @@ func (f *follower[T]) step(ctx context.Context, at string) (string, error) {
 	f.sink.setStale(false)
 	f.changed(f.resource)
 	for e := range w.ResultChan() {
-		o, ok := e.Object.(T)
-		switch {
-		case e.Type == watch.Error:
+		if e.Type == watch.Error {
 			return at, apierrors.FromObject(e.Object)
-		case !ok:
-			continue
-		case e.Type == watch.Deleted:
-			f.sink.remove(o)
-		case e.Type != watch.Bookmark:
-			f.sink.set(o)
 		}
-		at = o.GetResourceVersion()
+		at = f.take(e, at)
 		if e.Type != watch.Bookmark {
 			f.changed(f.resource)
+		}
+		if f.sink.lacking() {
+			return "", nil
 		}
 	}
 	return at, nil
 }
 
+// take takes in an event, and returns up to where all is known then.
+func (f *follower[T]) take(e watch.Event, at string) string {
+	if u, is := e.Object.(*unreadable); is {
+		if e.Type == watch.Deleted {
+			delete(f.unreadable, u.Name)
+		} else {
+			f.skip(u, f.unreadable)
+		}
+		o := f.blank() // what was held of it is not what it is
+		o.SetName(u.Name)
+		o.SetCreationTimestamp(u.CreationTimestamp)
+		f.sink.remove(o)
+		f.sink.setUnreadable(len(f.unreadable))
+		return cmp.Or(u.ResourceVersion, at)
+	}
+	o, ok := e.Object.(T)
+	if !ok {
+		return at
+	}
+	if _, was := f.unreadable[o.GetName()]; was && e.Type != watch.Bookmark {
+		delete(f.unreadable, o.GetName())
+		f.sink.setUnreadable(len(f.unreadable))
+	}
+	switch e.Type {
+	case watch.Deleted:
+		f.sink.remove(o)
+	case watch.Bookmark:
+	default:
+		f.sink.set(o)
+	}
+	return o.GetResourceVersion()
+}
+
+// skip notes that an object cannot be decoded. It is said once for each of its versions.
+func (f *follower[T]) skip(u *unreadable, known map[string]string) {
+	if version, said := known[u.Name]; !said || version != u.ResourceVersion {
+		f.log.Warn("an object of the hub cannot be decoded and is left out", "resource", f.resource, "name", u.Name, "error", u.err)
+	}
+	f.unreadable[u.Name] = u.ResourceVersion
+}
+
 // list lists page by page, so that the objects are never in memory at once.
 func (f *follower[T]) list(ctx context.Context) (string, error) {
 	f.sink.begin()
+	known := f.unreadable
+	f.unreadable = map[string]string{}
 	opts := metav1.ListOptions{Limit: pageSize}
 	for {
 		p, err := f.onePage(ctx, opts)
 		if err != nil {
+			maps.Copy(f.unreadable, known) // which are held as before
 			return "", err
 		}
 		for _, o := range p.items {
 			f.sink.put(o)
 		}
+		for _, u := range p.unreadable {
+			f.skip(u, known)
+		}
 		if opts.Continue = p.Continue; opts.Continue == "" {
 			f.sink.end()
+			f.sink.setUnreadable(len(f.unreadable))
 			f.changed(f.resource)
 			return p.ResourceVersion, nil
 		}
@@ -140,40 +197,4 @@ func (f *follower[T]) onePage(ctx context.Context, opts metav1.ListOptions) (pag
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return f.page(ctx, opts)
-}
-
-// listOf returns a function that lists pages of one of federator's resources.
-func listOf[L any, P interface {
-	*L
-	runtime.Object
-}, T any](r *Reader, resource policyquery.HubResource, of func(*L) page[T]) func(context.Context, metav1.ListOptions) (page[T], error) {
-	return func(ctx context.Context, opts metav1.ListOptions) (page[T], error) {
-		list := new(L)
-		err := r.client.Get().Resource(string(resource)).VersionedParams(&opts, metav1.ParameterCodec).Do(ctx).Into(P(list))
-		return of(list), err
-	}
-}
-
-// watch returns a function that watches one of federator's resources.
-func (r *Reader) watch(resource policyquery.HubResource) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-	return func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-		opts.Watch = true
-		return r.client.Get().Resource(string(resource)).VersionedParams(&opts, metav1.ParameterCodec).Watch(ctx)
-	}
-}
-
-func (r *Reader) configMaps(ctx context.Context, opts metav1.ListOptions) (page[*corev1.ConfigMap], error) {
-	list, err := r.core.CoreV1().ConfigMaps(r.opts.Namespace).List(ctx, opts)
-	if err != nil {
-		return page[*corev1.ConfigMap]{}, err
-	}
-	return page[*corev1.ConfigMap]{list.ListMeta, pointers(list.Items)}, nil
-}
-
-func pointers[T any](items []T) []*T {
-	out := make([]*T, len(items))
-	for i := range items {
-		out[i] = &items[i]
-	}
-	return out
 }

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -77,27 +75,10 @@ func New(opts Options) (*Reader, error) {
 func (r *Reader) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, follow := range []func(context.Context){
-		(&follower[*v1alpha1.FleetPolicy]{
-			resource: policyquery.HubFleetPolicies, sink: &r.policies, page: listOf(r, policyquery.HubFleetPolicies, func(l *v1alpha1.FleetPolicyList) page[*v1alpha1.FleetPolicy] {
-				return page[*v1alpha1.FleetPolicy]{l.ListMeta, pointers(l.Items)}
-			}), watch: r.watch(policyquery.HubFleetPolicies), changed: r.changes.notify, log: r.opts.Logger,
-		}).run,
-		(&follower[*v1alpha1.PolicySource]{
-			resource: policyquery.HubPolicySources, sink: &r.sources, page: listOf(r, policyquery.HubPolicySources, func(l *v1alpha1.PolicySourceList) page[*v1alpha1.PolicySource] {
-				return page[*v1alpha1.PolicySource]{l.ListMeta, pointers(l.Items)}
-			}), watch: r.watch(policyquery.HubPolicySources), changed: r.changes.notify, log: r.opts.Logger,
-		}).run,
-		(&follower[*v1alpha1.Action]{
-			resource: policyquery.HubActions, sink: r.actions, page: listOf(r, policyquery.HubActions, func(l *v1alpha1.ActionList) page[*v1alpha1.Action] {
-				return page[*v1alpha1.Action]{l.ListMeta, pointers(l.Items)}
-			}), watch: r.watch(policyquery.HubActions), changed: r.changes.notify, log: r.opts.Logger,
-		}).run,
-		(&follower[*corev1.ConfigMap]{
-			resource: policyquery.HubStops, sink: stopSink{&r.stops}, page: r.configMaps,
-			watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-				return r.core.CoreV1().ConfigMaps(r.opts.Namespace).Watch(ctx, opts)
-			}, changed: r.changes.notify, log: r.opts.Logger,
-		}).run,
+		newFollower(r, policyquery.HubFleetPolicies, reading[v1alpha1.FleetPolicy, *v1alpha1.FleetPolicy]{r.client, "", string(policyquery.HubFleetPolicies)}, &r.policies).run,
+		newFollower(r, policyquery.HubPolicySources, reading[v1alpha1.PolicySource, *v1alpha1.PolicySource]{r.client, "", string(policyquery.HubPolicySources)}, &r.sources).run,
+		newFollower(r, policyquery.HubActions, reading[v1alpha1.Action, *v1alpha1.Action]{r.client, "", string(policyquery.HubActions)}, r.actions).run,
+		newFollower(r, policyquery.HubStops, reading[corev1.ConfigMap, *corev1.ConfigMap]{r.core.CoreV1().RESTClient(), r.opts.Namespace, "configmaps"}, stopSink{&r.stops}).run,
 		r.followVerdicts,
 	} {
 		wg.Go(func() { follow(ctx) })

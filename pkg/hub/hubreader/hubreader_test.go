@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -28,6 +29,7 @@ const patience = 30 * time.Second
 type apiServer struct {
 	mu      sync.Mutex
 	actions []v1alpha1.Action
+	broken  []string // that cannot be decoded, on the first page
 	version int
 	down    bool
 	gone    bool // watches have expired
@@ -35,6 +37,7 @@ type apiServer struct {
 	watches []string // the resourceVersions that they began at
 	events  chan string
 	drop    chan struct{} // closed to end all watches
+	log     *slog.Logger
 }
 
 func newAction(i int) v1alpha1.Action {
@@ -106,10 +109,21 @@ func (h *apiServer) list(w http.ResponseWriter, from string) {
 	} else {
 		_, _ = fmt.Sscan(from, &start)
 	}
-	list := v1alpha1.ActionList{TypeMeta: metav1.TypeMeta{Kind: "ActionList", APIVersion: "federator.dev/v1alpha1"}, Items: []v1alpha1.Action{}}
+	list := struct {
+		metav1.TypeMeta
+		metav1.ListMeta `json:"metadata"`
+		Items           []any `json:"items"`
+	}{TypeMeta: metav1.TypeMeta{Kind: "ActionList", APIVersion: "federator.dev/v1alpha1"}, Items: []any{}}
 	list.ResourceVersion = fmt.Sprint(h.version)
 	end := min(len(h.actions), start+250)
-	list.Items = append(list.Items, h.actions[start:end]...)
+	for i := range h.actions[start:end] {
+		list.Items = append(list.Items, &h.actions[start+i])
+	}
+	if start == 0 {
+		for _, broken := range h.broken {
+			list.Items = append(list.Items, json.RawMessage(broken))
+		}
+	}
 	if end < len(h.actions) {
 		list.Continue = fmt.Sprint(end)
 	}
@@ -137,7 +151,7 @@ func start(t *testing.T, h *apiServer, most int) *hubreader.Reader {
 	h.events, h.drop = make(chan string), make(chan struct{})
 	server := httptest.NewServer(h)
 	transport := &http.Transport{}
-	r, err := hubreader.New(hubreader.Options{Config: &rest.Config{Host: server.URL, Transport: transport, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, Namespace: "federator", MaxActions: most})
+	r, err := hubreader.New(hubreader.Options{Config: &rest.Config{Host: server.URL, Transport: transport, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, Namespace: "federator", MaxActions: most, Logger: h.log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,13 @@
 package hubreader
 
 import (
-	"iter"
 	"maps"
 	"slices"
 	"sync"
 
-	"github.com/tidwall/btree"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/policyquery"
 )
@@ -22,7 +19,7 @@ type objects[T any] struct {
 	mu     sync.Mutex
 	byName map[string]T // nil: it is not known yet
 	sorted []T          // nil: to be made
-	stale  bool
+	state  policyquery.HubState
 }
 
 func (o *objects[T]) begin() { o.listing = map[string]T{} }
@@ -36,7 +33,7 @@ func (o *objects[T]) put(x T) {
 func (o *objects[T]) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.byName, o.sorted, o.stale, o.listing = o.listing, nil, false, nil
+	o.byName, o.sorted, o.state.Stale, o.listing = o.listing, nil, false, nil
 }
 
 func (o *objects[T]) set(x T) {
@@ -59,8 +56,16 @@ func (o *objects[T]) change(do func()) {
 func (o *objects[T]) setStale(stale bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.stale = stale
+	o.state.Stale = stale
 }
+
+func (o *objects[T]) setUnreadable(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.state.Unreadable = n
+}
+
+func (*objects[T]) lacking() bool { return false }
 
 // list returns the objects by name.
 func (o *objects[T]) list() (policyquery.HubObjects[T], error) {
@@ -75,7 +80,7 @@ func (o *objects[T]) list() (policyquery.HubObjects[T], error) {
 			o.sorted = append(o.sorted, o.byName[name])
 		}
 	}
-	return policyquery.HubObjects[T]{Items: o.sorted, HubState: policyquery.HubState{Stale: o.stale}}, nil
+	return policyquery.HubObjects[T]{Items: o.sorted, HubState: o.state}, nil
 }
 
 // named returns an object without what nobody is shown, and its name.
@@ -115,84 +120,4 @@ func stopOf(m *corev1.ConfigMap) (policyquery.Stop, bool) {
 		stop.Problem = f.Text
 	}
 	return stop, is
-}
-
-// actions are summaries of the newest Actions.
-type actions struct {
-	most    int
-	listing *btree.BTreeG[*policyquery.ActionSummary] // by the follower's goroutine only
-	dropped bool                                      // from listing
-
-	mu    sync.Mutex
-	tree  *btree.BTreeG[*policyquery.ActionSummary] // nil: it is not known yet
-	state policyquery.HubState
-}
-
-func newActions(most int) *actions { return &actions{most: most} }
-
-func (a *actions) begin() {
-	a.dropped = false
-	a.listing = btree.NewBTreeGOptions(func(x, y *policyquery.ActionSummary) bool {
-		return x.Position().Compare(y.Position()) < 0
-	}, btree.Options{NoLocks: true})
-}
-
-func (a *actions) put(x *v1alpha1.Action) {
-	if trimmed(a.listing, x, a.most) {
-		a.dropped = true
-	}
-}
-
-// trimmed puts an Action into a tree of at most so many, and reports whether the oldest was left out. Actions
-// older than all of a full tree are not summarized.
-func trimmed(tree *btree.BTreeG[*policyquery.ActionSummary], x *v1alpha1.Action, most int) bool {
-	if tree.Len() >= most {
-		at := policyquery.ActionPosition{Created: x.CreationTimestamp.UTC(), Name: x.Name}
-		if oldest, ok := tree.Max(); ok && at.Compare(oldest.Position()) > 0 {
-			return true
-		}
-	}
-	tree.Set(policyquery.SummaryOf(x))
-	if tree.Len() <= most {
-		return false
-	}
-	tree.PopMax()
-	return true
-}
-
-func (a *actions) end() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.tree, a.state, a.listing = a.listing, policyquery.HubState{Older: a.dropped}, nil
-}
-
-func (a *actions) set(x *v1alpha1.Action) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if trimmed(a.tree, x, a.most) {
-		a.state.Older = true
-	}
-}
-
-func (a *actions) remove(x *v1alpha1.Action) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.tree.Delete(policyquery.SummaryOf(x))
-}
-
-func (a *actions) setStale(stale bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.state.Stale = stale
-}
-
-// all yields the Actions as they are now.
-func (a *actions) all() (iter.Seq[*policyquery.ActionSummary], policyquery.HubState, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.tree == nil {
-		return nil, policyquery.HubState{}, policyquery.ErrHubNotRead
-	}
-	now := a.tree.Copy()
-	return func(yield func(*policyquery.ActionSummary) bool) { now.Scan(yield) }, a.state, nil
 }
