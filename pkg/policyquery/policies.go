@@ -29,6 +29,8 @@ type Policies struct {
 	Loop  *enforce.Loop    // of the policy engine
 	Hub   Hub              // nil: there are no FleetPolicies
 	Clock func() time.Time // nil means time.Now
+	// Tested says who has run the tests of a source's policies. Nil: nobody has.
+	Tested func(source string) TestedBy
 
 	counts keptCounts
 	costs  costHistory
@@ -89,6 +91,8 @@ type PolicyItem struct {
 	Truncated  bool         `json:"truncated,omitempty"` // there are more than counted
 	Cost       *PolicyCost  `json:"cost,omitempty"`      // only for callers who may read all that it evaluates
 	Rego       []PolicyFile `json:"rego,omitempty"`
+	// Tests are there with Rego: what is known of the package's own.
+	Tests *PolicyTests `json:"tests,omitempty"`
 
 	Quarantines []PolicyQuarantine `json:"quarantines,omitempty"` // of members that the caller may read
 
@@ -144,6 +148,24 @@ func (c *PolicyCost) addRules(s *policy.State, name string) {
 	}
 }
 
+// TestedBy is who has run tests that all have passed.
+type TestedBy string
+
+// Who has. A commit becomes active only after its tests have passed on the replica that answers.
+const (
+	TestedByGate  TestedBy = "gate"  // of the commit that is active
+	TestedAtBuild TestedBy = "build" // of federator, for its own policies
+	NotTested     TestedBy = ""
+)
+
+// PolicyTests are the Rego tests of a policy's package.
+type PolicyTests struct {
+	Rego int `json:"rego"` // how many there are: rules test_… of the package or of <package>_test
+	// By is who has run them: gate, build, or nobody. Those whose name begins with todo_ are not
+	// counted; what they cover is not measured.
+	By TestedBy `json:"by,omitempty"`
+}
+
 // PolicyFile is a file of Rego.
 type PolicyFile struct {
 	File string `json:"file"`
@@ -191,8 +213,11 @@ func (q *Policies) Serve(w http.ResponseWriter, r *http.Request, caller queryapi
 		return err
 	}
 	l := &policyListing{
-		readScope: readScope{state, reader}, counts: q.counts.of(state), rates: q.costs.rates(state, q.now()), only: values.Get("policy"),
+		readScope: readScope{state, reader}, counts: q.counts.of(state), rates: q.costs.rates(state, q.now()), only: values.Get("policy"), tested: q.Tested,
 		result: &PolicyList{APIVersion: "query.federator.dev/v1", Kind: "Policies", Revision: state.Snapshot.Revision(), Synced: state.Synced, Items: []PolicyItem{}},
+	}
+	if l.tested == nil {
+		l.tested = func(string) TestedBy { return NotTested }
 	}
 	if err := l.readHub(r.Context(), caller, q.Hub); err != nil {
 		return err
@@ -218,6 +243,7 @@ type policyListing struct {
 	readScope
 
 	only          string // the policy that is wanted; "": all
+	tested        func(source string) TestedBy
 	counts        map[string][]memberCounts
 	rates         map[string]PolicyCost
 	mayListHub    bool
@@ -296,6 +322,7 @@ func (l *policyListing) itemOf(ctx context.Context, b policy.Binding) (PolicyIte
 	}
 	if l.only != "" && (l.mayListHub || len(l.reader.visible) > 0) {
 		item.Rego = filesOf(l.state, b.Package)
+		item.Tests = &PolicyTests{Rego: l.state.Set().TestsOf(b.Package), By: l.tested(p.Source)}
 	}
 	h, _ := l.state.Health(b.Name)
 	for _, x := range h.Quarantines {

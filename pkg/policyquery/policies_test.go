@@ -219,3 +219,39 @@ func TestPolicies_SayWhichLinesTakeMost(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicies_SayWhoHasRunTheirTests to who is shown their Rego.
+func TestPolicies_SayWhoHasRunTheirTests(t *testing.T) {
+	j := granted(t)
+	j.joinWith("fleet/a", "shop")
+	sources := []policy.Source{}
+	for _, name := range []string{"git", "own", "dir"} {
+		sources = append(sources, policy.Source{Name: name, Files: []policy.File{
+			{Path: "p.rego", Data: []byte("# METADATA\n# title: x\n# custom: {severity: low, kinds: [Deployment.apps]}\npackage " + name + "\n\nviolation contains {\"msg\": \"x\"} if input.object.spec.replicas == 77\n")},
+			{Path: "p_test.rego", Data: []byte("package " + name + "_test\n\ntest_a if true\n\ntest_b if true\n")},
+		}})
+	}
+	set, err := policy.Load(sources, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.loop.Configure(t.Context(), set, []policy.Binding{{Name: "git", Package: "git"}, {Name: "own", Package: "own"}, {Name: "dir", Package: "dir"}}); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitEvaluation()
+	j.token = "root"
+	for name, by := range map[string]policyquery.TestedBy{"git": policyquery.TestedByGate, "own": policyquery.TestedAtBuild, "dir": policyquery.NotTested} {
+		_, byName := j.policies("?policy=" + name)
+		if got := byName[name].Tests; got == nil || got.Rego != 2 || got.By != by {
+			t.Errorf("%s: %+v, want 2 by %q", name, got, by)
+		}
+	}
+	_, byName := j.policies("")
+	if byName["git"].Tests != nil {
+		t.Errorf("in the list of all: %+v", byName["git"].Tests)
+	}
+	j.token = "nobody"
+	if _, byName := j.policies("?policy=git"); byName["git"].Tests != nil || byName["git"].Rego != nil {
+		t.Errorf("nobody is told %+v", byName["git"].Tests)
+	}
+}

@@ -80,6 +80,7 @@ var seriesParameters = []queryapi.Parameter{
 	{Name: "policy", Description: "Only series of these policies.", Repeated: true},
 	{Name: "member", Description: "Only series of these members, <namespace>/<name>.", Repeated: true},
 	{Name: "metric", Description: "Only these: violations and unknown are how many there are, deltas how many objects have changed, corrections how many Actions have succeeded.", Repeated: true, Enum: seriesMetrics},
+	{Name: "groupBy", Description: "Add up what the caller may read of each member, of all policies. A value of which a part is not known is not known.", Enum: []string{"member"}},
 	{Name: "hours", Description: fmt.Sprintf("How many hours, 1 to %d, which is the default.", seriesHours), Type: "integer"},
 }
 
@@ -104,7 +105,7 @@ type SeriesList struct {
 
 // SeriesItem is a series: that of a policy in a member, or of a member.
 type SeriesItem struct {
-	Policy string `json:"policy,omitempty"`
+	Policy string `json:"policy,omitempty"` // not set for sums of all
 	Member string `json:"member,omitempty"` // not set for keys of views
 	Metric string `json:"metric"`
 	Values []any  `json:"values"` // numbers, or null
@@ -124,6 +125,7 @@ func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 		}
 		hours = n
 	}
+	byMember := values.Get("groupBy") != ""
 	state := q.loop.State()
 	if state == nil {
 		return errNotEvaluated
@@ -144,10 +146,14 @@ func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	}
 	var keys []series.Key
 	all := true
+	members := map[string]bool{} // many may be asked about, of very many
+	for _, m := range values["member"] {
+		members[m] = true
+	}
 	for _, m := range metrics {
 		for _, k := range q.keys(m) {
 			switch {
-			case !matches(values["policy"], k.Policy) || !matches(values["member"], k.Member):
+			case !matches(values["policy"], k.Policy) || len(members) > 0 && !members[k.Member]:
 			case g.mayReadSeries(k):
 				keys = append(keys, k)
 			default:
@@ -163,9 +169,8 @@ func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	from := last - int64(steps) + 1
 	out := &SeriesList{
 		APIVersion: "query.federator.dev/v1", Kind: "Series", StepSeconds: int(seriesStep / time.Second), Start: time.Unix(from*int64(seriesStep/time.Second), 0).UTC(), Series: []SeriesItem{},
-		Truncated: len(keys) > maxSeries,
 	}
-	q.fill(out, keys[:min(len(keys), maxSeries)], from, steps)
+	q.fill(out, keys, from, steps, byMember)
 	if all && values["policy"] == nil && values["member"] == nil && q.seesAll(g) {
 		out.Dropped = q.dropped(metrics)
 	}
@@ -180,17 +185,47 @@ func (q *Series) keys(metric string) []series.Key {
 	return q.rings[metric].Keys()
 }
 
-func (q *Series) fill(out *SeriesList, keys []series.Key, from int64, steps int) {
+// fill adds the series of keys, which are sorted, or their sums by member.
+func (q *Series) fill(out *SeriesList, keys []series.Key, from int64, steps int, byMember bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	sums := map[series.Key]int{} // places of series, where there are sums
 	for _, k := range keys {
-		item := SeriesItem{Policy: k.Policy, Member: k.Member, Metric: k.Metric, Values: make([]any, steps)}
-		for i, v := range q.rings[k.Metric].Values(k, from, steps) {
+		name := k
+		if byMember {
+			name.Policy = ""
+		}
+		at, begun := sums[name]
+		if !begun && len(out.Series) == maxSeries {
+			out.Truncated = true
+			continue
+		}
+		values := q.rings[k.Metric].Values(k, from, steps)
+		if begun {
+			out.Series[at].add(values)
+			continue
+		}
+		item := SeriesItem{Policy: name.Policy, Member: k.Member, Metric: k.Metric, Values: make([]any, steps)}
+		for i, v := range values {
 			if v != nil {
 				item.Values[i] = *v
 			}
 		}
+		if byMember {
+			sums[name] = len(out.Series)
+		}
 		out.Series = append(out.Series, item)
+	}
+}
+
+// add adds values; what is not known in one of them is not known.
+func (s *SeriesItem) add(values []*int64) {
+	for i, v := range values {
+		if n, known := s.Values[i].(int64); known && v != nil {
+			s.Values[i] = n + *v
+		} else {
+			s.Values[i] = nil
+		}
 	}
 }
 
