@@ -132,7 +132,7 @@ type PolicyRuleCost struct {
 	File   string  `json:"file"`           // as in the policy's Rego
 	Line   int     `json:"line"`
 	Share  float64 `json:"share"`  // of the time of evaluations, in thousandths
-	Micros float64 `json:"micros"` // of one evaluation
+	Micros float64 `json:"micros"` // of one evaluation, of all since the policy is what it is
 }
 
 // maxRuleCosts bounds the lines of a PolicyCost.
@@ -142,9 +142,11 @@ const maxRuleCosts = 10
 func (c *PolicyCost) addRules(s *policy.State, name string) {
 	lines, samples := s.DearestLines(name, maxRuleCosts)
 	c.Samples = samples
+	h, _ := s.Health(name)
+	perEvaluation := float64(h.Nanoseconds) / 1e3 / float64(max(h.Evaluations, 1)) // also of a policy that rests now
 	for _, l := range lines {
 		thousandths := func(x float64) float64 { return math.Round(1000*x) / 1000 }
-		c.Rules = append(c.Rules, PolicyRuleCost{l.Rule, l.File, l.Line, thousandths(l.Share), thousandths(l.Share * c.PerEvaluationMicros)})
+		c.Rules = append(c.Rules, PolicyRuleCost{l.Rule, l.File, l.Line, thousandths(l.Share), thousandths(l.Share * perEvaluation)})
 	}
 }
 
