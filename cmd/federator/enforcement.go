@@ -15,6 +15,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/pkg/remediate"
 	"federator.dev/federator/policies"
@@ -57,7 +58,7 @@ func clusterNamespaces(c *config.Config) []string {
 func baseSources(c *config.Config) ([]policy.Source, error) {
 	var base []policy.Source
 	if c.Policies.Library {
-		s, err := policy.ReadSource("federator", policies.FS)
+		s, err := policy.ReadSource(librarySource, policies.FS)
 		if err != nil {
 			return nil, fmt.Errorf("policies.library: %w", err)
 		}
@@ -70,12 +71,35 @@ func baseSources(c *config.Config) ([]policy.Source, error) {
 		}
 		for i := range more {
 			if c.Policies.Hub { // FleetPolicies refer to sources by name
-				more[i].Name = fmt.Sprintf("dir-%d", i+1)
+				more[i].Name = dirSource(i)
 			}
 		}
 		base = append(base, more...)
 	}
 	return base, nil
+}
+
+// librarySource is the source of the policies that federator brings, and dirSource that of one of policies.dirs, where
+// there are PolicySources.
+const librarySource = "federator"
+
+func dirSource(i int) string { return fmt.Sprintf("dir-%d", i+1) }
+
+// testedBy returns who has run the tests of a source: gates are only for PolicySources.
+func testedBy(c *config.Config) func(source string) policyquery.TestedBy {
+	by := map[string]policyquery.TestedBy{}
+	if c.Policies.Library {
+		by[librarySource] = policyquery.TestedAtBuild
+	}
+	for i := range c.Policies.Dirs {
+		by[dirSource(i)] = policyquery.NotTested
+	}
+	return func(source string) policyquery.TestedBy {
+		if who, base := by[source]; base || !c.Policies.Hub {
+			return who
+		}
+		return policyquery.TestedByGate
+	}
 }
 
 // memberAccess is what corrections need of members.

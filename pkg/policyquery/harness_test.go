@@ -198,9 +198,11 @@ func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)
 	rego := &policyquery.Rego{Index: index, Kinds: question.Kinds, State: j.loop.State}
 	o.Queries = map[string]queryapi.Query{
 		"violations": j.watched, "rego": rego,
-		"policies": &policyquery.Policies{Kinds: question.Kinds, Loop: j.loop, Series: j.series, Clock: j.clock},
-		"series":   j.series,
-		"explain":  policyquery.Explain{Kinds: question.Kinds, Loop: j.loop, Rego: rego},
+		"policies": &policyquery.Policies{Kinds: question.Kinds, Loop: j.loop, Series: j.series, Clock: j.clock, Tested: func(source string) policyquery.TestedBy {
+			return map[string]policyquery.TestedBy{"git": policyquery.TestedByGate, "own": policyquery.TestedAtBuild}[source]
+		}},
+		"series":  j.series,
+		"explain": policyquery.Explain{Kinds: question.Kinds, Loop: j.loop, Rego: rego},
 	}
 	if j.server, err = queryapi.New(o); err != nil {
 		t.Fatal(err)

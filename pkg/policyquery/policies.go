@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -31,6 +30,8 @@ type Policies struct {
 	// Series knows what policies cost while it runs; nil: nothing does.
 	Series *Series
 	Clock  func() time.Time // nil means time.Now
+	// Tested says who has run the tests of a source's policies. Nil: nobody has.
+	Tested func(source string) TestedBy
 
 	counts keptCounts
 }
@@ -93,6 +94,8 @@ type PolicyItem struct {
 	Truncated  bool         `json:"truncated,omitempty"` // there are more than counted
 	Cost       *PolicyCost  `json:"cost,omitempty"`      // only for callers who may read all that it evaluates
 	Rego       []PolicyFile `json:"rego,omitempty"`
+	// Tests are there with Rego: what is known of the package's own.
+	Tests *PolicyTests `json:"tests,omitempty"`
 
 	Quarantines []PolicyQuarantine `json:"quarantines,omitempty"` // of members that the caller may read
 
@@ -116,40 +119,6 @@ type PolicyOrigin struct {
 	Name   string `json:"name"`
 	Commit string `json:"commit,omitempty"`
 	File   string `json:"file"`
-}
-
-// PolicyCost is what evaluating a policy has taken lately.
-type PolicyCost struct {
-	CPUShare             float64 `json:"cpuShare"` // processors in use
-	EvaluationsPerSecond float64 `json:"evaluationsPerSecond"`
-	PerEvaluationMicros  float64 `json:"perEvaluationMicros"`
-	WindowSeconds        int     `json:"windowSeconds"` // the time before the answer that this is of
-	// Rules are the lines that take most of it, where only this policy is asked for, from Samples
-	// evaluations that were traced; views are not included.
-	Rules   []PolicyRuleCost `json:"rules,omitempty"`
-	Samples int              `json:"samples,omitempty"`
-}
-
-// PolicyRuleCost is a line of a policy and what it takes.
-type PolicyRuleCost struct {
-	Rule   string  `json:"rule,omitempty"` // that the line belongs to
-	File   string  `json:"file"`           // as in the policy's Rego
-	Line   int     `json:"line"`
-	Share  float64 `json:"share"`  // of the time of evaluations, in thousandths
-	Micros float64 `json:"micros"` // of one evaluation
-}
-
-// maxRuleCosts bounds the lines of a PolicyCost.
-const maxRuleCosts = 10
-
-// addRules adds the dearest lines of a policy.
-func (c *PolicyCost) addRules(s *policy.State, name string) {
-	lines, samples := s.DearestLines(name, maxRuleCosts)
-	c.Samples = samples
-	for _, l := range lines {
-		thousandths := func(x float64) float64 { return math.Round(1000*x) / 1000 }
-		c.Rules = append(c.Rules, PolicyRuleCost{l.Rule, l.File, l.Line, thousandths(l.Share), thousandths(l.Share * c.PerEvaluationMicros)})
-	}
 }
 
 // PolicyFile is a file of Rego.
@@ -199,11 +168,14 @@ func (q *Policies) Serve(w http.ResponseWriter, r *http.Request, caller queryapi
 		return err
 	}
 	l := &policyListing{
-		readScope: readScope{state, reader}, counts: q.counts.of(state), only: values.Get("policy"),
+		readScope: readScope{state, reader}, counts: q.counts.of(state), only: values.Get("policy"), tested: q.Tested,
 		result: &PolicyList{APIVersion: "query.federator.dev/v1", Kind: "Policies", Revision: state.Snapshot.Revision(), Synced: state.Synced, Items: []PolicyItem{}},
 	}
 	if q.Series != nil {
 		l.rates = q.Series.costs.rates(state, q.now())
+	}
+	if l.tested == nil {
+		l.tested = func(string) TestedBy { return NotTested }
 	}
 	if err := l.readHub(r.Context(), caller, q.Hub); err != nil {
 		return err
@@ -229,6 +201,7 @@ type policyListing struct {
 	readScope
 
 	only          string // the policy that is wanted; "": all
+	tested        func(source string) TestedBy
 	counts        map[string][]memberCounts
 	rates         map[string]PolicyCost
 	mayListHub    bool
@@ -328,6 +301,7 @@ func (l *policyListing) itemOf(ctx context.Context, b policy.Binding) (PolicyIte
 	}
 	if l.only != "" && (l.mayListHub || len(l.reader.visible) > 0) {
 		item.Rego = filesOf(l.state, b.Package)
+		item.Tests = &PolicyTests{Rego: l.state.Set().TestsOf(b.Package), By: l.tested(p.Source)}
 	}
 	h, _ := l.state.Health(b.Name)
 	for _, x := range h.Quarantines {

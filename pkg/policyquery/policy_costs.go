@@ -1,6 +1,7 @@
 package policyquery
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,60 @@ const (
 	costStep = 10 * time.Second
 	costKept = 5 * time.Minute
 )
+
+// PolicyCost is what evaluating a policy has taken lately.
+type PolicyCost struct {
+	CPUShare             float64 `json:"cpuShare"` // processors in use
+	EvaluationsPerSecond float64 `json:"evaluationsPerSecond"`
+	PerEvaluationMicros  float64 `json:"perEvaluationMicros"`
+	WindowSeconds        int     `json:"windowSeconds"` // the time before the answer that this is of
+	// Rules are the lines that take most of it, where only this policy is asked for, from Samples
+	// evaluations that were traced; views are not included.
+	Rules   []PolicyRuleCost `json:"rules,omitempty"`
+	Samples int              `json:"samples,omitempty"`
+}
+
+// PolicyRuleCost is a line of a policy and what it takes.
+type PolicyRuleCost struct {
+	Rule   string  `json:"rule,omitempty"` // that the line belongs to
+	File   string  `json:"file"`           // as in the policy's Rego
+	Line   int     `json:"line"`
+	Share  float64 `json:"share"`  // of the time of evaluations, in thousandths
+	Micros float64 `json:"micros"` // of one evaluation, of all since the policy is what it is
+}
+
+// maxRuleCosts bounds the lines of a PolicyCost.
+const maxRuleCosts = 10
+
+// addRules adds the dearest lines of a policy.
+func (c *PolicyCost) addRules(s *policy.State, name string) {
+	lines, samples := s.DearestLines(name, maxRuleCosts)
+	c.Samples = samples
+	h, _ := s.Health(name)
+	perEvaluation := float64(h.Nanoseconds) / 1e3 / float64(max(h.Evaluations, 1)) // also of a policy that rests now
+	for _, l := range lines {
+		thousandths := func(x float64) float64 { return math.Round(1000*x) / 1000 }
+		c.Rules = append(c.Rules, PolicyRuleCost{l.Rule, l.File, l.Line, thousandths(l.Share), thousandths(l.Share * perEvaluation)})
+	}
+}
+
+// TestedBy is who has run tests that all have passed.
+type TestedBy string
+
+// Who has. A commit becomes active only after its tests have passed on the replica that answers.
+const (
+	TestedByGate  TestedBy = "gate"  // of the commit that is active
+	TestedAtBuild TestedBy = "build" // of federator, for its own policies
+	NotTested     TestedBy = ""
+)
+
+// PolicyTests are the Rego tests of a policy's package.
+type PolicyTests struct {
+	Rego int `json:"rego"` // how many there are: rules test_… of the package or of <package>_test
+	// By is who has run them: gate, build, or nobody. Those whose name begins with todo_ are not
+	// counted; what they cover is not measured.
+	By TestedBy `json:"by,omitempty"`
+}
 
 // costHistory keeps what evaluations had taken at some times of the last minutes, so that it can be said what they
 // take now, whoever asks when. The zero value is ready to use.

@@ -82,6 +82,7 @@ var seriesParameters = []queryapi.Parameter{
 	{Name: "policy", Description: "Only series of these policies.", Repeated: true},
 	{Name: "member", Description: "Only series of these members, <namespace>/<name>.", Repeated: true},
 	{Name: "metric", Description: "Only these: violations and unknown are how many there are, deltas how many objects have changed, corrections how many Actions have succeeded.", Repeated: true, Enum: seriesMetrics},
+	{Name: "groupBy", Description: "Add up what the caller may read of each member, of all policies. A value of which a part is not known is not known.", Enum: []string{"member"}},
 	{Name: "hours", Description: fmt.Sprintf("How many hours, 1 to %d, which is the default.", seriesHours), Type: "integer"},
 }
 
@@ -112,7 +113,7 @@ type SeriesList struct {
 
 // SeriesItem is a series: that of a policy in a member, or of a member.
 type SeriesItem struct {
-	Policy string `json:"policy,omitempty"`
+	Policy string `json:"policy,omitempty"` // not set for sums of all
 	Member string `json:"member,omitempty"` // not set for keys of views
 	Metric string `json:"metric"`
 	Values []any  `json:"values"` // numbers, or null
@@ -132,6 +133,7 @@ func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 		}
 		hours = n
 	}
+	byMember := values.Get("groupBy") != ""
 	state := q.loop.State()
 	if state == nil {
 		return errNotEvaluated
@@ -152,10 +154,14 @@ func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	}
 	var keys []series.Key
 	all := true
+	members := map[string]bool{} // many may be asked about, of very many
+	for _, m := range values["member"] {
+		members[m] = true
+	}
 	for _, m := range metrics {
 		for _, k := range q.keys(m) {
 			switch {
-			case !matches(values["policy"], k.Policy) || !matches(values["member"], k.Member):
+			case !matches(values["policy"], k.Policy) || len(members) > 0 && !members[k.Member]:
 			case g.mayReadSeries(k):
 				keys = append(keys, k)
 			default:
@@ -171,13 +177,12 @@ func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	from := last - int64(steps) + 1
 	out := &SeriesList{
 		APIVersion: "query.federator.dev/v1", Kind: "Series", StepSeconds: int(seriesStep / time.Second), Start: time.Unix(from*int64(seriesStep/time.Second), 0).UTC(), Series: []SeriesItem{},
-		Truncated: len(keys) > maxSeries,
 	}
-	out.Known, out.Partial = q.known(g, metrics, values["policy"], values["member"], from, steps)
+	out.Known, out.Partial = q.known(g, metrics, values["policy"], members, from, steps)
 	if reader.err != nil { // grants are unknown, not denied
 		return reader.err
 	}
-	q.fill(out, keys[:min(len(keys), maxSeries)], from, steps)
+	q.fill(out, keys, from, steps, byMember)
 	if all && values["policy"] == nil && values["member"] == nil && q.seesAll(g) {
 		out.Dropped = q.dropped(metrics)
 	}
@@ -192,15 +197,34 @@ func (q *Series) keys(metric string) []series.Key {
 	return q.rings[metric].Keys()
 }
 
-func (q *Series) fill(out *SeriesList, keys []series.Key, from int64, steps int) {
+// fill adds the series of keys, which are sorted, or their sums by member.
+func (q *Series) fill(out *SeriesList, keys []series.Key, from int64, steps int, byMember bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	sums := map[series.Key]int{} // places of series, where there are sums
 	for _, k := range keys {
-		item := SeriesItem{Policy: k.Policy, Member: k.Member, Metric: k.Metric, Values: make([]any, steps)}
-		for i, v := range q.rings[k.Metric].Values(k, from, steps) {
+		name := k
+		if byMember {
+			name.Policy = ""
+		}
+		at, begun := sums[name]
+		if !begun && len(out.Series) == maxSeries {
+			out.Truncated = true
+			continue
+		}
+		values := q.rings[k.Metric].Values(k, from, steps)
+		if begun {
+			out.Series[at].add(values)
+			continue
+		}
+		item := SeriesItem{Policy: name.Policy, Member: k.Member, Metric: k.Metric, Values: make([]any, steps)}
+		for i, v := range values {
 			if v != nil {
 				item.Values[i] = *v
 			}
+		}
+		if byMember {
+			sums[name] = len(out.Series)
 		}
 		out.Series = append(out.Series, item)
 	}
@@ -208,12 +232,12 @@ func (q *Series) fill(out *SeriesList, keys []series.Key, from int64, steps int)
 
 // known returns what is known of the steps, of the policies and members that are selected and readable, and whether
 // there are others.
-func (q *Series) known(g *seriesGrants, metrics, onlyPolicies, onlyMembers []string, from int64, steps int) (known []bool, partial bool) {
+func (q *Series) known(g *seriesGrants, metrics, onlyPolicies []string, onlyMembers map[string]bool, from int64, steps int) (known []bool, partial bool) {
 	var policies, members []string
 	ofPolicies := slices.ContainsFunc(metrics, func(m string) bool { return m != metricDeltas })
 	changed := false // of some, what was counted is of others of their names
 	for _, m := range g.reader.visible {
-		if matches(onlyMembers, m) {
+		if len(onlyMembers) == 0 || onlyMembers[m] {
 			members = append(members, m)
 			changed = changed || g.others[subject{member: m}]
 		}
@@ -242,6 +266,17 @@ func (q *Series) known(g *seriesGrants, metrics, onlyPolicies, onlyMembers []str
 		q.mu.Unlock()
 	}
 	return known, partial
+}
+
+// add adds values; what is not known in one of them is not known.
+func (s *SeriesItem) add(values []*int64) {
+	for i, v := range values {
+		if n, known := s.Values[i].(int64); known && v != nil {
+			s.Values[i] = n + *v
+		} else {
+			s.Values[i] = nil
+		}
+	}
 }
 
 func (q *Series) dropped(metrics []string) (n int) {

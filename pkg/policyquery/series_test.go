@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -69,7 +70,7 @@ func TestSeries_AreOfThoseWhoMayReadAllThatTheyCount(t *testing.T) {
 	if _, got := j.seriesOf("policy=replicas&member=fleet/a&metric=violations"); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
-	for _, wrong := range []string{"hours=0", "hours=25", "hours=x", "metric=x", "x=y", "hours=1&hours=2"} {
+	for _, wrong := range []string{"hours=0", "hours=25", "hours=x", "metric=x", "x=y", "hours=1&hours=2", "groupBy=policy", "groupBy=member&groupBy=member"} {
 		j.fails("/query/v1/series?"+wrong, http.StatusBadRequest)
 	}
 }
@@ -130,6 +131,39 @@ violation contains {"msg": "x"} if false
 	j.sampleAt(1005)
 	says("eu", "metric=violations", "[false false true true]", false) // says nothing of a member that is hidden
 	says("root", "metric=violations", "[false false false true]", false)
+}
+
+// TestSeries_AreAddedUpByMember as far as the caller may read them.
+func TestSeries_AreAddedUpByMember(t *testing.T) {
+	j := granted(t)
+	more := append(slices.Clone(bindings), policy.Binding{Name: "again", Package: "replicas"})
+	if err := j.loop.Configure(t.Context(), load(t, "high"), more); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []string{"fleet/a", "fleet/b"} {
+		j.joinWith(m, "shop")
+		j.put(m, "web", 1, "")
+	}
+	j.sampleAt(1000)
+	j.put("fleet/a", "web2", 2, "")
+	j.sampleAt(1002) // 1001 was missed
+	for user, want := range map[string]string{
+		"root": "map[ violations:[<nil> 1 <nil> 1] fleet/a violations:[<nil> 2 <nil> 4] fleet/b violations:[<nil> 2 <nil> 2]]",
+		"eu":   "map[fleet/a violations:[<nil> 2 <nil> 4]]",
+		"shop": "map[]", "nobody": "map[]", "reader": "map[]",
+	} {
+		j.token = user
+		if _, got := j.seriesOf("groupBy=member&metric=violations"); fmt.Sprint(got) != want {
+			t.Errorf("%s is shown %v, want %s", user, got, want)
+		}
+	}
+	j.token = "root"
+	if _, got := j.seriesOf("groupBy=member&metric=violations&member=fleet/b&member=fleet/z"); fmt.Sprint(got) != "map[fleet/b violations:[<nil> 2 <nil> 2]]" {
+		t.Errorf("of some members: %v", got)
+	}
+	if _, got := j.seriesOf("groupBy=member&metric=violations&policy=again"); fmt.Sprint(got) != "map[fleet/a violations:[<nil> 1 <nil> 2] fleet/b violations:[<nil> 1 <nil> 1]]" {
+		t.Errorf("of a policy: %v", got)
+	}
 }
 
 // TestSeries_OfAnotherPolicyOfTheNameAreForgotten: who may read what it reads now may not have been allowed to

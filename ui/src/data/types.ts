@@ -251,7 +251,8 @@ export interface PolicyInfo {
   subjects?: number;
   exemptions?: { reason: string; expires?: string; members?: unknown; namespaces?: unknown; names?: unknown }[];
   quarantines?: { member: string; until?: string; reason?: string }[];
-  cost?: { cpuShare: number; evaluationsPerSecond: number; perEvaluationMicros: number } | null;
+  cost?: { cpuShare: number; evaluationsPerSecond: number; perEvaluationMicros: number; rules?: { rule?: string; file: string; line: number; share: number; micros: number }[]; samples?: number } | null;
+  tests?: { rego: number; by?: string };
   halted?: { id: string; reason?: string; message?: string; since?: string } | null;
   plans?: PlanSummary[];
   corrected?: number;

@@ -43,6 +43,7 @@ export interface TableProps<R> {
   gone?: number; // rows that are struck out
   onFresh?: () => void;
   onEnd?: () => void; // the last rows are near
+  onWindow?: (first: number, end: number) => void; // the rows that are drawn
   bar?: ComponentChildren; // left of the choice of columns
   empty?: ComponentChildren;
   total?: number; // of all rows that there are, where not all are loaded
@@ -83,6 +84,7 @@ export function Table<R>(props: TableProps<R>) {
     box.addEventListener("scroll", scrolled, { passive: true });
     return () => { observer.disconnect(); box.removeEventListener("scroll", scrolled); };
   }, []);
+  useEffect(() => { props.onWindow?.(at.first, at.end); }, [at.first, at.end, props.onWindow]);
   useEffect(() => { if (at.end >= rows.length - 20 && rows.length > 0) onEnd?.(); }, [at.end, rows.length, onEnd]);
   useEffect(() => { if (props.open !== undefined && props.open !== "") setActive(props.open); }, [props.open]);
 

@@ -47,7 +47,7 @@ type worker struct {
 	kinds      map[string]module.KindRef // as policies write them
 	evaluation evaluation
 	meter      budget.Meter
-	trace      *trace               // nil but in Explain
+	trace      *trace              // nil but in Explain
 	tracer     topdown.QueryTracer // nil but in a sample
 }
 

@@ -36,20 +36,21 @@ func run(tracer topdown.QueryTracer, at []*ast.Location, steps ...step) {
 
 // TestProfile_CostsASmallPart of what evaluations take, whatever these and their samples do.
 func TestProfile_CostsASmallPart(t *testing.T) {
-	for _, slowdown := range []time.Duration{1, 3, 50} {
+	for _, slowdown := range []int{1, 3, 50} {
 		synctest.Test(t, func(t *testing.T) {
 			var p lineprofile.Profile
 			at := locations("a.rego", 3)
 			var taken, spent time.Duration
 			for i := range 200_000 {
 				took := time.Duration(i%7+1) * 10 * time.Microsecond
+				sampled := time.Duration((i%7+1)*slowdown) * 10 * time.Microsecond
 				p.Sample(taken, func(tracer topdown.QueryTracer) {
-					run(tracer, at, step{1, took * slowdown})
-					spent += took * slowdown
+					run(tracer, at, step{1, sampled})
+					spent += sampled
 				})
 				taken += took
 			}
-			if _, samples := p.Top(1); samples < 10 || spent > taken/lineprofile.Every+70*time.Microsecond*slowdown {
+			if _, samples := p.Top(1); samples < 10 || spent > taken/lineprofile.Every+time.Duration(70*slowdown)*time.Microsecond {
 				t.Errorf("%d samples took %v of %v", samples, spent, taken)
 			}
 		})

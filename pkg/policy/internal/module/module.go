@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -152,6 +153,24 @@ func (s *Set) SameText(other *Set, file string) bool {
 	text, ok := s.texts[file]
 	was, had := other.texts[file]
 	return ok && had && bytes.Equal(text, was)
+}
+
+// TestsOf returns how many tests a package has in files that are named as tests: rules test_… of the package itself or of
+// <package>_test. Rules of one name are one test.
+func (s *Set) TestsOf(pkg string) int {
+	names := map[string]bool{}
+	for _, m := range s.Tests {
+		of := strings.TrimPrefix(m.Package.Path.String(), "data.")
+		if strings.TrimSuffix(of, "_test") != pkg {
+			continue
+		}
+		for _, r := range m.Rules {
+			if name := r.Head.Ref().String(); strings.HasPrefix(name, "test_") {
+				names[of+"."+name] = true
+			}
+		}
+	}
+	return len(names)
 }
 
 // RuleAt returns the name of the rule that a line of a file belongs to, such as violation; "" where there is none.

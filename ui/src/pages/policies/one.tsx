@@ -62,14 +62,35 @@ function Overview({ policy: p, forbidden }: { policy: PolicyInfo; forbidden?: st
         <dt>Mode</dt><dd>{p.mode ?? <span class="dim">not shown{forbidden === undefined ? "" : `: ${forbidden}`}</span>}{p.message !== undefined && p.message !== "" && <span class="dim"> {p.message}</span>}</dd>
         <dt>Corrected</dt><dd>{p.corrected === undefined ? <span class="dim">–</span> : <a href={href("/actions", { policy: p.name })}>{count(p.corrected)}</a>}</dd>
         <dt>Reads</dt><dd>{(p.kinds ?? []).map((kind) => kind === "*" ? <span key={kind} class="pill">any kind</span> : <a key={kind} class="pill" href={href("/explore", { q: kind })}>{kind}</a>)}</dd>
-        <dt>Cost</dt><dd>{p.cost == null ? <span class="dim">not shown to who may not read all that it evaluates, or not known yet</span> : `${share(p.cost.cpuShare)} of a core, ${rate(p.cost.evaluationsPerSecond)}, ${micros(p.cost.perEvaluationMicros)} each`}</dd>
+        <dt>Cost</dt><dd>{p.cost == null ? <span class="dim">not shown to who may not read all that it evaluates, or not known yet</span> : `${share(p.cost.cpuShare)} of a core, ${rate(p.cost.evaluationsPerSecond)}, ${micros(p.cost.perEvaluationMicros)} each`}<Dearest policy={p} /></dd>
         <dt>Source</dt><dd>{p.source == null || p.source.name === "" ? "built in" : <>{p.source.commit === undefined ? p.source.name : <a href={commitHref(p.source.name, p.source.commit)}>{p.source.name} @ {p.source.commit.slice(0, 8)}</a>} <code>{p.source.file}</code></>}</dd>
+        {p.tests !== undefined && <><dt>Tests</dt><dd><Tests tests={p.tests} {...(p.source?.commit === undefined ? {} : { commit: p.source.commit })} /></dd></>}
         {(p.quarantines ?? []).length > 0 && <><dt>Quarantined</dt><dd><ul class="plainlist hatched">{(p.quarantines ?? []).map((q) => <li key={q.member}><a href={memberHref(q.member)}>{q.member}</a> {q.reason} <span class="dim">until {q.until}</span></li>)}</ul></dd></>}
       </dl></section>
       {p.withheld !== true && <Trends name={p.name} />}
       {p.mode !== undefined && p.mode !== "Observe" && <SuspendForm policy={p} />}
     </>
   );
+}
+
+// Dearest are the lines that take most, with how much of an evaluation.
+function Dearest({ policy: p }: { policy: PolicyInfo }) {
+  const rules = p.cost?.rules ?? [];
+  if (p.cost == null) return null;
+  if (rules.length === 0) return <p class="dim">By line: not known yet, as too little was evaluated.</p>;
+  return (
+    <ul class="plainlist" aria-label="Lines that take most">{rules.map((r) => {
+      const shown = (p.rego ?? []).some((file) => file.file === r.file), at = `${r.file.replace(/^.*\//, "")}:${r.line}`;
+      return <li key={r.file + r.line}><meter min={0} max={1} value={r.share} aria-label="Part of the time" /> {share(r.share)} <span class="dim">{micros(r.micros)}</span> {shown ? <a class="mono" href={href(`/policies/${encodeURIComponent(p.name)}`, { tab: "rego", file: r.file, line: String(r.line) })}>{at}</a> : <code>{r.file}:{r.line}</code>} <span class="dim">{r.rule}</span></li>;
+    })}<li class="dim">from {many(p.cost.samples ?? 0, "traced evaluation")}: lines that are cheap and evaluated often look dearer than they are</li></ul>
+  );
+}
+
+function Tests({ tests, commit }: { tests: { rego: number; by?: string }; commit?: string }) {
+  const n = many(tests.rego, "Rego test");
+  if (tests.by === undefined) return <span class="hatched">{n}; nothing has run them here: this source passes no gates</span>;
+  if (tests.rego === 0) return <>none</>;
+  return <StateMark state="Succeeded">{n} passed {tests.by === "build" ? "when federator was built" : commit === undefined ? "before the commit became active" : `at ${commit.slice(0, 8)}`}</StateMark>;
 }
 
 function Trends({ name }: { name: string }) {
@@ -118,7 +139,7 @@ function Source({ policy }: { policy: PolicyInfo }) {
   const files = policy.rego ?? [];
   const line = Number(param("line")) || undefined;
   if (files.length === 0) return <p><Lock /> The source is shown to who may see what the policy finds, and reads any member.</p>;
-  return <>{files.map((file) => <Rego key={file.file} file={file.file} text={file.text} {...(line === undefined ? {} : { line })} />)}</>;
+  return <>{files.map((file) => <Rego key={file.file} file={file.file} text={file.text} {...(line === undefined || (param("file") || file.file) !== file.file ? {} : { line })} />)}</>;
 }
 
 function Binding({ policy }: { policy: PolicyInfo }) {
