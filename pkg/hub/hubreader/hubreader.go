@@ -44,6 +44,7 @@ type Reader struct {
 	policies objects[*v1alpha1.FleetPolicy]
 	sources  objects[*v1alpha1.PolicySource]
 	stops    objects[policyquery.Stop]
+	halts    objects[policyquery.PolicyHalts]
 	actions  *actions
 }
 
@@ -86,6 +87,11 @@ func (r *Reader) Run(ctx context.Context) error {
 			resource: policyquery.HubPolicySources, sink: &r.sources, page: listOf(r, policyquery.HubPolicySources, func(l *v1alpha1.PolicySourceList) page[*v1alpha1.PolicySource] {
 				return page[*v1alpha1.PolicySource]{l.ListMeta, pointers(l.Items)}
 			}), watch: r.watch(policyquery.HubPolicySources), changed: r.changes.notify, log: r.opts.Logger,
+		}).run,
+		(&follower[*v1alpha1.PolicyState]{
+			resource: policyquery.HubPolicyStates, sink: haltSink{&r.halts}, page: listOf(r, policyquery.HubPolicyStates, func(l *v1alpha1.PolicyStateList) page[*v1alpha1.PolicyState] {
+				return page[*v1alpha1.PolicyState]{l.ListMeta, pointers(l.Items)}
+			}), watch: r.watch(policyquery.HubPolicyStates), changed: r.changes.notify, log: r.opts.Logger,
 		}).run,
 		(&follower[*v1alpha1.Action]{
 			resource: policyquery.HubActions, sink: r.actions, page: listOf(r, policyquery.HubActions, func(l *v1alpha1.ActionList) page[*v1alpha1.Action] {
@@ -134,6 +140,11 @@ func (r *Reader) PolicySources() (policyquery.HubObjects[*v1alpha1.PolicySource]
 
 // Stops implements policyquery.Hub.
 func (r *Reader) Stops() (policyquery.HubObjects[policyquery.Stop], error) { return r.stops.list() }
+
+// Halts implements policyquery.Hub.
+func (r *Reader) Halts() (policyquery.HubObjects[policyquery.PolicyHalts], error) {
+	return r.halts.list()
+}
 
 // Actions implements policyquery.Hub.
 func (r *Reader) Actions() (iter.Seq[*policyquery.ActionSummary], policyquery.HubState, error) {

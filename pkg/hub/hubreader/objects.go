@@ -117,6 +117,20 @@ func stopOf(m *corev1.ConfigMap) (policyquery.Stop, bool) {
 	return stop, is
 }
 
+// haltSink takes in what PolicyStates remember of halts, which is a small part of them.
+type haltSink struct {
+	*objects[policyquery.PolicyHalts]
+}
+
+func (s haltSink) put(x *v1alpha1.PolicyState) { s.listing[x.Name] = policyquery.HaltsOf(x) }
+
+func (s haltSink) set(x *v1alpha1.PolicyState) {
+	halts := policyquery.HaltsOf(x)
+	s.change(func() { s.byName[x.Name] = halts })
+}
+
+func (s haltSink) remove(x *v1alpha1.PolicyState) { s.change(func() { delete(s.byName, x.Name) }) }
+
 // actions are summaries of the newest Actions.
 type actions struct {
 	most    int
