@@ -101,6 +101,7 @@ func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds
 		hub = onHub
 		actions := policyquery.Actions{Kinds: kinds, Index: index, Hub: hub}
 		all["actions"], all["actions/{name}"] = actions, policyquery.Action{Actions: actions}
+		all["halts"] = policyquery.Halts{Hub: hub}
 		all["sources"], all["stops"] = policyquery.Sources{Hub: hub}, policyquery.Stops{Kinds: kinds, Index: index, Hub: hub}
 	}
 	if loop != nil {

@@ -47,6 +47,7 @@ func startHub(t *testing.T, opts hubreader.Options, more ...func(*queryapi.Optio
 		o.Authorization.Members, o.Authorization.UserPrefix = teams{}, "team:"
 		actions := policyquery.Actions{Kinds: planFleet{}.Kinds, Index: o.Index, Hub: reader}
 		o.Queries["actions"], o.Queries["actions/{name}"] = actions, policyquery.Action{Actions: actions}
+		o.Queries["halts"] = policyquery.Halts{Hub: reader}
 		o.Queries["sources"], o.Queries["stops"] = policyquery.Sources{Hub: reader}, policyquery.Stops{Kinds: planFleet{}.Kinds, Index: o.Index, Hub: reader}
 		for _, change := range more {
 			change(o, reader)
@@ -159,7 +160,7 @@ func TestActions_AreWithinTheCallersGrants(t *testing.T) {
 	root, narrow, web, stranger := newName("root"), newName("narrow"), "web", newName("stranger")
 	all, b, ofWeb, none := s.user(root, nil, "*"), s.user(narrow, []string{"b"}, "*"), s.user(web, nil), s.user(stranger, nil, "*")
 	for _, name := range []string{root, narrow, web} {
-		s.mayOnHub(name, "actions", "policysources")
+		s.mayOnHub(name, "actions", "policysources", "fleetpolicies")
 	}
 	eventually(t, func() error {
 		if code, text := s.ask(all, "actions", nil); code != http.StatusServiceUnavailable || !strings.Contains(text, "has not been read") {
@@ -294,7 +295,7 @@ func (s *hubServer) described(user *http.Client) {
 	if err := json.NewDecoder(resp.Body).Decode(&doc); err != nil {
 		s.t.Fatal(err)
 	}
-	for path, at := range map[string]string{"actions": "actions", "actions?limit=1": "actions", "actions/b-web": "actions/{name}", "sources": "sources", "stops": "stops"} {
+	for path, at := range map[string]string{"actions": "actions", "actions?limit=1": "actions", "actions/b-web": "actions/{name}", "sources": "sources", "stops": "stops", "halts": "halts"} {
 		code, body := s.ask(user, path, nil)
 		media := doc.Paths.Paths["/query/v1/"+at].Get.Responses.StatusCodeResponses[http.StatusOK].Content["application/json"]
 		if code != http.StatusOK {

@@ -21,6 +21,7 @@ type Hub interface {
 	FleetPolicies() (HubObjects[*v1alpha1.FleetPolicy], error)  // by name
 	PolicySources() (HubObjects[*v1alpha1.PolicySource], error) // by name
 	Stops() (HubObjects[Stop], error)
+	Halts() (HubObjects[PolicyHalts], error) // by policy
 	// Actions returns summaries of the newest Actions, by position.
 	Actions() (iter.Seq[*ActionSummary], HubState, error)
 	// Action returns an Action as it is on the hub now. Unlike the others it waits for the hub.
@@ -38,6 +39,7 @@ const (
 	HubPolicySources HubResource = "policysources"
 	HubActions       HubResource = "actions"
 	HubStops         HubResource = "stops"
+	HubPolicyStates  HubResource = "policystates"
 	// Verdicts are no resource of the hub: they change with the policies' loop.
 	Verdicts HubResource = "verdicts"
 )

@@ -58,13 +58,19 @@ violation contains {"msg": "no tier", "remedy": {"action": "patch", "patch": {"m
 // apply applies a manifest to the hub, and sets the status.
 func (s *hubServer) apply(resource, name, manifest, status string) {
 	s.t.Helper()
+	s.keep(resource, name, manifest)
+	if err := s.rest.Patch(types.MergePatchType).Resource(resource).Name(name).SubResource("status").Body([]byte(`{"status":` + status + `}`)).Do(s.t.Context()).Error(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// keep applies a manifest to the hub until the test ends.
+func (s *hubServer) keep(resource, name, manifest string) {
+	s.t.Helper()
 	if err := shared.Fleet.Hub.Apply(s.t.Context(), []byte(manifest)); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = s.rest.Delete().Resource(resource).Name(name).Do(context.Background()).Error() })
-	if err := s.rest.Patch(types.MergePatchType).Resource(resource).Name(name).SubResource("status").Body([]byte(`{"status":` + status + `}`)).Do(s.t.Context()).Error(); err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // TestHub_AddsWhatTheCallerMayListThere to policies and explanations.

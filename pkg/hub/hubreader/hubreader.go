@@ -42,6 +42,7 @@ type Reader struct {
 	policies objects[*v1alpha1.FleetPolicy]
 	sources  objects[*v1alpha1.PolicySource]
 	stops    objects[policyquery.Stop]
+	halts    objects[policyquery.PolicyHalts]
 	actions  *actions
 }
 
@@ -77,6 +78,7 @@ func (r *Reader) Run(ctx context.Context) error {
 	for _, follow := range []func(context.Context){
 		newFollower(r, policyquery.HubFleetPolicies, reading[v1alpha1.FleetPolicy, *v1alpha1.FleetPolicy]{r.client, "", string(policyquery.HubFleetPolicies)}, &r.policies).run,
 		newFollower(r, policyquery.HubPolicySources, reading[v1alpha1.PolicySource, *v1alpha1.PolicySource]{r.client, "", string(policyquery.HubPolicySources)}, &r.sources).run,
+		newFollower(r, policyquery.HubPolicyStates, reading[v1alpha1.PolicyState, *v1alpha1.PolicyState]{r.client, "", string(policyquery.HubPolicyStates)}, haltSink{&r.halts}).run,
 		newFollower(r, policyquery.HubActions, reading[v1alpha1.Action, *v1alpha1.Action]{r.client, "", string(policyquery.HubActions)}, r.actions).run,
 		newFollower(r, policyquery.HubStops, reading[corev1.ConfigMap, *corev1.ConfigMap]{r.core.CoreV1().RESTClient(), r.opts.Namespace, "configmaps"}, stopSink{&r.stops}).run,
 		r.followVerdicts,
@@ -115,6 +117,11 @@ func (r *Reader) PolicySources() (policyquery.HubObjects[*v1alpha1.PolicySource]
 
 // Stops implements policyquery.Hub.
 func (r *Reader) Stops() (policyquery.HubObjects[policyquery.Stop], error) { return r.stops.list() }
+
+// Halts implements policyquery.Hub.
+func (r *Reader) Halts() (policyquery.HubObjects[policyquery.PolicyHalts], error) {
+	return r.halts.list()
+}
 
 // Actions implements policyquery.Hub.
 func (r *Reader) Actions() (iter.Seq[*policyquery.ActionSummary], policyquery.HubState, error) {

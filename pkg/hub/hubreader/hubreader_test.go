@@ -91,7 +91,7 @@ func (h *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.list(w, q.Get("continue"))
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		kind := map[string]string{"fleetpolicies": "FleetPolicyList", "policysources": "PolicySourceList", "configmaps": "ConfigMapList"}[r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]]
+		kind := map[string]string{"fleetpolicies": "FleetPolicyList", "policysources": "PolicySourceList", "policystates": "PolicyStateList", "configmaps": "ConfigMapList"}[r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]]
 		version := "federator.dev/v1alpha1"
 		if kind == "ConfigMapList" {
 			version = "v1"

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/policyquery"
 )
@@ -121,3 +122,17 @@ func stopOf(m *corev1.ConfigMap) (policyquery.Stop, bool) {
 	}
 	return stop, is
 }
+
+// haltSink takes in what PolicyStates remember of halts, which is a small part of them.
+type haltSink struct {
+	*objects[policyquery.PolicyHalts]
+}
+
+func (s haltSink) put(x *v1alpha1.PolicyState) { s.listing[x.Name] = policyquery.HaltsOf(x) }
+
+func (s haltSink) set(x *v1alpha1.PolicyState) {
+	halts := policyquery.HaltsOf(x)
+	s.change(func() { s.byName[x.Name] = halts })
+}
+
+func (s haltSink) remove(x *v1alpha1.PolicyState) { s.change(func() { delete(s.byName, x.Name) }) }

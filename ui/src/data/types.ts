@@ -307,6 +307,24 @@ export interface Series {
   series: { policy?: string; member?: string; metric: string; values: (number | null)[] }[];
 }
 
+export interface HaltRecord {
+  policy: string;
+  id: string;
+  reason?: string;
+  message?: string;
+  began?: string;
+  stands: boolean;
+  ended?: string;
+  by?: string; // who acknowledged it
+  ending?: string; // why it ended
+}
+
+export interface Halts {
+  items: HaltRecord[];
+  older?: boolean; // there may be older ones, which are not kept
+  stale?: boolean;
+}
+
 export interface Stops {
   stale?: boolean; // the hub is out of reach
   items: { scope: string; name?: string; by?: string; reason?: string; since?: string }[];

@@ -3,10 +3,11 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { around, label, place, stack, ticks, timeAt, type Span } from "./scale";
 
 export type { Span } from "./scale";
-export type MarkKind = "commit" | "violation" | "halt" | "approval" | "action" | "rollback" | "failure";
+export type MarkKind = "commit" | "violation" | "halt" | "end" | "approval" | "action" | "rollback" | "failure";
 
 export interface TimelineMark {
   at: number; // milliseconds
+  until?: number; // of what lasts
   kind: MarkKind;
   lane: string;
   text: string;
@@ -27,7 +28,7 @@ const laneHeight = 24, axis = 22;
 
 // Shapes, so that kinds are told apart without colour.
 const shapes: Record<MarkKind, string> = {
-  commit: "M0-5L5 0 0 5-5 0z", violation: "M0-5l5 9H-5z", halt: "M-4-4H4V4H-4z", approval: "M-5 0l3.5 4L5-4", action: "M0-4a4 4 0 1 1 0 8a4 4 0 1 1 0-8", rollback: "M4-4a5 5 0 1 0 1 5M4-4V0H0", failure: "M-4-4L4 4M-4 4L4-4",
+  commit: "M0-5L5 0 0 5-5 0z", violation: "M0-5l5 9H-5z", halt: "M-4-4H4V4H-4z", end: "M-4-4H4V4H-4z", approval: "M-5 0l3.5 4L5-4", action: "M0-4a4 4 0 1 1 0 8a4 4 0 1 1 0-8", rollback: "M4-4a5 5 0 1 0 1 5M4-4V0H0", failure: "M-4-4L4 4M-4 4L4-4",
 };
 
 // Timeline shows what happened on one axis. Dragging, or Shift with the arrow keys, chooses a span.
@@ -73,6 +74,7 @@ export function Timeline({ marks, lanes, now, span, onSpan, view, label: name = 
         {ticks(shown, inner).map((at) => <g key={at} transform={`translate(${left + place(at, shown, inner)},0)`}><path d={`M0 ${axis - 4}V${height}`} class="tick" /><text y={12} text-anchor="middle">{label(at, shown)}</text></g>)}
         {brushed !== undefined && <rect class="brush" x={left + place(Math.max(brushed.from, shown.from), shown, inner)} y={axis - 2} width={Math.max(1, place(Math.min(brushed.to, shown.to), shown, inner) - place(Math.max(brushed.from, shown.from), shown, inner))} height={height - axis} />}
         {rows.map(({ lane }, i) => <path key={lane} class="lane" d={`M${left} ${axis + (i + 1) * laneHeight}H${width}`} />)}
+        {marks.map(({ at, until = at, lane }) => until > shown.from && at < shown.to && until > at && <path key={`${lane} ${at}`} class="lasted" d={`M${left + place(Math.max(at, shown.from), shown, inner)} ${axis + lanes.indexOf(lane) * laneHeight + 12}H${left + place(Math.min(until, shown.to), shown, inner)}`} />)}
       </svg>
       {rows.map(({ lane, stacks }, i) => (
         <div key={lane} class="timeline-lane" style={{ top: `${axis + i * laneHeight}px`, height: `${laneHeight}px` }}>

@@ -4,7 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { address, href, param, setParams } from "../../app/location";
 import { withQuery } from "../../data/api";
 import { useLast, useLive } from "../../data/live";
-import type { Actions, ActionSummary, Policies, Violations } from "../../data/types";
+import type { Actions, ActionSummary, Halts, Policies, Violations } from "../../data/types";
 import type { Sources } from "../../data/policytypes";
 import { actionHref, commitHref, findingHref, policyHref, subjectText } from "../../pieces/links";
 import { around } from "../../pieces/scale";
@@ -25,7 +25,7 @@ export default function ActionsPage() {
       <h1 class="sr">Actions</h1>
       <Tabs label="Actions" chosen={tab} onChoose={(id) => setParams({ tab: id === "written" ? null : id, open: null, bulk: null }, { replace: true })}
         tabs={[{ id: "written", title: "What was written" }, { id: "waiting", title: "What waits", n: policies.value === undefined ? undefined : waits.length }, { id: "stops", title: "Stops" }]}>
-        {tab === "written" && <Written policies={policies.value} />}
+        {tab === "written" && <Written />}
         {tab === "waiting" && <Waiting live={policies} />}
         {tab === "stops" && <Stops />}
       </Tabs>
@@ -33,7 +33,7 @@ export default function ActionsPage() {
   );
 }
 
-const links = { action: actionHref, commit: commitHref, finding: findingHref };
+const links = { action: actionHref, commit: commitHref, finding: findingHref, policy: policyHref };
 
 const columns: readonly Column<ActionSummary>[] = [
   { id: "phase", title: "Phase", width: 118, render: (a) => <StateMark state={a.phase || "Pending"} {...(a.phase === "RolledBack" ? { tone: "off" as const } : a.phase === "NoOp" ? { tone: "off" as const } : a.phase === "Protected" || a.phase === "Managed" ? { tone: "warn" as const } : {})} />, text: (a) => a.message ?? "" },
@@ -48,18 +48,19 @@ const columns: readonly Column<ActionSummary>[] = [
   { id: "name", title: "Name", width: 200, hidden: true, render: (a) => <code>{a.name}</code>, text: (a) => a.name },
 ];
 
-function Written({ policies }: { policies: Policies | undefined }) {
+function Written() {
   const params = address.value.params;
   const [limit, setLimit] = useState(500);
   const path = actionsPath(params, limit);
   const live = useLast(useLive<Actions>(path), actionsPath(params, 0));
   const sources = useLive<Sources>("/query/v1/sources");
+  const halts = useLive<Halts>(withQuery("/query/v1/halts", { policy: params.getAll("policy"), since: param("since") || "168h" }));
   const fresh = useLive<Violations>(withQuery("/query/v1/violations", { policy: params.getAll("policy"), member: params.getAll("member"), firstSeenSince: "24h", limit: 500 }));
   const by = param("lanes") === "member" ? "member" as const : "policy" as const;
   const span = spanOf(params);
   const items = live.value?.items ?? [];
   const inside = useMemo(() => items.filter((action) => inSpan(action, span)), [items, span?.from, span?.to]);
-  const { lanes, marks } = useMemo(() => marksOf({ actions: items, policies: policies?.items ?? [], sources: sources.value?.items ?? [], findings: fresh.value?.items ?? [] }, by, links), [items, by, policies, sources.value, fresh.value]);
+  const { lanes, marks } = useMemo(() => marksOf({ actions: items, halts: halts.value?.items ?? [], sources: sources.value?.items ?? [], findings: fresh.value?.items ?? [] }, by, links), [items, by, halts.value, sources.value, fresh.value]);
   const view = useMemo(() => { // of what was done; violations are older
     const times = marks.filter((mark) => mark.kind !== "violation").map((mark) => mark.at);
     return times.length === 0 ? undefined : around(times, live.at);
@@ -88,6 +89,8 @@ function Written({ policies }: { policies: Policies | undefined }) {
       </div>
       {live.value === undefined ? live.error === undefined ? <Loading rows={14} /> : <Failed status={live.error} /> : <>
         {(live.value.hidden ?? 0) > 0 && <p class="chips dim">{many(live.value.hidden ?? 0, "Action")} on objects that you may not read {live.value.hidden === 1 ? "is" : "are"} not listed.</p>}
+        {halts.value === undefined && halts.error !== undefined && <p class="chips dim">Halts are not shown: {halts.error.message}</p>}
+        {halts.value?.older === true && <p class="chips dim">Older halts may be missing: of each policy the last 50 beginnings and ends are kept.</p>}
         {lanes.length > 0 && <div class="axis"><Timeline marks={marks} lanes={lanes} now={live.at} {...(view === undefined ? {} : { view })} {...(span === undefined ? {} : { span })} label="Actions"
           onSpan={(next) => setParams({ from: next === undefined ? null : new Date(next.from).toISOString(), to: next === undefined ? null : new Date(next.to).toISOString() }, { replace: true })} /></div>}
         <div class="body">

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { ActionSummary } from "../../data/types";
+import type { ActionSummary, HaltRecord } from "../../data/types";
 import { actionsPath, boundsOf, canRollBack, inSpan, marksOf, selectedBy, spanOf } from "./model";
 
 const action = (name: string, at: string, phase = "Succeeded", rollbackOf?: string): ActionSummary => ({
@@ -27,11 +27,21 @@ test("only what was written by a policy is rolled back", () => {
 test("lanes are what happened to policies, then the policies", () => {
   const { lanes, marks } = marksOf({
     actions: [{ ...action("a", "2026-01-01T00:00:00Z", "Failed"), acknowledgedBy: "bob" }], sources: [],
-    policies: [{ name: "p", package: "p", severity: "low", halted: { id: "1", reason: "OverLimit", since: "2026-01-01T00:00:00Z" } }],
+    halts: [{ policy: "p", id: "1", reason: "OverLimit", began: "2026-01-01T00:00:00Z", stands: true }],
     findings: [{ policy: "p", package: "p", severity: "low", state: "Known", revision: "1", subject: { member: "m/1" }, violations: [{ msg: "x", firstSeen: "2026-01-01T00:00:00Z" }] }],
-  }, "policy", { action: (n) => n, commit: () => "", finding: () => "" });
+  }, "policy", { action: (n) => n, commit: () => "", finding: () => "", policy: (n) => n });
   expect(lanes).toEqual(["new violations", "halts", "approvals", "p"]);
   expect(marks.map((m) => m.kind)).toEqual(["halt", "violation", "approval", "failure"]);
+});
+
+test("a halt is a mark where it began and one where it ended, with what ended it", () => {
+  const began = "2026-01-01T00:00:00Z", ended = "2026-01-01T01:00:00Z", halt = { policy: "p", id: "1", reason: "OverLimit", stands: false };
+  const of = (...halts: HaltRecord[]) => marksOf({ actions: [], sources: [], findings: [], halts }, "policy", { action: (n) => n, commit: () => "", finding: () => "", policy: (n) => n }).marks.map(({ kind, text, until }) => `${kind} ${until === undefined ? "" : until === Infinity ? "∞" : (until - Date.parse(began)) / 60_000} ${text}`);
+  expect(of({ ...halt, began, ended, by: "ann, bob", ending: "the halt was acknowledged" })).toEqual(["halt 60 p halted: OverLimit", "end  p halted: OverLimit, has ended: acknowledged by ann, bob"]);
+  expect(of({ ...halt, began, ended, ending: "the policy has been changed" })[1]).toBe("end  p halted: OverLimit, has ended: the policy has been changed");
+  expect(of({ ...halt, began, stands: true })).toEqual(["halt ∞ p halted: OverLimit, until now"]);
+  expect(of({ ...halt, began })).toEqual(["halt  p halted: OverLimit; when it ended is not known"]);
+  expect(of({ ...halt, ended, by: "ann" })).toEqual(["end  p halted: OverLimit, has ended: acknowledged by ann; when it began is not known"]);
 });
 
 test("a Rollback takes back all that was written in its seconds, and so many are said", () => {

@@ -1,6 +1,6 @@
 // What the page of Actions asks for, and what it shows of them.
 import { withQuery } from "../../data/api";
-import type { ActionSummary, Finding, PolicyInfo } from "../../data/types";
+import type { ActionSummary, Finding, HaltRecord, PolicyInfo } from "../../data/types";
 import type { Span, TimelineMark } from "../../pieces/timeline";
 import { shortPolicy } from "../../ui/format";
 import type { PlanTarget, PolicySource } from "../../data/policytypes";
@@ -53,7 +53,7 @@ const kinds: Record<string, TimelineMark["kind"]> = { Failed: "failure", Contend
 
 export interface Happened {
   actions: readonly ActionSummary[];
-  policies: readonly PolicyInfo[];
+  halts: readonly HaltRecord[];
   sources: readonly PolicySource[];
   findings: readonly Finding[];
 }
@@ -62,11 +62,12 @@ export interface Links {
   action(name: string): string;
   commit(source: string, hash: string): string;
   finding(policy: string, subject: Finding["subject"]): string;
+  policy(name: string): string;
 }
 
 // marksOf puts what happened on the lanes of a timeline: commits, new violations, halts and approvals first, then
 // Actions by policy or member.
-export function marksOf({ actions, policies, sources, findings }: Happened, by: "policy" | "member", links: Links): { lanes: string[]; marks: TimelineMark[] } {
+export function marksOf({ actions, halts, sources, findings }: Happened, by: "policy" | "member", links: Links): { lanes: string[]; marks: TimelineMark[] } {
   const marks: TimelineMark[] = [];
   for (const source of sources) {
     for (const commit of [source.status?.observedCommit, source.status?.activeCommit]) {
@@ -76,9 +77,11 @@ export function marksOf({ actions, policies, sources, findings }: Happened, by: 
       marks.push({ at, kind: rejected ? "failure" : "commit", lane: "commits", text: `commit ${commit.hash.slice(0, 8)} of ${source.metadata.name}${rejected ? ", not active" : ""}`, href: links.commit(source.metadata.name, commit.hash) });
     }
   }
-  for (const policy of policies) {
-    const at = Date.parse(policy.halted?.since ?? "");
-    if (!Number.isNaN(at)) marks.push({ at, kind: "halt", lane: "halts", text: `${shortPolicy(policy.name)} halted: ${policy.halted?.reason ?? ""}` });
+  for (const halt of halts) {
+    const at = Date.parse(halt.began ?? ""), until = Date.parse(halt.ended ?? ""), what = `${shortPolicy(halt.policy)} halted: ${halt.reason ?? ""}`;
+    const common = { lane: "halts", href: links.policy(halt.policy) };
+    if (!Number.isNaN(at)) marks.push({ ...common, at, kind: "halt", text: `${what}${halt.stands ? ", until now" : Number.isNaN(until) ? "; when it ended is not known" : ""}`, ...(halt.stands ? { until: Infinity } : Number.isNaN(until) ? {} : { until }) });
+    if (!Number.isNaN(until)) marks.push({ ...common, at: until, kind: "end", text: `${what}, has ended: ${halt.by === undefined ? halt.ending ?? "" : `acknowledged by ${halt.by}`}${Number.isNaN(at) ? "; when it began is not known" : ""}` });
   }
   for (const finding of findings) {
     for (const violation of finding.violations ?? []) {

@@ -12,7 +12,7 @@ export function Groups({ by, chosen }: { by: readonly string[]; chosen: Chosen }
     ...by.map((name, i): Column<FindingGroup> => ({ id: name, title: name.charAt(0).toUpperCase() + name.slice(1), width: 240, render: (group) => name === "severity" ? <SeverityMark severity={group.key[i] ?? ""} /> : group.key[i] === "" ? <span class="dim">(none)</span> : name === "policy" ? shortPolicy(group.key[i] ?? "") : group.key[i] })),
     { id: "violations", title: "Violations", width: 100, right: true, line: 2, render: (group) => count(group.violations) },
     { id: "exempt", title: "Exempt", width: 90, right: true, line: 2, render: (group) => count(group.exempt) },
-    ...(chosen.exempt === "" ? [{ id: "unknown", title: "Not known", width: 90, right: true, line: 2 as const, render: (group: FindingGroup) => count(group.unknown + group.errors) }] : []),
+    ...(chosen.exempt === "" ? [{ id: "unknown", title: "Not known", width: 104, right: true, line: 2 as const, render: (group: FindingGroup) => count(group.unknown + group.errors) }] : []),
     { id: "subjects", title: "Objects", width: 90, right: true, line: 0, render: (group) => count(group.subjects) },
   ];
   return (

@@ -50,14 +50,14 @@ test("a facet's number is the number of rows", () => {
 });
 
 test("of a day ago and now, what is not known is said to be so", () => {
-  const base = { stepSeconds: 300, start: new Date(Date.now() - 2 * 3600_000).toISOString(), series: [] };
+  const base = { stepSeconds: 8 * 3600, start: new Date(Date.now() - 24 * 3600_000).toISOString(), series: [] };
   const values = [{ policy: "a", metric: "violations", values: [4, 2, 2, 3] }, { policy: "b", metric: "violations", values: [null, 1, 1, 1] }];
-  expect(dayOf({ ...base, known: [true, true, true, true] })).toBe("Violations of the policies and members that there are now: 24 hours ago 0; now 0. Exempt ones are not counted.");
-  expect(dayOf({ ...base, known: [false, false, false, false] })).toContain("24 hours ago not known; now not known.");
-  expect(dayOf({ ...base, known: [true, true, true, true], series: values.slice(0, 1) })).toContain("24 hours ago 4; now 3.");
-  expect(dayOf({ ...base, known: [true, true, true, true], series: values })).toContain("24 hours ago not known; 115m ago, the first that is known: 3; now 4.");
-  expect(dayOf({ ...base, known: [true, true, true, false], series: values })).toContain("now 3.");
-  expect(dayOf({ ...base, known: [true, false, false, false], partial: true })).toContain("now, where you may read all that they evaluate: 24 hours ago 0; now not known.");
+  expect(dayOf({ ...base, known: [true, true, true, true] })).toBe("Violations of the policies and members that there are now: 24h ago 0; 0s ago, the newest count, 0. Exempt ones are not counted.");
+  expect(dayOf({ ...base, known: [false, false, false, false] })).toContain("a day ago not known; now not known.");
+  expect(dayOf({ ...base, known: [true, true, true, true], series: values.slice(0, 1) })).toContain("24h ago 4; 0s ago, the newest count, 3.");
+  expect(dayOf({ ...base, known: [true, true, true, true], series: values })).toContain("a day ago not known; 16h ago, the first that is known, 3; 0s ago, the newest count, 4.");
+  expect(dayOf({ ...base, known: [true, true, true, false], series: values })).toContain("; 8h ago, the newest count, 3.");
+  expect(dayOf({ ...base, known: [true, false, false, false], partial: true })).toContain("now, where you may read all that they evaluate: 24h ago 0; now not known.");
 });
 
 test("what is not known is not counted as a violation", () => {

@@ -89,14 +89,14 @@ export function tell(rows: readonly Row[]): string {
   return [many(violations, "violation"), ...Object.entries(others).filter(([, of]) => of > 0).map(([what, of]) => `${count(of)} ${what}`)].join(", ");
 }
 
-// dayOf compares the violations of a day ago with those of now; of what is not known it says so.
+// dayOf compares the violations of a day ago with the newest that were counted; of what is not known it says so.
 export function dayOf({ series, known, start, stepSeconds, partial, truncated, dropped }: Series): string {
   const sums = known.map((is, i) => series.reduce<number | null>((sum, { values }) => { const value = values[i]; return sum === null || value === null ? null : sum + (value ?? 0); }, is ? 0 : null));
-  const first = sums.findIndex((sum) => sum !== null), say = (sum: number | null | undefined) => sum == null ? "not known" : count(sum);
-  const now = sums[sums.length - 1] ?? sums[sums.length - 2]; // a step is counted some seconds after it begins
-  const earliest = first > 0 && first < sums.length - 2 ? `; ${ago(Date.parse(start) + first * stepSeconds * 1000)} ago, the first that is known: ${say(sums[first])}` : "";
+  const say = (i: number, which: string) => `${ago(Date.parse(start) + i * stepSeconds * 1000)} ago${which} ${count(sums[i] ?? 0)}`;
+  const is = (sum: number | null) => sum !== null, first = sums.findIndex(is), last = sums.findLastIndex(is);
   const less = partial === true ? ", where you may read all that they evaluate" : truncated === true || (dropped ?? 0) > 0 ? ", as far as they are kept" : "";
-  return `Violations of the policies and members that there are now${less}: 24 hours ago ${say(sums[0])}${earliest}; now ${say(now)}. Exempt ones are not counted.`;
+  const said = [first === 0 ? say(0, "") : "a day ago not known", ...(first > 0 && first < last ? [say(first, ", the first that is known,")] : []), last <= 0 || last < sums.length - 2 ? "now not known" : say(last, ", the newest count,")];
+  return `Violations of the policies and members that there are now${less}: ${said.join("; ")}. Exempt ones are not counted.`; // a step is counted some seconds after it begins
 }
 
 export function commandOf(chosen: Chosen): string {
