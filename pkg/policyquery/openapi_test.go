@@ -181,7 +181,7 @@ func TestDescribe_OpenAPIListsTheParametersThatAreAccepted(t *testing.T) {
 	first, _ := j.list("limit=1")
 	value := map[string]string{
 		"policy": "all", "package": "all", "severity": "low", "member": "fleet/a", "namespace": "shop", "kind": "Deployment.apps", "state": "Known",
-		"groupBy": "policy", "exempt": "false", "limit": "5", "continue": first.Continue, "orderBy": "policy", "watch": "false", "resourceVersion": "0", "timeoutSeconds": "0",
+		"groupBy": "member", "exempt": "false", "limit": "5", "continue": first.Continue, "orderBy": "policy", "watch": "false", "resourceVersion": "0", "timeoutSeconds": "0",
 		"query": "true", "name": "web", "key": "", "metric": "deltas", "hours": "3", "firstSeenSince": "24h", "search": "elsewhere", "pretty": "true", "labelSelector": "a=b", "timeout": "30s",
 	}
 	for _, path := range []string{"/query/v1/violations", "/query/v1/rego", "/query/v1/policies", "/query/v1/series"} {
