@@ -53,7 +53,7 @@ func TestStream_QuestionsAreAuditedAsWatches(t *testing.T) {
 		t.Fatalf("%+v", line)
 	}
 	until(t, "the end of a refused question is audited", func() bool { return len(auditedOf(t, log)[ends]) == 2 })
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		t.Fatal(err)
 	}
 	done := auditedOf(t, log)
