@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
 )
 
 // TestMembers_HealthNeedsTheWildcard of the hub's RBAC: "*" is every resource that there is or will be, which a list of
@@ -17,10 +18,10 @@ func TestMembers_HealthNeedsTheWildcard(t *testing.T) {
 		}
 	})
 	some, all, one := fresh("some"), fresh("all"), fresh("one")
-	allow(t, userOf(some), "", members("list", "pods", "namespaces", "deployments.apps"))
-	allow(t, userOf(all), "", members("list", "*"))
-	allow(t, userOf(one), "red", members("list", "*"))
-	allow(t, userOf(one), "", members("list", "pods"))
+	allow(t, queryserver.UserOf(some), "", members("list", "pods", "namespaces", "deployments.apps"))
+	allow(t, queryserver.UserOf(all), "", members("list", "*"))
+	allow(t, queryserver.UserOf(one), "red", members("list", "*"))
+	allow(t, queryserver.UserOf(one), "", members("list", "pods"))
 	for account, want := range map[string]string{some: "", all: "blue/eu-1 blue/us-1 red/eu-1", one: "red/eu-1"} {
 		resp, body := s.get(t, "/query/v1/members?details=true", tokenFor(t, account, "federator"))
 		var list struct {
