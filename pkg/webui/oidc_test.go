@@ -3,6 +3,7 @@ package webui_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -287,6 +288,36 @@ func TestOIDC_LogOutRevokes(t *testing.T) {
 }
 
 // refreshCookie is the cookie of the refresh token, as a header has it; "" without one.
+// TestOIDC_LogOutDoesNotWaitForTheIssuer: the browser has no cookies any more before the issuer has said anything, so
+// that a tab which is closed meanwhile is logged out, too.
+func TestOIDC_LogOutDoesNotWaitForTheIssuer(t *testing.T) {
+	b := start(t, withOIDC).browser()
+	b.logInAs(issuer.Bob)
+	release := oidcIssuer.Hold("/revoke")
+	defer release()
+	before := oidcIssuer.Calls("/revoke")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://"+b.s.Address+"/ui/session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	answer, err := b.client.Do(r) // returns with the header
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusNoContent || b.refreshCookie() != "" || b.s.log.has("the refresh token of a log-out") {
+		t.Errorf("%s, cookie %q, and the issuer was waited for: %v", answer.Status, b.refreshCookie(), b.s.log.has("the refresh token of a log-out"))
+	}
+	release()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		t.Error(err)
+	}
+	if n := oidcIssuer.Calls("/revoke") - before; n != 1 || !b.s.log.has("level=INFO", "the refresh token of a log-out") {
+		t.Errorf("asked %d times to revoke, or not revoked", n)
+	}
+}
+
 func (b *browser) refreshCookie() string {
 	var parts []string
 	for _, c := range b.client.Jar.Cookies(&url.URL{Scheme: "https", Host: b.s.Address, Path: "/"}) {

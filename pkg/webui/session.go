@@ -173,10 +173,11 @@ func (u *UI) logOut(w http.ResponseWriter, r *http.Request, callers queryapi.UIC
 		}
 	}
 	u.forget(w, r)
+	w.WriteHeader(http.StatusNoContent)
 	if renewed && u.oidc != nil {
+		_ = http.NewResponseController(w).Flush() // a tab that is closed before the issuer answers is logged out, too
 		u.revoke(r.Context(), f)
 	}
-	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 

@@ -47,6 +47,7 @@ type Issuer struct {
 	mu    sync.Mutex
 	calls map[string]int // by path
 	down  bool
+	held  map[string]chan struct{} // by path, until closed
 }
 
 // Client is a client that it knows.
@@ -102,12 +103,35 @@ func (i *Issuer) SetDown(down bool) {
 	i.down = down
 }
 
+// Hold has it not answer requests for a path until release.
+func (i *Issuer) Hold(path string) (release func()) {
+	until := make(chan struct{})
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.held == nil {
+		i.held = map[string]chan struct{}{}
+	}
+	i.held[path] = until
+	return sync.OnceFunc(func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.held, path)
+		close(until)
+	})
+}
+
 func (i *Issuer) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i.mu.Lock()
 		i.calls[r.URL.Path]++
-		down := i.down
+		down, held := i.down, i.held[r.URL.Path]
 		i.mu.Unlock()
+		if held != nil {
+			select {
+			case <-held:
+			case <-r.Context().Done():
+			}
+		}
 		if down {
 			http.Error(w, "down", http.StatusServiceUnavailable)
 			return
