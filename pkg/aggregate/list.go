@@ -25,6 +25,19 @@ type Query struct {
 	Labels     labels.Selector
 	Fields     map[string]string // declared fields and their required values
 	After      Position          // exclusive start: objects after it in the list's order
+	// Done ends a list, which is not whole then, when it is closed: also one that finds nothing, where looking
+	// takes a lookup for each namespace. nil: nothing does.
+	Done <-chan struct{}
+}
+
+// done reports whether the list is to end.
+func (q *Query) done() bool {
+	select {
+	case <-q.Done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Position is a place in the order of lists: member, namespace, name.
@@ -111,6 +124,9 @@ func (s *Snapshot) Indexed(kind Kind, field string, members []string) bool {
 // plans calls do for each scope that the query covers, in order.
 func (s *Snapshot) plans(q Query, do func(*scopeRoot, plan) bool) {
 	visit := func(r *scopeRoot) bool {
+		if q.done() {
+			return false
+		}
 		p := plan{root: r, query: &q, from: key(q.Namespace, "")}
 		if r.member == q.After.Member {
 			after := key(q.After.Namespace, q.After.Name)
@@ -220,6 +236,9 @@ func (p plan) named(yield func(*entry) bool) bool {
 		p.root.objects.Ascend(pivot, func(e *entry) bool { found = e; return false })
 		if found == nil || p.past(found.identity) {
 			return true
+		}
+		if p.query.done() {
+			return false
 		}
 		id := found.identity
 		if id.name < want {

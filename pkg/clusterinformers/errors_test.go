@@ -160,3 +160,27 @@ func TestMember_RemovalIsLogged(t *testing.T) {
 	r.source.set(specOf(t, r.fleet.Members()[0]))
 	r.until("it is logged", func() bool { return r.log.count("member removed") == 1 })
 }
+
+// TestMemberStatus_TellsNoCredentials: what a member, or a proxy before it, answers may repeat the request.
+func TestMemberStatus_TellsNoCredentials(t *testing.T) {
+	sent := make(chan string, 1)
+	r := newRig(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) {
+		r.source.view[0] = newFakeServer(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
+			if req.URL.Path != "/api/v1/configmaps" {
+				return false
+			}
+			select {
+			case sent <- req.Header.Get("Authorization"):
+			default:
+			}
+			http.Error(w, "no upstream for request with Authorization: "+req.Header.Get("Authorization"), http.StatusInternalServerError)
+			return true
+		}).spec
+	}).start()
+	m := r.fleet.Members()[0]
+	r.until("the error is reported", func() bool { return strings.Contains(r.status(m).Error, "no upstream") })
+	_, token, _ := strings.Cut(<-sent, " ")
+	if st := r.status(m); token == "" || strings.Contains(st.Error+st.LastError+st.Message, "Bearer "+token) {
+		t.Errorf("with token %q: %q", token, st.Error)
+	}
+}

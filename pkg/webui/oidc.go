@@ -51,8 +51,10 @@ type provider struct {
 	logins  cookies.Sealer
 	now     func() time.Time
 	client  *http.Client
-	renewed *cache.LRUExpireCache // outcomes of renewals, by refresh token
 	flights singleflight.Group
+
+	renewals sync.Mutex            // of what is read and written of renewed at a time
+	renewed  *cache.LRUExpireCache // outcomes of renewals, and of log-outs, by refresh token
 
 	mu    sync.Mutex
 	known *oidc.Provider // nil until the issuer has been reached

@@ -79,15 +79,46 @@ func (p *provider) renew(ctx context.Context, f refresh) outcome {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), issuerTimeout) // others wait for it
 		defer cancel()
 		o := p.askForRenewal(ctx, f)
-		ttl := renewedTTL
-		if o.err != nil {
-			ttl = failedTTL
+		kept, ok := p.keep(key, o)
+		if ok && o.refresh != "" { // the browser has logged out meanwhile
+			_, err := p.revokeAll(ctx, o.refresh)
+			return outcome{refused: true, err: errors.Join(errLoggedOut, err)}, nil
 		}
-		p.renewed.Add(key, o, ttl)
-		return o, nil
+		return kept, nil
 	})
 	o, _ := flown.(outcome)
 	return o
+}
+
+// errLoggedOut is what comes of renewing a session that was ended.
+var errLoggedOut = errors.New("the session was ended")
+
+// keep keeps the outcome of a renewal, unless there is one that counts already: that of a log-out.
+func (p *provider) keep(key [sha256.Size]byte, o outcome) (kept any, was bool) {
+	p.renewals.Lock()
+	defer p.renewals.Unlock()
+	if kept, was = p.renewed.Get(key); was {
+		return kept, true
+	}
+	ttl := renewedTTL
+	if o.err != nil {
+		ttl = failedTTL
+	}
+	p.renewed.Add(key, o, ttl)
+	return o, false
+}
+
+// end has nothing renewed by a refresh token any more, and returns the one that came in its place, "" where none did.
+func (p *provider) end(token string) (newer string) {
+	key := sha256.Sum256([]byte(token))
+	p.renewals.Lock()
+	defer p.renewals.Unlock()
+	if kept, ok := p.renewed.Get(key); ok {
+		o, _ := kept.(outcome)
+		newer = o.refresh
+	}
+	p.renewed.Add(key, outcome{refused: true, err: errLoggedOut}, renewedTTL)
+	return newer
 }
 
 func (p *provider) askForRenewal(ctx context.Context, f refresh) outcome {

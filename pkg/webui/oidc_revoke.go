@@ -2,7 +2,6 @@ package webui
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,12 +20,16 @@ type revocation struct {
 	Methods  []string `json:"revocation_endpoint_auth_methods_supported"`
 }
 
-// revoke has the issuer end what a refresh token can renew. Where it does not, the log-out counts all
-// the same: the browser has no cookies any more.
-func (u *UI) revoke(ctx context.Context, f refresh) {
+// revoke has the issuer end what a refresh token can renew, and the newer one that came in its place, if any. Where it
+// does not, the log-out counts all the same: the browser has no cookies any more.
+func (u *UI) revoke(ctx context.Context, f refresh, newer string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeTimeout) // also of a tab that was closed
 	defer cancel()
-	revoked, err := u.oidc.revoke(ctx, f)
+	tokens := []string{f.Token}
+	if newer != "" && newer != f.Token {
+		tokens = append(tokens, newer)
+	}
+	revoked, err := u.oidc.revokeAll(ctx, tokens...)
 	switch {
 	case err != nil:
 		u.log.Warn("web UI: revoking the refresh token of a log-out failed: the issuer accepts it until it expires", "issuer", u.oidc.options.Issuer, "error", err)
@@ -35,16 +38,8 @@ func (u *UI) revoke(ctx context.Context, f refresh) {
 	}
 }
 
-// revoke reports whether the issuer revokes tokens at all, and has revoked this one.
-func (p *provider) revoke(ctx context.Context, f refresh) (bool, error) {
-	key := sha256.Sum256([]byte(f.Token))
-	tokens := []string{f.Token}
-	if kept, ok := p.renewed.Get(key); ok { // it was renewed, and the browser had not the new one yet
-		p.renewed.Remove(key)
-		if o, _ := kept.(outcome); o.refresh != "" && o.refresh != f.Token {
-			tokens = append(tokens, o.refresh)
-		}
-	}
+// revokeAll reports whether the issuer revokes tokens at all, and has revoked these.
+func (p *provider) revokeAll(ctx context.Context, tokens ...string) (bool, error) {
 	issuer, err := p.discover(ctx)
 	if err != nil {
 		return false, err

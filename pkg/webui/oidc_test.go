@@ -3,6 +3,7 @@ package webui_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -287,6 +288,68 @@ func TestOIDC_LogOutRevokes(t *testing.T) {
 }
 
 // refreshCookie is the cookie of the refresh token, as a header has it; "" without one.
+// TestOIDC_LogOutDoesNotWaitForTheIssuer: the browser has no cookies any more before the issuer has said anything, so
+// that a tab which is closed meanwhile is logged out, too.
+func TestOIDC_LogOutDoesNotWaitForTheIssuer(t *testing.T) {
+	b := start(t, withOIDC).browser()
+	b.logInAs(issuer.Bob)
+	_, release := oidcIssuer.Hold("/revoke")
+	defer release()
+	before := oidcIssuer.Calls("/revoke")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://"+b.s.Address+"/ui/session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	answer, err := b.client.Do(r) // returns with the header
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusNoContent || b.refreshCookie() != "" || b.s.log.has("the refresh token of a log-out") {
+		t.Errorf("%s, cookie %q, and the issuer was waited for: %v", answer.Status, b.refreshCookie(), b.s.log.has("the refresh token of a log-out"))
+	}
+	release()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		t.Error(err)
+	}
+	if n := oidcIssuer.Calls("/revoke") - before; n != 1 || !b.s.log.has("level=INFO", "the refresh token of a log-out") {
+		t.Errorf("asked %d times to revoke, or not revoked", n)
+	}
+}
+
+// TestOIDC_LogOutEndsRenewalsUnderWay: a request of another tab, whose session is being renewed, brings nothing back.
+func TestOIDC_LogOutEndsRenewalsUnderWay(t *testing.T) {
+	var later atomic.Int64
+	b := start(t, func(o *setup) {
+		withOIDC(o)
+		o.ui.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	}).browser()
+	b.logInAs(issuer.Bob)
+	later.Store(int64(time.Hour - 30*time.Second))
+	renewed, release := oidcIssuer.Hold("/oauth/token")
+	defer release()
+	before := oidcIssuer.Calls("/revoke")
+	var tab sync.WaitGroup
+	tab.Go(func() { b.ask("GET", "/query/v1/whoami", "") })
+	select {
+	case <-renewed:
+	case <-time.After(patience):
+		t.Fatal("the session is not renewed")
+	}
+	if answer, body := b.ask("DELETE", "/ui/session", ""); answer.StatusCode != http.StatusNoContent {
+		t.Errorf("log-out: %d %s", answer.StatusCode, body)
+	}
+	release()
+	tab.Wait()
+	if cookies := b.client.Jar.Cookies(&url.URL{Scheme: "https", Host: b.s.Address, Path: "/"}); len(cookies) > 0 || b.session().User != "" {
+		t.Errorf("after the log-out there are %d cookies, of %q", len(cookies), b.session().User)
+	}
+	if n := oidcIssuer.Calls("/revoke") - before; n != 2 {
+		t.Errorf("%d tokens were revoked, want the one of before and the one that came", n)
+	}
+}
+
 func (b *browser) refreshCookie() string {
 	var parts []string
 	for _, c := range b.client.Jar.Cookies(&url.URL{Scheme: "https", Host: b.s.Address, Path: "/"}) {

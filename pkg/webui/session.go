@@ -172,11 +172,16 @@ func (u *UI) logOut(w http.ResponseWriter, r *http.Request, callers queryapi.UIC
 			u.log.Info("web UI: logged out", "user", caller.User.GetName())
 		}
 	}
-	u.forget(w, r)
-	if renewed && u.oidc != nil {
-		u.revoke(r.Context(), f)
+	ends, newer := renewed && u.oidc != nil, ""
+	if ends {
+		newer = u.oidc.end(f.Token) // first: what is renewed at this moment would come after the cookies are gone
 	}
+	u.forget(w, r)
 	w.WriteHeader(http.StatusNoContent)
+	if ends {
+		_ = http.NewResponseController(w).Flush() // a tab that is closed before the issuer answers is logged out, too
+		u.revoke(r.Context(), f, newer)
+	}
 	return nil
 }
 

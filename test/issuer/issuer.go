@@ -13,9 +13,11 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
@@ -47,6 +49,7 @@ type Issuer struct {
 	mu    sync.Mutex
 	calls map[string]int // by path
 	down  bool
+	holds map[string]hold // by path
 }
 
 // Client is a client that it knows.
@@ -62,7 +65,7 @@ func Start(ctx context.Context, dir string, clients ...Client) (*Issuer, error) 
 	if err != nil {
 		return nil, err
 	}
-	i := &Issuer{URL: "https://" + l.Addr().String(), CAFile: filepath.Join(dir, "issuer-ca.crt"), calls: map[string]int{}}
+	i := &Issuer{URL: "https://" + l.Addr().String(), CAFile: filepath.Join(dir, "issuer-ca.crt"), calls: map[string]int{}, holds: map[string]hold{}}
 	pair, err := i.certificate()
 	if err == nil {
 		err = os.WriteFile(i.CAFile, i.CA, 0o600)
@@ -102,14 +105,53 @@ func (i *Issuer) SetDown(down bool) {
 	i.down = down
 }
 
+// hold holds answers back.
+type hold struct{ held, until chan struct{} }
+
+// Hold has it hold its answers to requests for a path back until release. What it does is done: held says so of the first.
+func (i *Issuer) Hold(path string) (held <-chan struct{}, release func()) {
+	h := hold{make(chan struct{}, 1), make(chan struct{})}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.holds[path] = h
+	return h.held, sync.OnceFunc(func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.holds, path)
+		close(h.until)
+	})
+}
+
+// serve has an answer wait.
+func (h hold) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	answer := httptest.NewRecorder()
+	next.ServeHTTP(answer, r)
+	select {
+	case h.held <- struct{}{}:
+	default:
+	}
+	select {
+	case <-h.until:
+	case <-r.Context().Done():
+	}
+	maps.Copy(w.Header(), answer.Header())
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes()) // the client may be gone
+}
+
 func (i *Issuer) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i.mu.Lock()
 		i.calls[r.URL.Path]++
 		down := i.down
+		h, held := i.holds[r.URL.Path]
 		i.mu.Unlock()
 		if down {
 			http.Error(w, "down", http.StatusServiceUnavailable)
+			return
+		}
+		if held {
+			h.serve(next, w, r)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -36,7 +37,7 @@ type FoundObject struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Member    string `json:"member"`  // the first that has it
-	Members   int    `json:"members"` // that have it
+	Members   int    `json:"members"` // that have it, at least: where Truncated, not all have been looked at
 }
 
 // Bounds of one find.
@@ -45,7 +46,7 @@ const (
 	maxPrefix   = 253
 	findLimit   = 10
 	maxFind     = 100
-	maxLookedAt = 10_000 // objects, of all resources together
+	maxLookedAt = 10_000 // objects, of all resources together, and once more at most for whole names
 )
 
 // Find serves GET /query/v1/find. What it costs depends on the number of namespaces and on what it finds, but not on how
@@ -75,7 +76,7 @@ func (s *Handler) Find(w http.ResponseWriter, r *http.Request, reader Caller) er
 	}
 	found := &FindResult{header: newHeader("Find", snapshot), Items: []FoundObject{}}
 	stale, names, left := []selection.NotSynced{}, []string{}, maxLookedAt
-	for _, resource := range resources {
+	for i, resource := range resources {
 		grants, err := reader.Grants(r.Context(), selection.List, resource.Kind, snapshot)
 		if err != nil {
 			return err
@@ -88,49 +89,79 @@ func (s *Handler) Find(w http.ResponseWriter, r *http.Request, reader Caller) er
 		if err != nil {
 			return err
 		}
-		list := selection.Listing{Snapshot: snapshot, Selector: selector.WithNamePrefix(prefix), Grants: grants}
-		if err := found.add(r.Context(), resource, &list, limit, &left); err != nil {
+		one := search{resource: resource, prefix: prefix, places: map[place]*FoundObject{}}
+		one.list = selection.Listing{Snapshot: snapshot, Selector: selector.WithNamePrefix(prefix), Grants: grants}
+		used, err := one.run(r.Context(), left/(len(resources)-i)) // of which there is much takes nothing from the others
+		if err != nil {
 			return err
 		}
+		left -= used
+		found.add(&one, limit)
 		names = append(names, resource.String())
-		stale = append(stale, selection.Freshness(snapshot, resource.Kind, list.Visible(), s.options.LastContact, s.options.Now())...)
+		stale = append(stale, selection.Freshness(snapshot, resource.Kind, one.list.Visible(), s.options.LastContact, s.options.Now())...)
 	}
 	found.NotSynced, found.NotSyncedMore = selection.Listed(stale)
 	return p.write(w, asTable, found, freshness{first: stale, link: selection.MembersLink("", names...)})
 }
 
-// add adds the first of what is found of one resource; left is how many objects may still be looked at.
-func (f *FindResult) add(ctx context.Context, resource Resource, list *selection.Listing, limit int, left *int) error {
-	type place struct{ namespace, name string }
-	places := map[place]*FoundObject{}
-	for o, err := range list.List(ctx) {
+// place is where members have what is the same object to a reader.
+type place struct{ namespace, name string }
+
+// search is what is looked for, and found, of one resource.
+type search struct {
+	resource Resource
+	prefix   string
+	list     selection.Listing
+	places   map[place]*FoundObject
+	cut      bool // there may be more
+}
+
+// run looks at some objects at most, and returns how many it were. The one with the shortest name there can be is
+// found, with its members, also where the others are too many.
+func (s *search) run(ctx context.Context, most int) (int, error) {
+	used, err := s.look(ctx, most)
+	if err != nil || !s.cut {
+		return used, err
+	}
+	maps.DeleteFunc(s.places, func(at place, _ *FoundObject) bool { return at.name == s.prefix })
+	s.list.Selector = s.list.Selector.WithName(s.prefix)
+	_, err = s.look(ctx, most)
+	return used, err
+}
+
+func (s *search) look(ctx context.Context, most int) (used int, err error) {
+	for o, err := range s.list.List(ctx) {
 		if err != nil {
-			return err
+			return used, err
 		}
-		if *left == 0 {
-			f.Truncated = true
+		if used == most {
+			s.cut = true
 			break
 		}
-		*left--
+		used++
 		at := place{o.Namespace(), o.Name()}
-		if held := places[at]; held != nil {
+		if held := s.places[at]; held != nil {
 			held.Members++
 			continue
 		}
-		places[at] = &FoundObject{Resource: resource.String(), Kind: string(resource.Kind), Namespace: at.namespace, Name: at.name, Member: o.Member(), Members: 1}
+		s.places[at] = &FoundObject{Resource: s.resource.String(), Kind: string(s.resource.Kind), Namespace: at.namespace, Name: at.name, Member: o.Member(), Members: 1}
 	}
-	all := make([]FoundObject, 0, len(places))
-	for _, one := range places {
+	return used, nil
+}
+
+// add adds the first of what is found of one resource.
+func (f *FindResult) add(s *search, limit int) {
+	all := make([]FoundObject, 0, len(s.places))
+	for _, one := range s.places {
 		all = append(all, *one)
 	}
 	slices.SortFunc(all, func(a, b FoundObject) int {
 		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), strings.Compare(a.Name, b.Name), strings.Compare(a.Namespace, b.Namespace))
 	})
-	if len(all) > limit {
+	if f.Truncated = f.Truncated || s.cut; len(all) > limit {
 		all, f.Truncated = all[:limit], true
 	}
 	f.Items = append(f.Items, all...)
-	return nil
 }
 
 func (f *FindResult) table() *metav1.Table {

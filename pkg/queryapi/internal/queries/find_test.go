@@ -103,3 +103,35 @@ func TestFind_LooksAtSome(t *testing.T) {
 		t.Errorf("%d of them, more: %v, %v", len(got.Items), got.Truncated, err)
 	}
 }
+
+// TestFind_OneResourceTakesNothingFromOthers: what there is much of does not keep anything of another kind from being found.
+func TestFind_OneResourceTakesNothingFromOthers(t *testing.T) {
+	f := newFleet(t)
+	f.join("a/one", "b/one")
+	var objects []testObject
+	for i := range 10_001 {
+		objects = append(objects, podOf("a/one", "shop", fmt.Sprintf("web-%05d", i), "", ""))
+	}
+	objects = append(objects,
+		podOf("b/one", "shop", "web", "", ""), podOf("b/one", "shop", "web-1", "", ""),
+		testObject{ref: aggregate.Ref{Member: "b/one", Kind: "Service", Namespace: "shop", Name: "web"}},
+	)
+	f.put(objects...)
+	f.commit()
+	s := f.server(queries.Options{})
+	for query, want := range map[string]string{
+		"resource=pods&resource=services&namePrefix=web&limit=1": "pods shop/web b/one 1; services shop/web b/one 1; and more",
+		"resource=services&resource=pods&namePrefix=web&limit=1": "services shop/web b/one 1; pods shop/web b/one 1; and more",
+		"resource=pods&namePrefix=web&limit=2":                   "pods shop/web b/one 1; pods shop/web-00000 a/one 1; and more",
+	} {
+		got, err := ask[queries.FindResult](t, s, "find", query, reader{})
+		if err != nil || shown(got) != want {
+			t.Errorf("%s: %s, %v; want %s", query, shown(got), err, want)
+		}
+	}
+	granted := reader{grants: map[string]*authz.Grants{"list pods": authz.NewGrants(map[string]authz.MemberGrant{"a/one": {All: true}}, time.Time{})}}
+	got, err := ask[queries.FindResult](t, s, "find", "resource=pods&namePrefix=web&limit=1", granted)
+	if want := "pods shop/web-00000 a/one 1; and more"; err != nil || shown(got) != want {
+		t.Errorf("within grants: %s, %v; want %s", shown(got), err, want)
+	}
+}

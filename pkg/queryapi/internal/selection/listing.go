@@ -109,7 +109,7 @@ func intersect(a, b []string) []string {
 func (f *Listing) List(ctx context.Context) iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
 		for _, p := range f.subqueries() {
-			p.query.Labels = untilDone(ctx, p.query.Labels)
+			p.query.Labels, p.query.Done = untilDone(ctx, p.query.Labels), ctx.Done()
 			objects, err := f.Snapshot.List(p.query)
 			if err != nil {
 				yield(aggregate.Object{}, err)
@@ -162,7 +162,7 @@ func (r *residual) needsBody() bool { return r != nil && (len(r.terms) > 0 || r.
 func (f *Listing) Count(ctx context.Context) (int, error) {
 	total := 0
 	for _, p := range f.subqueries() {
-		p.query.Labels = untilDone(ctx, p.query.Labels)
+		p.query.Labels, p.query.Done = untilDone(ctx, p.query.Labels), ctx.Done()
 		if p.residual == nil {
 			n, err := f.Snapshot.Count(p.query)
 			if err == nil {

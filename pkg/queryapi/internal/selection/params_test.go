@@ -302,3 +302,36 @@ func FuzzSelectors(f *testing.F) {
 		}
 	})
 }
+
+// TestFind_EndsWhileLookingForNames: by a lookup in each namespace, of which most find nothing.
+func TestFind_EndsWhileLookingForNames(t *testing.T) {
+	f := newFleet(t, nil)
+	f.join("a/one")
+	f.join("a/two")
+	for i := range 200 {
+		f.put([]string{"a/one", "a/two"}[i%2], object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "web", "namespace": fmt.Sprint("ns", i)}})
+	}
+	f.commit()
+	all, err := selection.Compile("", "", "Pod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, selector := range map[string]*selection.Selector{"a name": all.WithName("web"), "a prefix": all.WithNamePrefix("we")} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		find := selection.Listing{Snapshot: f.index.Snapshot(), Selector: selector, Grants: authz.Everything(time.Time{})}
+		if n, err := find.Count(ctx); n != 200 || err != nil {
+			t.Errorf("%s: %d, %v", what, n, err)
+		}
+		found, last := 0, error(nil)
+		for _, err := range find.List(ctx) {
+			if last = err; err == nil {
+				found++
+			}
+			cancel()
+		}
+		if found != 1 || !errors.Is(last, context.Canceled) {
+			t.Errorf("%s: %d objects were found after the request had gone, and then %v", what, found, last)
+		}
+	}
+}

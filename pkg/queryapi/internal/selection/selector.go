@@ -205,6 +205,14 @@ func (sel *Selector) WithNamePrefix(prefix string) *Selector {
 	return &out
 }
 
+// WithName returns the selector of those objects that have a name, too.
+func (sel *Selector) WithName(name string) *Selector {
+	out := *sel
+	out.contradicts = sel.contradicts || sel.name != "" && sel.name != name || !strings.HasPrefix(name, sel.namePrefix)
+	out.name, out.empty = name, false
+	return &out
+}
+
 // MatchesMember reports whether objects of a member can be selected.
 func (sel *Selector) MatchesMember(m aggregate.Member) bool {
 	return (sel.members == nil || sel.members.Matches(memberLabels{&m})) && allHold(sel.byName, m)
