@@ -30,6 +30,11 @@ export function whyNot(): string {
   return who.cannotWriteWhy === undefined || who.cannotWriteWhy === "" ? "You are logged in to look only." : who.cannotWriteWhy;
 }
 
+// Said is what has been done.
+export function Said({ done }: { done: Done }) {
+  return <p class="reason-done" role="status">✓ {done.text} {done.href !== undefined && <a href={done.href}>{done.link ?? "See it"}</a>}</p>;
+}
+
 // ReasonForm is the last step of a write: a reason, and a button that says what it does. What will happen is shown above it.
 export function ReasonForm({ verb, send, danger = false, needsReason = true, blocked = "", children, onDone, stick = false }: ReasonFormProps) {
   const [reason, setReason] = useState("");
@@ -50,7 +55,7 @@ export function ReasonForm({ verb, send, danger = false, needsReason = true, blo
       (failed: unknown) => { const status = statusFrom(failed); sending.current = false; setBusy(false); setError(status.code === 0 ? status.message : `${status.message} (${status.code})`); },
     );
   };
-  if (done !== undefined) return <p class="reason-done" role="status">✓ {done.text} {done.href !== undefined && <a href={done.href}>{done.link ?? "See it"}</a>}</p>;
+  if (done !== undefined) return <Said done={done} />;
   return (
     <form class={stick ? "reason stick" : "reason"} onSubmit={submit}>
       {children}
