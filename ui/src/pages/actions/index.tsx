@@ -84,7 +84,7 @@ function Written() {
         {param("since") !== "" && <button type="button" onClick={() => setParams({ since: null })}>since {param("since")} ✕</button>}
         <button type="button" class={span === undefined ? "" : "danger"} disabled={can.length === 0} title={span === undefined ? "Of all that is listed; drag over the timeline to choose a span" : "Of the span that is chosen"} onClick={() => setParams({ bulk: "true", open: null })}>Roll back {span === undefined ? "" : "this span: "}{many(can.length, "correction")}…</button>
         <span class="grow" />
-        <Freshness at={live.at} />
+        <Freshness at={live.at} stale={live.value?.stale === true || halts.value?.stale === true} />
         <CopyAs commands={{ kubectl: "kubectl get actions", curl: path }} />
       </div>
       {live.value === undefined ? live.error === undefined ? <Loading rows={14} /> : <Failed status={live.error} /> : <>
