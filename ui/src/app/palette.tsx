@@ -60,7 +60,7 @@ function Box() {
           </li>
         ))}
       </ul>
-      {targets.length === 0 && <div class="hint">{looked.text !== text ? "Looking …" : looked.whole ? `Nothing that you may read is called or begins with ${text}.` : `Nothing is found that is called ${text}, but not all could be asked: a member or the server is out of reach, or there is too much to look at.`}</div>}
+      {targets.length === 0 && <div class="hint">{looked.text !== text ? "Looking …" : looked.whole ? `Nothing that you may read is called or begins with ${text}.` : `Nothing is found that is called ${text}, but not all could be asked.`}</div>}
     </Dialog>
   );
 }

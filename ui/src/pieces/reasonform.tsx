@@ -50,8 +50,18 @@ export function ReasonForm({ verb, send, danger = false, needsReason = true, blo
     sending.current = true; // busy is known only when the form is drawn again
     setBusy(true);
     setError("");
+    const who = session.value?.user;
     send(reason.trim()).then(
-      (result) => { sending.current = false; setBusy(false); setDone(result); setReason(""); say(result.text, { ...(result.href === undefined ? {} : { href: result.href }), ...(result.link === undefined ? {} : { link: result.link }) }); onDone?.(); },
+      (result) => {
+        if (session.value?.user !== who) return; // it is not told to whoever is here now
+        const { text, ...more } = result;
+        sending.current = false;
+        setBusy(false);
+        setDone(result);
+        setReason("");
+        say(text, more);
+        onDone?.();
+      },
       (failed: unknown) => { const status = statusFrom(failed); sending.current = false; setBusy(false); setError(status.code === 0 ? status.message : `${status.message} (${status.code})`); },
     );
   };

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { PolicyInfo } from "../../data/types";
-import { keepPolicies, order, rate, recent, share } from "./model";
+import { keepPolicies, order, rate, share } from "./model";
 
 const policies: PolicyInfo[] = [
   { name: "a", package: "p.a", severity: "low", violations: 9 }, { name: "b", package: "p.b", severity: "critical", violations: 0 },
@@ -19,5 +19,3 @@ test("all words of a search must be there", () => {
 test("figures are short", () => {
   expect([share(0.00001), share(0.0123), share(0.5), rate(0.01), rate(3.14), rate(120)]).toEqual(["< 0.1 %", "1.2 %", "50 %", "< 0.1/s", "3.1/s", "120/s"]);
 });
-
-test("a cost is of the last minutes that there were", () => expect([recent(300), recent(60), recent(42)]).toEqual(["in the last 5 minutes", "in the last 1 minute", "in the last 42 seconds"]));

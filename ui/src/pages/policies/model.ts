@@ -1,6 +1,5 @@
 // How policies are sorted, narrowed and told.
 import type { PolicyInfo } from "../../data/types";
-import { many } from "../../ui/format";
 import { severityRank } from "../../ui/marks";
 
 export type By = "" | "name" | "severity" | "violations" | "unknown" | "exempt" | "cpu" | "mode";
@@ -42,11 +41,6 @@ export function share(part: number): string {
 
 export function rate(perSecond: number): string {
   return perSecond < 0.05 ? "< 0.1/s" : `${perSecond < 10 ? perSecond.toFixed(1) : Math.round(perSecond)}/s`;
-}
-
-// recent is of when a cost is.
-export function recent(windowSeconds: number): string {
-  return `in the last ${windowSeconds < 60 ? many(Math.round(windowSeconds), "second") : many(Math.round(windowSeconds / 60), "minute")}`;
 }
 
 export function micros(n: number): string {
