@@ -77,15 +77,3 @@ test("what one user has done is not told to the next, and nothing of theirs stay
   await page.evaluate(() => new Promise((resolve) => { requestAnimationFrame(() => requestAnimationFrame(resolve)); }));
   await expect(page.locator(".toast")).toHaveCount(0);
 });
-
-test("a page that was opened behind others asks for its lines when it is looked at", async ({ page }) => {
-  const series: string[] = [];
-  page.on("request", (request) => { if (request.url().includes("/query/v1/series") && request.url().includes("groupBy=member")) series.push(request.url()); });
-  await page.addInitScript(() => { Object.defineProperty(document, "hidden", { configurable: true, get: () => (window as { behind?: boolean }).behind ?? true }); });
-  await logIn(page, await tokenOf("olga"));
-  expect(series).toEqual([]);
-  const look = page.waitForRequest((request) => request.url().includes("groupBy=member"), { timeout: 10_000 }); // not only when they are asked for again
-  await page.evaluate(() => { (window as { behind?: boolean }).behind = false; document.dispatchEvent(new Event("visibilitychange")); });
-  await look;
-  await expect(page.getByRole("row").nth(1)).toBeVisible();
-});

@@ -1,7 +1,6 @@
 // The last 24 hours of the members whose rows are drawn: one question for all of them, after scrolling has come to rest.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, withQuery } from "../../data/api";
-import { hidden } from "../../data/link";
 import type { Series } from "../../data/types";
 
 export type Values = (number | null)[];
@@ -34,12 +33,11 @@ export function useTrends(names: readonly string[]): Trends {
   const [drawn, onWindow] = useWindow();
   const latest = useRef({ names, known });
   latest.current = { names, known };
-  const order = names.join(" "), paused = hidden.value;
+  const order = names.join(" ");
   useEffect(() => {
-    if (paused) return undefined;
     const abort = new AbortController();
     const look = async () => {
-      const asked = missing(latest.current.names.slice(...drawn), latest.current.known, Date.now());
+      const asked = document.hidden ? [] : missing(latest.current.names.slice(...drawn), latest.current.known, Date.now());
       if (asked.length === 0) return;
       const series = await get<Series>(withQuery("/query/v1/series", { metric: "violations", hours: 24, groupBy: "member", member: asked }), { signal: abort.signal });
       setKnown(withSeries(latest.current.known, asked, series, Date.now()));
@@ -47,7 +45,7 @@ export function useTrends(names: readonly string[]): Trends {
     const quietly = () => void look().catch(() => {}); // what is not known stays so, and is asked for again
     const timer = setTimeout(quietly, rest), again = setInterval(quietly, keep / 5);
     return () => { abort.abort(); clearTimeout(timer); clearInterval(again); };
-  }, [drawn, order, paused]);
+  }, [drawn, order]);
   return { known, onWindow };
 }
 
