@@ -26,7 +26,7 @@ export function Freshness({ at, revision, members, notSynced = [], more = 0, syn
   const bad = new Set(notSynced.map((n) => n.member)).size + more;
   const all = useMembers(synced);
   const link = linkState.value.state;
-  if (at === 0) return <span class="fresh">not loaded yet</span>;
+  if (at === 0) return <span class="fresh">not loaded</span>;
   return (
     <span class="fresh" title={revision === undefined ? undefined : `revision ${revision}`}>
       {live && link === "live" && outdated.value.size === 0 ? "live" : `as of ${clock(at)}`}

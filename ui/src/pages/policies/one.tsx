@@ -103,7 +103,7 @@ function Trends({ name }: { name: string }) {
   return (
     <section class="section"><h2>Last 24 hours <span class="dim">a gap is not known, as after a restart</span></h2>
       {found.value === undefined ? found.error === undefined ? <Loading rows={3} /> : <p class="dim">{found.error.code === 403 ? "Shown only to who may read all that it counts." : found.error.message}</p>
-        : lines.length === 0 ? <p class="dim">{noneOf(found.value, "Nothing was violated in the last 24 hours, as far as it was recorded")}</p> : <Trend start={found.value.start} stepSeconds={found.value.stepSeconds} lines={lines} theme={theme.value} />}
+        : lines.length === 0 ? <p class="dim">{noneOf(found.value, "None whenever they were counted in the last 24 hours, every 5 minutes")}</p> : <Trend start={found.value.start} stepSeconds={found.value.stepSeconds} lines={lines} theme={theme.value} />}
     </section>
   );
 }
