@@ -298,6 +298,35 @@ describe("the link", () => {
     warned.mockRestore();
   });
 
+  test("takes back nobody where the stream has said that it has ended: another tab may have somebody by then", async () => {
+    const worker = workers(), link = await import("../src/data/link"), ended: string[] = [];
+    link.whenEnded((why) => { ended.push(why); });
+    link.setUser("ann");
+    worker.say({ t: "ended", why: "your session has ended" });
+    link.setUser("");
+    expect([ended, worker.told]).toEqual([["your session has ended"], [{ t: "user", user: "ann" }]]);
+    link.setUser("ann");
+    expect(worker.told.length).toBe(2);
+  });
+
+  test("that is there before anybody is known asks for nothing, also where the worker does not load", async () => {
+    let streams = 0;
+    on["GET /query/v1/stream"] = (_, response) => { streams++; response.writeHead(200).write(JSON.stringify({ id: "0", value: "ann's" }) + "\n"); };
+    const warned = vi.spyOn(console, "warn").mockImplementation(() => undefined);
+    const worker = workers(), link = await import("../src/data/link");
+    link.startLink();
+    link.setUser(""); // the session is nobody's
+    worker.fail();
+    await new Promise((resolve) => setTimeout(resolve, 50)); // longer than a stream waits for what is asked together
+    expect([worker.told, streams]).toEqual([[], 0]);
+    const one = receiver("/query/v1/members");
+    link.setUser("ann");
+    link.subscribe(one);
+    await until(() => expect(one.got).toMatchObject([{ t: "value", value: "ann's" }]));
+    expect([worker.told, streams]).toEqual([[], 1]);
+    warned.mockRestore();
+  });
+
   test("asks for nothing while the tab is hidden, and for all when it is shown", async () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     const worker = workers(), link = await import("../src/data/link");

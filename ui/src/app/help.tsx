@@ -16,7 +16,10 @@ const keys: readonly [string[], string][] = [
 ];
 
 export function Help() {
-  useEffect(() => bind("?", () => { open.value = true; }), []);
+  useEffect(() => {
+    const unbind = bind("?", () => { open.value = true; });
+    return () => { unbind(); open.value = false; };
+  }, []);
   if (!open.value) return null;
   return (
     <Dialog label="Keys" onClose={() => { open.value = false; }}>

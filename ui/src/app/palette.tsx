@@ -13,7 +13,8 @@ export function openPalette(): void {
 
 export function Palette() {
   useEffect(() => {
-    return bind("mod+k", () => { open.value = !open.value; });
+    const unbind = bind("mod+k", () => { open.value = !open.value; });
+    return () => { unbind(); open.value = false; }; // whoever logs in next has not opened it
   }, []);
   return open.value ? <Box /> : null;
 }
@@ -22,17 +23,15 @@ function Box() {
   const [text, setText] = useState("");
   const [found, setFound] = useState<Target[]>([]);
   const [at, setAt] = useState(0);
-  const [busy, setBusy] = useState(false);
-  const [whole, setWhole] = useState(true);
+  const [looked, setLooked] = useState({ text: "", whole: true });
   useEffect(() => {
     const abort = new AbortController();
     setAt(0);
     setFound([]);
     if (text.trim() === "") return;
-    setBusy(true);
     const timer = setTimeout(() => {
       void searchTargets(text.trim(), abort.signal, (some) => { if (!abort.signal.aborted) setFound((before) => [...before, ...some]); })
-        .then((whole) => { if (!abort.signal.aborted) setWhole(whole); }).finally(() => { if (!abort.signal.aborted) setBusy(false); });
+        .then((whole) => { if (!abort.signal.aborted) setLooked({ text, whole }); }, () => { if (!abort.signal.aborted) setLooked({ text, whole: false }); });
     }, 120);
     return () => { clearTimeout(timer); abort.abort(); };
   }, [text]);
@@ -61,7 +60,7 @@ function Box() {
           </li>
         ))}
       </ul>
-      {targets.length === 0 && <div class="hint">{busy ? "Looking …" : whole ? `Nothing that you may read is called or begins with ${text}.` : `Nothing is found that is called ${text}, but not all could be asked: the server is busy, or out of reach.`}</div>}
+      {targets.length === 0 && <div class="hint">{looked.text !== text ? "Looking …" : looked.whole ? `Nothing that you may read is called or begins with ${text}.` : `Nothing is found that is called ${text}, but not all could be asked.`}</div>}
     </Dialog>
   );
 }

@@ -49,11 +49,14 @@ export async function searchTargets(text: string, signal: AbortSignal, found: (s
       .map((p) => ({ what: "policy", name: shortPolicy(p.name), more: p.title ?? "", href: href(`/policies/${encodeURIComponent(p.name)}`) }))),
     session.value?.hub !== true ? Promise.resolve() : ask<Actions>("/query/v1/actions?limit=200", (list) => list.items.filter((a) => a.name.includes(t) || a.target.name?.includes(t) === true).slice(0, perKind)
       .map((a) => ({ what: "Action", name: a.name, more: `${a.verb} ${a.target.kind ?? ""} ${a.target.name ?? ""} in ${a.member}`, href: href("/actions", { open: a.name }) }))),
-    resources.length === 0 || t.length < 2 ? Promise.resolve() : ask<Find>(withQuery("/query/v1/find", { resource: resources, namePrefix: t, limit: 3 }), (list) => list.items.map((o) => {
-      const place = o.namespace === undefined ? "" : ` namespace:${o.namespace}`;
-      return { what: o.kind.split(".")[0] ?? "", name: o.name, more: [o.namespace, o.members === 1 ? o.member : many(o.members, "member")].filter(Boolean).join(" · "),
-        href: href("/explore", { q: `${o.resource} name:${o.name}${place}`, open: o.members === 1 ? `${o.member}/${o.namespace ?? ""}/${o.name}` : null }) };
-    })),
+    resources.length === 0 || t.length < 2 ? Promise.resolve() : ask<Find>(withQuery("/query/v1/find", { resource: resources, namePrefix: t, limit: 3 }), (list) => {
+      whole &&= list.truncated !== true && (list.notSynced ?? []).length === 0;
+      return list.items.map((o) => {
+        const place = o.namespace === undefined ? "" : ` namespace:${o.namespace}`;
+        return { what: o.kind.split(".")[0] ?? "", name: o.name, more: [o.namespace, o.members === 1 ? o.member : many(o.members, "member")].filter(Boolean).join(" · "),
+          href: href("/explore", { q: `${o.resource} name:${o.name}${place}`, open: o.members === 1 ? `${o.member}/${o.namespace ?? ""}/${o.name}` : null }) };
+      });
+    }),
   ]);
   return whole;
 }

@@ -76,8 +76,10 @@ function standAlone(why: string): void {
 
 function receive(message: FromStream): void {
   if (message.t === "link") linkState.value = { state: message.state, at: message.at };
-  else if (message.t === "ended") onEnded(message.why);
-  else if (receivers.has(message.id)) {
+  else if (message.t === "ended") {
+    user = "";
+    onEnded(message.why);
+  } else if (receivers.has(message.id)) {
     note(message.id, message.t === "error" && !message.final ? message.status : undefined);
     receivers.get(message.id)?.receive(message);
   }

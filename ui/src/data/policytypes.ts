@@ -34,6 +34,7 @@ export interface ExplainedRemedy {
   more?: number;
   about?: boolean; // what applying probably does: only a server knows its lists
   problem?: string;
+  hubForbidden?: string; // the permission without which by and reason are not sent
 }
 
 export interface Explanation {
@@ -150,4 +151,5 @@ export interface StopItem {
   reason?: string;
   since?: string;
   problem?: string;
+  hubForbidden?: string; // the permission without which by and reason are not sent
 }

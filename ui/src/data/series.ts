@@ -13,6 +13,11 @@ export function rateNow(series: Series): number | undefined {
   return undefined;
 }
 
+// noneOf says that there was none, where that is known.
+export function noneOf({ known, partial }: Series, text: string): string {
+  return known.some((is) => is) ? `${text}${partial === true ? ". What you may not read is not counted" : ""}.` : "Not known yet.";
+}
+
 // someKnown says whether anything is known at all.
 export function someKnown(values: Values): boolean {
   return values.some((value) => value !== null);

@@ -1,4 +1,5 @@
 // The shapes of the query API's answers, as docs/queries.md and the OpenAPI describe them.
+import type { StopItem } from "./policytypes";
 
 export interface Status {
   kind: "Status";
@@ -154,6 +155,8 @@ export interface Violations {
 
 export interface Find {
   items: { resource: string; kind: string; namespace?: string; name: string; member: string; members: number }[];
+  truncated?: boolean;
+  notSynced?: NotSynced[];
 }
 
 export interface Count {
@@ -251,7 +254,7 @@ export interface PolicyInfo {
   subjects?: number;
   exemptions?: { reason: string; expires?: string; members?: unknown; namespaces?: unknown; names?: unknown }[];
   quarantines?: { member: string; until?: string; reason?: string }[];
-  cost?: { cpuShare: number; evaluationsPerSecond: number; perEvaluationMicros: number; rules?: { rule?: string; file: string; line: number; share: number; micros: number }[]; samples?: number } | null;
+  cost?: { windowSeconds: number; cpuShare: number; evaluationsPerSecond: number; perEvaluationMicros: number; rules?: { rule?: string; file: string; line: number; share: number; micros: number }[]; samples?: number } | null;
   tests?: { rego: number; by?: string };
   halted?: { id: string; reason?: string; message?: string; since?: string } | null;
   plans?: PlanSummary[];
@@ -327,5 +330,5 @@ export interface Halts {
 
 export interface Stops {
   stale?: boolean; // the hub is out of reach
-  items: { scope: string; name?: string; by?: string; reason?: string; since?: string }[];
+  items: StopItem[];
 }

@@ -30,6 +30,11 @@ export function whyNot(): string {
   return who.cannotWriteWhy === undefined || who.cannotWriteWhy === "" ? "You are logged in to look only." : who.cannotWriteWhy;
 }
 
+// Said is what has been done.
+export function Said({ done }: { done: Done }) {
+  return <p class="reason-done" role="status">✓ {done.text} {done.href !== undefined && <a href={done.href}>{done.link ?? "See it"}</a>}</p>;
+}
+
 // ReasonForm is the last step of a write: a reason, and a button that says what it does. What will happen is shown above it.
 export function ReasonForm({ verb, send, danger = false, needsReason = true, blocked = "", children, onDone, stick = false }: ReasonFormProps) {
   const [reason, setReason] = useState("");
@@ -45,12 +50,22 @@ export function ReasonForm({ verb, send, danger = false, needsReason = true, blo
     sending.current = true; // busy is known only when the form is drawn again
     setBusy(true);
     setError("");
+    const who = session.value?.user;
     send(reason.trim()).then(
-      (result) => { sending.current = false; setBusy(false); setDone(result); setReason(""); say(result.text, { ...(result.href === undefined ? {} : { href: result.href }), ...(result.link === undefined ? {} : { link: result.link }) }); onDone?.(); },
+      (result) => {
+        if (session.value?.user !== who) return; // it is not told to whoever is here now
+        const { text, ...more } = result;
+        sending.current = false;
+        setBusy(false);
+        setDone(result);
+        setReason("");
+        say(text, more);
+        onDone?.();
+      },
       (failed: unknown) => { const status = statusFrom(failed); sending.current = false; setBusy(false); setError(status.code === 0 ? status.message : `${status.message} (${status.code})`); },
     );
   };
-  if (done !== undefined) return <p class="reason-done" role="status">✓ {done.text} {done.href !== undefined && <a href={done.href}>{done.link ?? "See it"}</a>}</p>;
+  if (done !== undefined) return <Said done={done} />;
   return (
     <form class={stick ? "reason stick" : "reason"} onSubmit={submit}>
       {children}

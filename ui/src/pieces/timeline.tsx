@@ -74,7 +74,7 @@ export function Timeline({ marks, lanes, now, span, onSpan, view, label: name = 
         {ticks(shown, inner).map((at) => <g key={at} transform={`translate(${left + place(at, shown, inner)},0)`}><path d={`M0 ${axis - 4}V${height}`} class="tick" /><text y={12} text-anchor="middle">{label(at, shown)}</text></g>)}
         {brushed !== undefined && <rect class="brush" x={left + place(Math.max(brushed.from, shown.from), shown, inner)} y={axis - 2} width={Math.max(1, place(Math.min(brushed.to, shown.to), shown, inner) - place(Math.max(brushed.from, shown.from), shown, inner))} height={height - axis} />}
         {rows.map(({ lane }, i) => <path key={lane} class="lane" d={`M${left} ${axis + (i + 1) * laneHeight}H${width}`} />)}
-        {marks.map(({ at, until = at, lane }) => until > shown.from && at < shown.to && until > at && <path key={`${lane} ${at}`} class="lasted" d={`M${left + place(Math.max(at, shown.from), shown, inner)} ${axis + lanes.indexOf(lane) * laneHeight + 12}H${left + place(Math.min(until, shown.to), shown, inner)}`} />)}
+        {marks.map(({ at, until = at, lane }, i) => until > shown.from && at < shown.to && until > at && <path key={i} class="lasted" d={`M${left + place(Math.max(at, shown.from), shown, inner)} ${axis + lanes.indexOf(lane) * laneHeight + 12}H${left + place(Math.min(until, now, shown.to), shown, inner)}`} />)}
       </svg>
       {rows.map(({ lane, stacks }, i) => (
         <div key={lane} class="timeline-lane" style={{ top: `${axis + i * laneHeight}px`, height: `${laneHeight}px` }}>

@@ -6,7 +6,7 @@ export { Dialog } from "./dialog";
 export { Drawer } from "./drawer";
 export { Facets, type Facet, type FacetValue } from "./facets";
 export { ago, bytes, clock, count, duration, many, seconds, shortPolicy } from "./format";
-export { Freshness, type FreshnessProps } from "./freshness";
+export { Freshness, useMembers, type FreshnessProps } from "./freshness";
 export { SeverityMark, StateMark, ToneShape, severities, severityRank, toneOf, type Tone } from "./marks";
 export { Menu } from "./menu";
 export { Before, Empty, Failed, Forbidden, Loading, Lock, Shown, Unknown } from "./states";

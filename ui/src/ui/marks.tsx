@@ -32,9 +32,10 @@ export type Tone = "ok" | "busy" | "warn" | "wrong" | "off" | "unknown";
 
 const tones: Record<string, Tone> = {
   Synced: "ok", Known: "ok", Enforcing: "ok", Succeeded: "ok", Verified: "ok", Applied: "ok", Ready: "ok", Active: "ok", Observing: "ok",
-  Syncing: "busy", Running: "busy", Pending: "busy", Writing: "busy", Freezing: "busy",
-  Partial: "warn", Stale: "warn", Held: "warn", Waiting: "warn", OverBudget: "warn", DryRun: "off", Observe: "off", Superseded: "off", Suspended: "off", NotServed: "off",
-  Forbidden: "wrong", Halted: "wrong", Failed: "wrong", Error: "wrong", Rejected: "wrong", Contended: "wrong", Unreachable: "wrong",
+  Syncing: "busy", Running: "busy", Pending: "busy", Writing: "busy", Freezing: "busy", Counting: "busy",
+  Partial: "warn", Stale: "warn", Held: "warn", Waiting: "warn", OverBudget: "warn", Protected: "warn", Managed: "warn", Stopped: "warn", WindowClosed: "warn", TooManyActions: "warn", BeyondCeiling: "warn",
+  DryRun: "off", DryRunning: "off", Observe: "off", Superseded: "off", Suspended: "off", NotServed: "off", RolledBack: "off", NoOp: "off",
+  Forbidden: "wrong", Halted: "wrong", Failed: "wrong", Error: "wrong", Rejected: "wrong", Contended: "wrong", Unreachable: "wrong", NotReady: "wrong",
   Unknown: "unknown",
 };
 

@@ -56,6 +56,8 @@ test("somebody who logs in at the issuer lets it pass, and the hub's audit names
   await pass.click();
   await expect(details.getByText(/Approved as replicas-/)).toBeVisible();
   for (const member of ["eu-1", "us-1", "ap-1"]) await drive("replicas", { member, name: "search", replicas: 3 });
+  await expect(page.getByRole("heading", { name: "Nothing waits" })).toBeVisible();
+  await expect(details).toContainText("Approved as replicas-"); // who let it pass still sees that they have
   expect(await drive("writers", { resource: "approvals" })).toEqual(["oidc:bob"]);
   await page.goto(world.url + "/ui/actions"); // the halt has ended, and is still told of
   await expect(page.getByRole("link", { name: /replicas halted: OverLimit, has ended: acknowledged by oidc:bob/ })).toBeVisible();

@@ -24,7 +24,7 @@ export default function ActionsPage() {
     <div class="page">
       <h1 class="sr">Actions</h1>
       <Tabs label="Actions" chosen={tab} onChoose={(id) => setParams({ tab: id === "written" ? null : id, open: null, bulk: null }, { replace: true })}
-        tabs={[{ id: "written", title: "What was written" }, { id: "waiting", title: "What waits", n: policies.value === undefined ? undefined : waits.length }, { id: "stops", title: "Stops" }]}>
+        tabs={[{ id: "written", title: "What was written" }, { id: "waiting", title: "What waits", n: policies.value === undefined || policies.value.hubForbidden !== undefined ? undefined : waits.length }, { id: "stops", title: "Stops" }]}>
         {tab === "written" && <Written />}
         {tab === "waiting" && <Waiting live={policies} />}
         {tab === "stops" && <Stops />}
@@ -36,7 +36,7 @@ export default function ActionsPage() {
 const links = { action: actionHref, commit: commitHref, finding: findingHref, policy: policyHref };
 
 const columns: readonly Column<ActionSummary>[] = [
-  { id: "phase", title: "Phase", width: 118, render: (a) => <StateMark state={a.phase || "Pending"} {...(a.phase === "RolledBack" ? { tone: "off" as const } : a.phase === "NoOp" ? { tone: "off" as const } : a.phase === "Protected" || a.phase === "Managed" ? { tone: "warn" as const } : {})} />, text: (a) => a.message ?? "" },
+  { id: "phase", title: "Phase", width: 118, render: (a) => <StateMark state={a.phase || "Pending"} />, text: (a) => a.message ?? "" },
   { id: "age", title: "Age", width: 62, right: true, line: 2, render: (a) => ago(a.startedAt ?? a.created ?? ""), text: (a) => a.startedAt ?? a.created ?? "" },
   { id: "policy", title: "Policy", width: 150, line: 2, render: (a) => <a href={policyHref(a.policy)}>{shortPolicy(a.policy)}</a>, text: (a) => a.policy },
   { id: "member", title: "Member", width: 190, line: 2, render: (a) => a.member, text: (a) => a.member },
@@ -84,7 +84,7 @@ function Written() {
         {param("since") !== "" && <button type="button" onClick={() => setParams({ since: null })}>since {param("since")} ✕</button>}
         <button type="button" class={span === undefined ? "" : "danger"} disabled={can.length === 0} title={span === undefined ? "Of all that is listed; drag over the timeline to choose a span" : "Of the span that is chosen"} onClick={() => setParams({ bulk: "true", open: null })}>Roll back {span === undefined ? "" : "this span: "}{many(can.length, "correction")}…</button>
         <span class="grow" />
-        <Freshness at={live.at} />
+        <Freshness at={live.at} stale={live.value?.stale === true || halts.value?.stale === true} />
         <CopyAs commands={{ kubectl: "kubectl get actions", curl: path }} />
       </div>
       {live.value === undefined ? live.error === undefined ? <Loading rows={14} /> : <Failed status={live.error} /> : <>

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { ActionSummary, HaltRecord } from "../../data/types";
-import { actionsPath, boundsOf, canRollBack, inSpan, marksOf, selectedBy, spanOf } from "./model";
+import { toneOf } from "../../ui/marks";
+import { actionsPath, boundsOf, canRollBack, inSpan, marksOf, phases, selectedBy, spanOf } from "./model";
 
 const action = (name: string, at: string, phase = "Succeeded", rollbackOf?: string): ActionSummary => ({
   name, policy: "p", member: "m/1", target: { name: "web" }, verb: "patch", phase, created: at, startedAt: at, ...(rollbackOf === undefined ? {} : { rollbackOf }),
@@ -47,4 +48,9 @@ test("a halt is a mark where it began and one where it ended, with what ended it
 test("a Rollback takes back all that was written in its seconds, and so many are said", () => {
   const chosen = action("a", "2026-01-01T00:10:00.2Z"), beside = action("b", "2026-01-01T00:10:00.9Z"), later = action("c", "2026-01-01T00:10:01Z");
   expect(selectedBy([chosen, beside, later, { ...beside, policy: "q" }, action("d", "2026-01-01T00:10:00Z", "Failed")], "p", boundsOf([chosen])).map((a) => a.name)).toEqual(["a", "b"]);
+});
+
+test("nothing that is known looks as if it were not", () => {
+  const states = ["NotReady", "Observing", "Stopped", "Held", "Halted", "Suspended", "Counting", "WindowClosed", "TooManyActions", "Waiting", "DryRunning", "Enforcing", "BeyondCeiling"]; // reasons of the condition Enforcing
+  expect([...phases, ...states].filter((state) => toneOf(state) === "unknown")).toEqual([]);
 });

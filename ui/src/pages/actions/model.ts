@@ -3,7 +3,7 @@ import { withQuery } from "../../data/api";
 import type { ActionSummary, Finding, HaltRecord, PolicyInfo } from "../../data/types";
 import type { Span, TimelineMark } from "../../pieces/timeline";
 import { shortPolicy } from "../../ui/format";
-import type { PlanTarget, PolicySource } from "../../data/policytypes";
+import type { PlanTarget, PolicySource, StopItem } from "../../data/policytypes";
 
 export const filters = ["policy", "member", "phase", "namespace", "kind", "name"] as const;
 export const phases = ["Pending", "Writing", "Succeeded", "NoOp", "Failed", "Superseded", "Contended", "Protected", "Managed", "RolledBack"] as const;
@@ -107,6 +107,12 @@ export function marksOf({ actions, halts, sources, findings }: Happened, by: "po
   const special = ["commits", "new violations", "halts", "approvals"].filter((lane) => marks.some((m) => m.lane === lane));
   const own = [...new Set(actions.map((action) => by === "policy" ? action.policy : action.member))].sort();
   return { lanes: [...special, ...own], marks };
+}
+
+// byWhom is who has stopped, and why; of what is not sent it says what is missing.
+export function byWhom({ by, reason, hubForbidden }: StopItem): string {
+  if (hubForbidden !== undefined) return `by whom and why is not shown: you lack ${hubForbidden} on the hub`;
+  return `by ${by ?? "somebody"}: ${reason === undefined || reason === "" ? "no reason is given" : reason}`;
 }
 
 export interface Wait {

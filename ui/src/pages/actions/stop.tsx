@@ -3,9 +3,10 @@ import { useState } from "preact/hooks";
 import { send } from "../../data/api";
 import { useLive } from "../../data/live";
 import type { StopItem } from "../../data/policytypes";
-import type { MemberList, Policies } from "../../data/types";
+import type { MemberList, Policies, Stops } from "../../data/types";
 import { ReasonForm } from "../../pieces/reasonform";
 import { Dialog, Lock, ToneShape, ago } from "../../ui";
+import { byWhom } from "./model";
 
 const stopsPath = "/query/v1/stops";
 const scopes = [["", "All writes"], ["policy", "One policy"], ["member", "One member"], ["source", "One source"]] as const;
@@ -16,7 +17,7 @@ export function scopeText(stop: StopItem): string {
 
 // Stop is in reach from everywhere: it says what is stopped, and stops.
 export default function Stop() {
-  const live = useLive<{ items: StopItem[]; stale?: boolean }>(stopsPath);
+  const live = useLive<Stops>(stopsPath);
   const [open, setOpen] = useState(false);
   const items = live.value?.items ?? [];
   const forbidden = live.error?.code === 403;
@@ -41,7 +42,7 @@ export default function Stop() {
 
 function StopLine({ stop, onResume }: { stop: StopItem; onResume: () => void }) {
   return (
-    <span><ToneShape tone="wrong" /> <b>{scopeText(stop)}</b>{stop.by !== undefined && ` by ${stop.by}`}{stop.since !== undefined && <>, <time dateTime={stop.since} title={stop.since}>{ago(stop.since)} ago</time></>}{stop.reason !== undefined && stop.reason !== "" && `: ${stop.reason}`}{stop.problem !== undefined && stop.problem !== "" && ` (${stop.problem})`} <button type="button" class="link" onClick={onResume}>Resume…</button></span>
+    <span><ToneShape tone="wrong" /> <b>{scopeText(stop)}</b>{stop.since !== undefined && <> <time dateTime={stop.since} title={stop.since}>{ago(stop.since)} ago</time></>} {byWhom(stop)}{stop.problem !== undefined && stop.problem !== "" && ` (${stop.problem})`} <button type="button" class="link" onClick={onResume}>Resume…</button></span>
   );
 }
 
@@ -49,7 +50,7 @@ function Resume({ stop }: { stop: StopItem }) {
   return (
     <section class="section">
       <h3><ToneShape tone="wrong" /> {scopeText(stop)}</h3>
-      <p class="dim">by {stop.by ?? "somebody"}{stop.since === undefined ? "" : `, since ${stop.since}`}: {stop.reason ?? "no reason is given"}</p>
+      <p class="dim">{stop.since !== undefined && `since ${stop.since}, `}{byWhom(stop)}</p>
       <ResumeForm stop={stop} />
     </section>
   );

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Finding, PolicyInfo } from "../../data/types";
-import { remediesOf, waitingOf } from "./model";
+import { byWhom, remediesOf, waitingOf } from "./model";
 
 const policy = (more: Partial<PolicyInfo>): PolicyInfo => ({ name: "p", package: "p", severity: "low", ...more });
 
@@ -19,4 +19,11 @@ test("targets of violations are listed once", () => {
   const target = { kind: "Deployment.apps", namespace: "shop", name: "web" };
   const finding: Finding = { policy: "p", package: "p", severity: "low", state: "Known", revision: "1", subject: { member: "m/1" }, violations: [{ msg: "a", remedy: { action: "patch", target } }, { msg: "b", remedy: { action: "patch", target } }, { msg: "c" }] };
   expect(remediesOf([finding])).toEqual([{ plan: "", member: "m/1", verb: "patch", remedy: "", ...target }]);
+});
+
+test("who has stopped, and why, is not told as missing where it is not sent", () => {
+  const stop = { scope: "policy", name: "p" };
+  expect(byWhom({ ...stop, by: "ann", reason: "4711" })).toBe("by ann: 4711");
+  expect(byWhom(stop)).toBe("by somebody: no reason is given");
+  expect(byWhom({ ...stop, hubForbidden: "list fleetpolicies.federator.dev" })).toBe("by whom and why is not shown: you lack list fleetpolicies.federator.dev on the hub");
 });

@@ -5,7 +5,7 @@ import { session } from "../../data/session";
 import type { Sources } from "../../data/policytypes";
 import type { Actions, MemberList, Policies, Series, Stops, Violations } from "../../data/types";
 import { SeverityMark, StateMark, ToneShape, bytes, count, many, severities } from "../../ui";
-import { waitingOf } from "../actions/model";
+import { byWhom, waitingOf } from "../actions/model";
 import { heldOf, notReadyOf, verdict, type Findings } from "./model";
 
 // Summary answers "is anything wrong?" first, and then with figures of which each leads to what it counts.
@@ -40,7 +40,7 @@ export function Summary({ totals, violations, findings }: { totals: Live<MemberL
     <section class="summary" aria-label="Is anything wrong">
       <h1>{said === undefined ? <span class="dim">{totals.error?.message ?? violations.error?.message ?? "Looking …"}</span> : <><ToneShape tone={said.tone} size={14} /> {said.text}</>}
         {synced === false && sum?.members !== 0 && <span class="dim"> · policies have not seen all members yet</span>}</h1>
-      {stopped.length > 0 && <p class="stopped"><a href={href("/actions", { tab: "stops" })}>Writes are stopped</a>: {stopped.map((stop) => `${stop.scope === "" ? "all" : `${stop.scope} ${stop.name ?? ""}`} by ${stop.by ?? "somebody"}, ${stop.reason ?? ""}`).join("; ")}</p>}
+      {stopped.length > 0 && <p class="stopped"><a href={href("/actions", { tab: "stops" })}>Writes are stopped</a>: {stopped.map((stop) => `${stop.scope === "" ? "all" : `${stop.scope} ${stop.name ?? ""}`} ${byWhom(stop)}`).join("; ")}</p>}
       <dl>
         <div><dt>Members</dt><dd>{sum === undefined ? <Missing live={totals} /> : <>
           <a href={href("/")}><b>{count(sum.synced)}</b> of {count(sum.members)} fresh</a>

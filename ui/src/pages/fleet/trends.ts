@@ -5,7 +5,7 @@ import type { Series } from "../../data/types";
 
 export type Values = (number | null)[];
 
-export interface Known { values: Values | undefined; at: number } // without values: it had none all the time
+export interface Known { values: Values | undefined; at: number } // without values: it had none in the time that is known
 
 const rest = 250; // ms
 const keep = 5 * 60_000; // a step of the series
@@ -13,6 +13,14 @@ const keep = 5 * 60_000; // a step of the series
 // missing are those of the drawn members that are not known, or no more.
 export function missing(drawn: readonly string[], known: ReadonlyMap<string, Known>, now: number): string[] {
   return drawn.filter((name) => now - (known.get(name)?.at ?? -Infinity) >= keep);
+}
+
+// withSeries is known with an answer about some members: one that is not in it had none where all is known.
+export function withSeries(known: ReadonlyMap<string, Known>, asked: readonly string[], series: Series, at: number): Map<string, Known> {
+  const next = new Map(known), some = series.truncated !== true && series.known.some((is) => is);
+  for (const name of asked) next.set(name, { values: some ? undefined : [], at });
+  for (const one of series.series) if (one.member !== undefined) next.set(one.member, { values: one.values, at });
+  return next;
 }
 
 export interface Trends {
@@ -32,10 +40,7 @@ export function useTrends(names: readonly string[]): Trends {
       const asked = document.hidden ? [] : missing(latest.current.names.slice(...drawn), latest.current.known, Date.now());
       if (asked.length === 0) return;
       const series = await get<Series>(withQuery("/query/v1/series", { metric: "violations", hours: 24, groupBy: "member", member: asked }), { signal: abort.signal });
-      const next = new Map(latest.current.known), at = Date.now();
-      for (const name of asked) next.set(name, { values: undefined, at });
-      for (const one of series.series) if (one.member !== undefined) next.set(one.member, { values: one.values, at });
-      setKnown(next);
+      setKnown(withSeries(latest.current.known, asked, series, Date.now()));
     };
     const quietly = () => void look().catch(() => {}); // what is not known stays so, and is asked for again
     const timer = setTimeout(quietly, rest), again = setInterval(quietly, keep / 5);

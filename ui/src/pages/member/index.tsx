@@ -5,7 +5,7 @@ import { href, param, setParams } from "../../app/location";
 import { withQuery } from "../../data/api";
 import { findKind, kinds, loadKinds } from "../../data/kinds";
 import { useLive, useOnce } from "../../data/live";
-import { someKnown } from "../../data/series";
+import { noneOf, someKnown } from "../../data/series";
 import { session } from "../../data/session";
 import type { Actions, MemberInfo, MemberList, ScopeDetails, Series, Violations } from "../../data/types";
 import { Trend } from "../../pieces/series";
@@ -146,7 +146,7 @@ function Trends({ member }: { member: string }) {
   const deltas = useLive<Series>(withQuery("/query/v1/series", { member, metric: "deltas", hours: 24 }));
   const one = (title: string, series: Series) => {
     const lines = series.series.map((one) => one.values).filter(someKnown).map((values) => ({ name: title, values, colour: "accent" as const }));
-    return <section key={title}><h2>{title}</h2>{lines.length === 0 ? <p class="dim">None in the time that is known: since this server has started, 24 hours at most.</p> : <Trend start={series.start} stepSeconds={series.stepSeconds} lines={lines} theme={theme.value} />}</section>;
+    return <section key={title}><h2>{title}</h2>{lines.length === 0 ? <p class="dim">{noneOf(series, "None in the time that is known: since this server has started, 24 hours at most")}</p> : <Trend start={series.start} stepSeconds={series.stepSeconds} lines={lines} theme={theme.value} />}</section>;
   };
   return <><Shown live={violations} rows={4}>{(series) => one("Violations", series)}</Shown><Shown live={deltas} rows={4}>{(series) => one("Changes", series)}</Shown></>;
 }

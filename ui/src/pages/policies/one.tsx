@@ -4,12 +4,13 @@ import { href, param, setParams } from "../../app/location";
 import { theme } from "../../app/theme";
 import { withQuery } from "../../data/api";
 import { useLive } from "../../data/live";
+import { noneOf } from "../../data/series";
 import type { Policies, PolicyInfo, Series, Violations } from "../../data/types";
 import { commitHref, memberHref } from "../../pieces/links";
 import { Rego } from "../../pieces/rego";
 import { Trend } from "../../pieces/series";
 import { Yaml } from "../../pieces/yaml";
-import { CopyAs, Failed, Freshness, Loading, Lock, SeverityMark, StateMark, Tabs, ago, count, many, shortPolicy } from "../../ui";
+import { CopyAs, Failed, Freshness, Loading, Lock, SeverityMark, StateMark, Tabs, ago, count, duration, many, shortPolicy } from "../../ui";
 import { SuspendForm } from "../actions/suspend";
 import { Count } from "./index";
 import { total } from "../../pieces/sparkline";
@@ -28,7 +29,7 @@ export function One({ name }: { name: string }) {
         {policy !== undefined && <SeverityMark severity={policy.severity} />}
         {policy?.state !== undefined && <StateMark state={policy.state} />}
         <span class="grow" />
-        <Freshness at={live.at} {...(live.value === undefined ? {} : { revision: live.value.revision, synced: live.value.synced })} />
+        <Freshness at={live.at} {...(live.value === undefined ? {} : { revision: live.value.revision, synced: live.value.synced, stale: live.value.stale })} />
         <CopyAs commands={{ kubectl: `kubectl get fleetpolicy ${name} -o yaml`, federator: `federator violations --policy '${name}'`, curl: path }} />
       </div>
       {policy === undefined ? live.error === undefined ? live.value === undefined ? <Loading /> : <div class="state"><h3>There is no such policy</h3><p>Looked at revision {live.value.revision}.</p></div> : <Failed status={live.error} /> : (
@@ -60,9 +61,9 @@ function Overview({ policy: p, forbidden }: { policy: PolicyInfo; forbidden?: st
         <dt>Failed</dt><dd><Count policy={p} n={p.errors} of={{ state: "Error" }} /></dd>
         <dt>Exempt</dt><dd><Count policy={p} n={p.exempt} of={{ exempt: "true" }} />{(p.exemptions ?? []).length > 0 && <ul class="plainlist">{(p.exemptions ?? []).map((e, i) => <li key={i}>{e.reason} {e.expires === undefined ? <span class="dim">without end</span> : <span class={Date.parse(e.expires) < Date.now() ? "wrong" : "dim"}>until {e.expires}</span>}</li>)}</ul>}</dd>
         <dt>Mode</dt><dd>{p.mode ?? <span class="dim">not shown{forbidden === undefined ? "" : `: ${forbidden}`}</span>}{p.message !== undefined && p.message !== "" && <span class="dim"> {p.message}</span>}</dd>
-        <dt>Corrected</dt><dd>{p.corrected === undefined ? <span class="dim">–</span> : <a href={href("/actions", { policy: p.name })}>{count(p.corrected)}</a>}</dd>
+        <dt>Corrected</dt><dd>{p.corrected === undefined ? <span class="dim">–</span> : <a href={href("/actions", { policy: p.name, phase: "Succeeded" })}>{count(p.corrected)}</a>}</dd>
         <dt>Reads</dt><dd>{(p.kinds ?? []).map((kind) => kind === "*" ? <span key={kind} class="pill">any kind</span> : <a key={kind} class="pill" href={href("/explore", { q: kind })}>{kind}</a>)}</dd>
-        <dt>Cost</dt><dd>{p.cost == null ? <span class="dim">not shown to who may not read all that it evaluates, or not known yet</span> : `${share(p.cost.cpuShare)} of a core, ${rate(p.cost.evaluationsPerSecond)}, ${micros(p.cost.perEvaluationMicros)} each`}<Dearest policy={p} /></dd>
+        <dt>Cost</dt><dd>{p.cost == null ? <span class="dim">not shown to who may not read all that it evaluates, or not known yet</span> : `${share(p.cost.cpuShare)} of a core, ${rate(p.cost.evaluationsPerSecond)}, ${micros(p.cost.perEvaluationMicros)} each, in the last ${duration(p.cost.windowSeconds)}`}<Dearest policy={p} /></dd>
         <dt>Source</dt><dd>{p.source == null || p.source.name === "" ? "built in" : <>{p.source.commit === undefined ? p.source.name : <a href={commitHref(p.source.name, p.source.commit)}>{p.source.name} @ {p.source.commit.slice(0, 8)}</a>} <code>{p.source.file}</code></>}</dd>
         {p.tests !== undefined && <><dt>Tests</dt><dd><Tests tests={p.tests} {...(p.source?.commit === undefined ? {} : { commit: p.source.commit })} /></dd></>}
         {(p.quarantines ?? []).length > 0 && <><dt>Quarantined</dt><dd><ul class="plainlist hatched">{(p.quarantines ?? []).map((q) => <li key={q.member}><a href={memberHref(q.member)}>{q.member}</a> {q.reason} <span class="dim">until {q.until}</span></li>)}</ul></dd></>}
@@ -102,7 +103,7 @@ function Trends({ name }: { name: string }) {
   return (
     <section class="section"><h2>Last 24 hours <span class="dim">a gap is not known, as after a restart</span></h2>
       {found.value === undefined ? found.error === undefined ? <Loading rows={3} /> : <p class="dim">{found.error.code === 403 ? "Shown only to who may read all that it counts." : found.error.message}</p>
-        : lines.length === 0 ? <p class="dim">Nothing was violated in the last 24 hours, as far as it was recorded.</p> : <Trend start={found.value.start} stepSeconds={found.value.stepSeconds} lines={lines} theme={theme.value} />}
+        : lines.length === 0 ? <p class="dim">{noneOf(found.value, "None whenever they were counted in the last 24 hours, every 5 minutes")}</p> : <Trend start={found.value.start} stepSeconds={found.value.stepSeconds} lines={lines} theme={theme.value} />}
     </section>
   );
 }
@@ -148,7 +149,7 @@ function Binding({ policy }: { policy: PolicyInfo }) {
     <>
       <section class="section"><h2>Parameters</h2>{has ? <Yaml value={policy.parameters} label="Parameters" /> : <p class="dim">None is set: the defaults of the package apply, or you may not see them.</p>}</section>
       <section class="section"><h2>FleetPolicy</h2>{policy.fleetPolicy == null ? <p class="dim">None that you may see: it is bound by configuration, or you lack <code>list fleetpolicies.federator.dev</code>.</p> : <Yaml value={policy.fleetPolicy} label="FleetPolicy" folded={["/metadata/managedFields", "/status"]} />}</section>
-      {policy.corrected !== undefined && policy.corrected > 0 && <p><a href={href("/actions", { policy: policy.name })}>What it has written</a></p>}
+      {policy.corrected !== undefined && policy.corrected > 0 && <p><a href={href("/actions", { policy: policy.name, phase: "Succeeded" })}>What it has corrected</a></p>}
     </>
   );
 }

@@ -6,7 +6,7 @@ import { useLast, useLive, type Live } from "../../data/live";
 import type { Series, Violations } from "../../data/types";
 import { subjectText } from "../../pieces/links";
 import { stableRows, type StableState } from "../../pieces/stable";
-import { CopyAs, Empty, Facets, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, ago, count, many, seconds, shortPolicy, type Column } from "../../ui";
+import { CopyAs, Empty, Facets, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, ago, count, many, seconds, shortPolicy, useMembers, type Column } from "../../ui";
 import { Detail } from "./detail";
 import { Groups } from "./groups";
 import { chosenOf, commandOf, dayOf, facetOf, facetPath, filters, groupPath, keep, listPath, rowsOf, tell, type Chosen, type Filter, type Row } from "./model";
@@ -143,6 +143,7 @@ function List({ live, chosen, open, limit, more }: ListProps) {
   const revisions = useRef(new Map<string, string>());
   const changed = (row: Row) => { const old = revisions.current.get(row.key); return old !== undefined && old !== row.finding.revision; };
   useEffect(() => { revisions.current = new Map(rows.map((row) => [row.key, row.finding.revision])); });
+  const members = useMembers(live.value?.synced);
   if (live.value === undefined) return live.error === undefined ? <Loading rows={14} /> : <Failed status={live.error} />;
   const narrowing = chosen.search !== "" || chosen.since !== "";
   return (
@@ -151,6 +152,6 @@ function List({ live, chosen, open, limit, more }: ListProps) {
       rowClass={(row) => `${row.finding.state === "Known" ? "" : "hatched"}${shown.gone.has(row.key) ? " gone" : ""}${changed(row) ? " flash" : ""}`}
       fresh={shown.waiting} onFresh={() => setTurn(turn + 1)} {...(cut && limit < most ? { onEnd: more } : {})}
       bar={<span class="dim">{tell(rows)}{cut && limit >= most ? ` of the first ${count(most)} objects` : ""}{rows.length > 1 ? ", the worst first" : ""}{cut ? limit >= most ? "; narrow it by a filter" : ", more below" : ""}</span>}
-      empty={<Empty title={narrowing ? "Nothing matches" : "No violations"}><p>{narrowing ? "Nothing that you may see matches the search, or is so new, with these filters" : "No policy finds anything that you may see, with these filters"}, at revision {live.value.revision}.{live.value.synced ? "" : " Not all that policies read has been seen yet."}</p></Empty>} />
+      empty={<Empty title={narrowing ? "Nothing matches" : "No violations"}><p>{narrowing ? "Nothing that you may see matches the search, or is so new, with these filters" : "No policy finds anything that you may see, with these filters"}, at revision {live.value.revision}.{live.value.synced || members === undefined ? "" : members === 0 ? " There is no member of which you may read anything." : " Not all that policies read has been seen yet."}</p></Empty>} />
   );
 }
