@@ -146,7 +146,7 @@ func TestViolations_AreQueried(t *testing.T) {
 		t.Errorf("pages %q", got)
 	}
 	if found, err := ask("groupBy=policy&groupBy=member"); err != nil ||
-		fmt.Sprint(found.Groups) != "[{[acme.owner context/member-0] 3 3 0} {[acme.owner context/member-1] 3 3 0} {[acme.names ] 1 1 0}]" || found.Items != nil {
+		fmt.Sprint(found.Groups) != "[{[acme.owner context/member-0] 3 3 0 0 0} {[acme.owner context/member-1] 3 3 0 0 0} {[acme.names ] 1 1 0 0 0}]" || found.Items != nil {
 		t.Errorf("groups %v, %v", found, err)
 	}
 	for query, says := range map[string]string{

@@ -41,6 +41,7 @@ type history struct {
 	state    *state
 	log      []modelChange
 	ranges   []aggregate.Range // of revisions, the last one untouched
+	gaps     []aggregate.Range // revisions between those that were issued, ascending
 	exact    bool              // the change log is long enough for all of the history
 	nextRV   int
 	writers  map[scopeKey]*writer
@@ -191,6 +192,11 @@ func (h *history) step() {
 
 // record makes a state the newest one.
 func (h *history) record(s *state, rev aggregate.Revision, changes ...modelChange) {
+	for _, r := range h.ranges {
+		if r.First <= rev && rev < r.End && r.First > h.state.rev+1 {
+			h.gaps = append(h.gaps, aggregate.Range{First: h.state.rev + 1, End: r.First})
+		}
+	}
 	s.rev = rev
 	h.state = s
 	h.log = append(h.log, changes...)

@@ -206,10 +206,7 @@ func (h *history) restart() {
 			loaded.First++
 		}
 	}
-	h.ranges = []aggregate.Range{next}
-	if loaded.First < loaded.End {
-		h.ranges = []aggregate.Range{loaded, next}
-	}
+	h.ranges = append(h.issued(loaded), next)
 	h.index, h.writers, h.written = x, map[scopeKey]*writer{}, nil
 	s := h.state.next()
 	h.record(s, next.First+1)
@@ -217,6 +214,24 @@ func (h *history) restart() {
 	for range 3 {
 		h.cursors = append(h.cursors, &follower{x.Cursor(x.Snapshot()), h.state})
 	}
+}
+
+// issued returns the revisions of a range that were issued: those that were left over when another range was begun, and
+// those between ranges, are nobody's.
+func (h *history) issued(of aggregate.Range) (ranges []aggregate.Range) {
+	for _, gap := range h.gaps {
+		if gap.End <= of.First || gap.First >= of.End {
+			continue
+		}
+		if of.First < gap.First {
+			ranges = append(ranges, aggregate.Range{First: of.First, End: gap.First})
+		}
+		of.First = gap.End
+	}
+	if of.First < of.End {
+		ranges = append(ranges, of)
+	}
+	return ranges
 }
 
 // write begins to write, or goes on with it.

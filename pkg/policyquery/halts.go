@@ -31,6 +31,9 @@ type HaltList struct {
 	Items      []HaltRecord `json:"items"`           // by when they ended or, where they stand, began: newest first
 	Older      bool         `json:"older,omitempty"` // there may be older ones, which are not kept or not listed
 	Stale      bool         `json:"stale,omitempty"`
+	// Unreadable is how many FleetPolicies and PolicyStates cannot be decoded, whose halts are left out; of PolicyStates
+	// for callers who may list them.
+	Unreadable int `json:"unreadable,omitempty"`
 }
 
 // HaltRecord is a halt of a policy.
@@ -147,7 +150,14 @@ func (q Halts) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 	for _, fp := range policies.Items {
 		created[fp.Name] = fp.CreationTimestamp.Time
 	}
-	out := HaltList{APIVersion: "query.federator.dev/v1", Kind: "Halts", Items: []HaltRecord{}, Stale: policies.Stale || states.Stale}
+	out := HaltList{APIVersion: "query.federator.dev/v1", Kind: "Halts", Items: []HaltRecord{}, Stale: policies.Stale || states.Stale, Unreadable: policies.Unreadable}
+	may, err := caller.HubAllows(r.Context(), "list", string(HubPolicyStates)) // of former FleetPolicies, too
+	if err != nil {
+		return err
+	}
+	if may {
+		out.Unreadable += states.Unreadable
+	}
 	for _, s := range states.Items {
 		for _, h := range s.Halts {
 			from, exists := created[h.Policy]

@@ -205,7 +205,7 @@ func TestPolicies_SayWhichLinesTakeMost(t *testing.T) {
 	j.token = "root"
 	write(1)
 	j.now.Store(1_000_000)
-	j.policies("")
+	j.series.Tick(j.clock())
 	write(1001)
 	j.now.Store(1_000_020)
 	_, byName := j.policies("?policy=replicas")

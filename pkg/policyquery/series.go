@@ -336,10 +336,11 @@ func (q *Series) counted() (policies, members map[string]string, kinds countedKi
 func (g *seriesGrants) setCounted(policies, members map[string]string, kinds countedKinds) {
 	g.others = map[subject]bool{}
 	nowPolicies, nowMembers := identities(g.state)
-	for _, name := range differing(policies, nowPolicies) {
+	nowKinds := kindsOf(g.state, g.reader.kinds)
+	for _, name := range append(differing(policies, nowPolicies), kinds.readers(g.state, nowKinds)...) {
 		g.others[subject{policy: name}] = true
 	}
-	for _, name := range append(differing(members, nowMembers), kinds.lost(kindsOf(g.state, g.reader.kinds))...) {
+	for _, name := range append(differing(members, nowMembers), kinds.lost(nowKinds)...) {
 		g.others[subject{member: name}] = true
 	}
 }

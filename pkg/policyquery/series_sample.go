@@ -56,6 +56,26 @@ func (c countedKinds) lost(now countedKinds) (members []string) {
 	return members
 }
 
+// readers returns the policies that read kinds besides their subjects of which some are not there now: their numbers,
+// those of keys of views too, are of what was there in any member.
+func (c countedKinds) readers(state *policy.State, now countedKinds) (policies []string) {
+	gone := map[aggregate.Kind]bool{}
+	for member, kinds := range c {
+		for _, k := range kinds {
+			if !slices.Contains(now[member], k) {
+				gone[k] = true
+			}
+		}
+	}
+	for b := range state.Bindings() {
+		reads := state.ReadScope(b.Name)
+		if len(gone) > 0 && (reads.AnyKind || slices.ContainsFunc(reads.Kinds, func(k aggregate.Kind) bool { return gone[k] })) {
+			policies = append(policies, b.Name)
+		}
+	}
+	return policies
+}
+
 // tick counts what has changed, and samples once in each step.
 func (q *Series) tick(now time.Time) {
 	s := &q.sampler
@@ -170,7 +190,8 @@ func (q *Series) corrections(state *policy.State, now time.Time) (n map[series.K
 func (s *sampler) changed(state *policy.State, served map[aggregate.Kind]bool) (policies, members []string) {
 	now, uids := identities(state)
 	kinds := kindsOf(state, served)
-	policies, members = differing(s.policies, now), append(differing(s.members, uids), s.kinds.lost(kinds)...)
+	policies = append(differing(s.policies, now), s.kinds.readers(state, kinds)...)
+	members = append(differing(s.members, uids), s.kinds.lost(kinds)...)
 	s.policies, s.members, s.kinds = now, uids, kinds
 	return policies, members
 }

@@ -60,6 +60,7 @@ var benchmarks = []benchmark{
 	{name: "query/first_page,query/list,query/count,query/related,query/authorization", run: queryAPI},
 	{name: "query/typed_informer_sync", run: typedInformerSync},
 	{name: "query/watch_fanout", run: watchFanout},
+	{name: "query/policies,query/actions,query/violations", run: askPolicies},
 	{name: "policy/reviews_per_core,policy/gain", run: reviews},
 	{name: "policy/full_reevaluation,policy/bytes", run: fullEvaluation},
 	{name: "policy/delta_p99", run: deltaLatency},

@@ -44,11 +44,16 @@ var mixed = map[aggregate.Kind]int{pod: 80, deployment: 17, ingress: 3}
 // newAppSet fills an index with so many objects, by kind in percent. Kinds that
 // policies read beside them are there, and empty.
 func newAppSet(ctx context.Context, corpus string, objects int, shares map[aggregate.Kind]int, others []aggregate.Kind) (*appSet, error) {
+	return newAppSetIn(ctx, corpus, appMembers, objects, shares, others)
+}
+
+// newAppSetIn is newAppSet in so many members.
+func newAppSetIn(ctx context.Context, corpus string, members, objects int, shares map[aggregate.Kind]int, others []aggregate.Kind) (*appSet, error) {
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1), LogBytes: 8 << 20}) // which a run of seconds fills
 	if err != nil {
 		return nil, err
 	}
-	each := max(objects/appMembers, 20)
+	each := max(objects/members, 20)
 	s := &appSet{
 		index: x, scopes: map[aggregate.Kind][]*aggregate.Scope{}, bodies: map[aggregate.Kind][]template{},
 		counts: map[aggregate.Kind]int{},
@@ -81,7 +86,7 @@ func newAppSet(ctx context.Context, corpus string, objects int, shares map[aggre
 			s.bodies[kind] = append(s.bodies[kind], t)
 		}
 	}
-	for m := range appMembers {
+	for m := range members {
 		name := s.member(m)
 		if err := x.PutMember(aggregate.Member{Name: name, UID: name, Version: "v1.36.3"}); err != nil {
 			return nil, err

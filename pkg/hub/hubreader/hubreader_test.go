@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"runtime"
 	"slices"
 	"strings"
@@ -30,12 +31,14 @@ type apiServer struct {
 	mu      sync.Mutex
 	actions []v1alpha1.Action
 	broken  []string // that cannot be decoded, on the first page
+	states  []string // PolicyStates
 	version int
 	down    bool
 	gone    bool // watches have expired
 	lists   int
 	watches []string // the resourceVersions that they began at
 	events  chan string
+	changes chan string   // of PolicyStates
 	drop    chan struct{} // closed to end all watches
 	log     *slog.Logger
 }
@@ -73,9 +76,12 @@ func (h *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = http.NewResponseController(w).Flush()
 		for {
-			events := h.events
-			if !strings.HasSuffix(r.URL.Path, "/actions") {
-				events = nil
+			var events chan string
+			switch path.Base(r.URL.Path) {
+			case "actions":
+				events = h.events
+			case "policystates":
+				events = h.changes
 			}
 			select {
 			case <-r.Context().Done():
@@ -91,12 +97,18 @@ func (h *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.list(w, q.Get("continue"))
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		kind := map[string]string{"fleetpolicies": "FleetPolicyList", "policysources": "PolicySourceList", "policystates": "PolicyStateList", "configmaps": "ConfigMapList"}[r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]]
+		kind := map[string]string{"fleetpolicies": "FleetPolicyList", "policysources": "PolicySourceList", "policystates": "PolicyStateList", "configmaps": "ConfigMapList"}[path.Base(r.URL.Path)]
 		version := "federator.dev/v1alpha1"
 		if kind == "ConfigMapList" {
 			version = "v1"
 		}
-		_, _ = fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[]}`, kind, version)
+		items := ""
+		if kind == "PolicyStateList" {
+			h.mu.Lock()
+			items = strings.Join(h.states, ",")
+			h.mu.Unlock()
+		}
+		_, _ = fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[%s]}`, kind, version, items)
 	}
 }
 
@@ -148,7 +160,7 @@ func (h *apiServer) send(kind string, a v1alpha1.Action) {
 
 func start(t *testing.T, h *apiServer, most int) *hubreader.Reader {
 	t.Helper()
-	h.events, h.drop = make(chan string), make(chan struct{})
+	h.events, h.changes, h.drop = make(chan string), make(chan string), make(chan struct{})
 	server := httptest.NewServer(h)
 	transport := &http.Transport{}
 	r, err := hubreader.New(hubreader.Options{Config: &rest.Config{Host: server.URL, Transport: transport, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, Namespace: "federator", MaxActions: most, Logger: h.log})
