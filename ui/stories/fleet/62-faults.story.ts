@@ -89,7 +89,7 @@ test("facets that are not loaded do not say none", async ({ page }) => {
 
 test("more rows are loaded without the list being taken away", async ({ page }) => {
   const many = Array.from({ length: 500 }, (_, i) => finding(`web-${i}`));
-  await open(page, "/ui/violations", { ...stops, "/query/v1/violations": violations([]), "/query/v1/violations?limit=500": violations(many, { continue: "more" }) });
+  await open(page, "/ui/violations", { ...stops, "/query/v1/violations": violations([]), "/query/v1/violations?orderBy=severity&limit=500": violations(many, { continue: "more" }) });
   await page.evaluate(() => { delete window.made.answers["/query/v1/violations"]; });
   await expect(page.getByRole("row").nth(5)).toBeVisible();
   await page.locator(".grid .over").evaluate((box) => { box.scrollTop = box.scrollHeight; });

@@ -111,7 +111,7 @@ export function marksOf({ actions, halts, sources, findings }: Happened, by: "po
 
 // byWhom is who has stopped, and why; of what is not sent it says what is missing.
 export function byWhom({ by, reason, hubForbidden }: StopItem): string {
-  if (hubForbidden !== undefined) return `by whom and why is not shown: you lack ${hubForbidden} on the hub`;
+  if (hubForbidden !== undefined) return `(by whom and why is not shown: you lack ${hubForbidden} on the hub)`;
   return `by ${by ?? "somebody"}: ${reason === undefined || reason === "" ? "no reason is given" : reason}`;
 }
 

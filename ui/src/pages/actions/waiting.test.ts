@@ -25,5 +25,5 @@ test("who has stopped, and why, is not told as missing where it is not sent", ()
   const stop = { scope: "policy", name: "p" };
   expect(byWhom({ ...stop, by: "ann", reason: "4711" })).toBe("by ann: 4711");
   expect(byWhom(stop)).toBe("by somebody: no reason is given");
-  expect(byWhom({ ...stop, hubForbidden: "list fleetpolicies.federator.dev" })).toBe("by whom and why is not shown: you lack list fleetpolicies.federator.dev on the hub");
+  expect(byWhom({ ...stop, hubForbidden: "list fleetpolicies.federator.dev" })).toBe("(by whom and why is not shown: you lack list fleetpolicies.federator.dev on the hub)");
 });

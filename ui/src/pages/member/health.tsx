@@ -27,7 +27,7 @@ export function Health({ member }: { member: MemberInfo }) {
       <dt>Last</dt><dd>{h.error !== undefined && h.lastError?.message === h.error.message ? <span class="dim">the same</span> : <Fault error={h.lastError} none="none since this server has started" />}</dd>
       </Part><Part title="Audits" note="what is held is compared with what the member lists">
       {a === undefined ? <><dt>Proof</dt><dd><span class="hatched">not known: nothing is kept up to date yet</span></dd></> : <>
-        <dt>Oldest proof</dt><dd>{duration(seconds(a.oldest))} ago, {duration(seconds(a.oldestFirstTier))} of what policies read {a.behind === true && <StateMark state="Stale">behind the interval</StateMark>}</dd>
+        <dt>Oldest proof</dt><dd>{duration(seconds(a.oldest))} ago; of what policies read, {duration(seconds(a.oldestFirstTier))} ago {a.behind === true && <StateMark state="Stale">behind the interval</StateMark>}</dd>
         <dt>Not proved</dt><dd>{a.unaudited === undefined ? "none" : <StateMark state="Stale">{many(a.unaudited, "kind")} of before the restart: nothing is written to the member</StateMark>}</dd>
         <dt>Lost events</dt><dd>{a.lost === undefined ? "none since this server has started" : <StateMark state="Failed">{many(a.lost, "object")} differed, and {a.lost === 1 ? "was" : "were"} listed again</StateMark>}</dd>
         {a.lastLoss !== undefined && <><dt>Last loss</dt><dd>{a.lastLoss.kind}{a.lastLoss.namespace !== undefined && ` in ${a.lastLoss.namespace}`}: {Object.entries(a.lastLoss.differences).map(([cause, n]) => `${count(n)} ${cause}`).join(", ")} <span class="dim">{ago(a.lastLoss.time)} ago</span>{a.lastLoss.example !== undefined && <p><code>{a.lastLoss.example}</code></p>}</dd></>}
