@@ -241,7 +241,7 @@ func TestReader_FollowsTheHub(t *testing.T) {
 // TestReader_ActionsAreSmall: what is held of many is bounded, whatever they have.
 func TestReader_ActionsAreSmall(t *testing.T) {
 	h := &apiServer{version: 100}
-	const all, most = 10_000, 5_000
+	const all, most = 4_000, 2_000
 	for i := range all {
 		h.actions = append(h.actions, newAction(i+1))
 	}
