@@ -5,7 +5,7 @@ import type { Policies, PolicyInfo } from "../../data/types";
 import { commitHref, policyHref } from "../../pieces/links";
 import { href } from "../../app/location";
 import { CopyAs, Empty, Failed, FilterBox, Freshness, Loading, Lock, SeverityMark, StateMark, Table, count, duration, many, shortPolicy, type Column } from "../../ui";
-import { keepPolicies, micros, order, rate, share } from "./model";
+import { each, keepPolicies, order, rate, share } from "./model";
 import { One } from "./one";
 import type { PageProps } from "../registry";
 
@@ -33,7 +33,7 @@ const columns: readonly Column<PolicyInfo>[] = [
   { id: "unknown", title: "Not known", width: 96, right: true, sortable: true, line: 0, render: (p) => <Count policy={p} n={p.unknown} of={{ state: "Unknown" }} /> },
   { id: "exempt", title: "Exempt", width: 80, right: true, sortable: true, line: 0, render: (p) => <Count policy={p} n={p.exempt} of={{ exempt: "true" }} />, text: (p) => (p.exemptions ?? []).map((e) => `${e.reason}${e.expires === undefined ? "" : ` until ${e.expires}`}`).join("; ") },
   { id: "corrected", title: "Corrected", width: 94, right: true, line: 0, render: (p) => p.corrected === undefined ? <span class="dim">–</span> : p.corrected === 0 ? <span class="dim">0</span> : <a href={href("/actions", { policy: p.name, phase: "Succeeded" })}>{count(p.corrected)}</a> },
-  { id: "cpu", title: "CPU", width: 72, right: true, sortable: true, line: 0, describe: "Of one core, in the last minutes", render: (p) => p.cost == null ? <span class="dim">–</span> : share(p.cost.cpuShare), text: (p) => p.cost == null ? "" : `in the last ${duration(p.cost.windowSeconds)}: ${rate(p.cost.evaluationsPerSecond)}, ${micros(p.cost.perEvaluationMicros)} each` },
+  { id: "cpu", title: "CPU", width: 72, right: true, sortable: true, line: 0, describe: "Of one core, in the last minutes", render: (p) => p.cost == null ? <span class="dim">–</span> : share(p.cost.cpuShare), text: (p) => p.cost == null ? "" : `in the last ${duration(p.cost.windowSeconds)}: ${each(p.cost)}` },
   { id: "rate", title: "Evaluations", width: 102, right: true, line: 0, render: (p) => p.cost == null ? <span class="dim">–</span> : rate(p.cost.evaluationsPerSecond) },
   { id: "source", title: "Source", width: 170, line: 0, render: (p) => p.source == null || p.source.name === "" ? <span class="dim">built in</span> : p.source.commit === undefined ? <span class="dim">{p.source.name}</span> : <a href={commitHref(p.source.name, p.source.commit)}>{p.source.name} @ {p.source.commit.slice(0, 8)}</a>, text: (p) => p.source?.file ?? "" },
 ];

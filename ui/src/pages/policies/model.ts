@@ -40,7 +40,12 @@ export function share(part: number): string {
 }
 
 export function rate(perSecond: number): string {
-  return perSecond < 0.05 ? "< 0.1/s" : `${perSecond < 10 ? perSecond.toFixed(1) : Math.round(perSecond)}/s`;
+  return perSecond === 0 ? "0/s" : perSecond < 0.05 ? "< 0.1/s" : `${perSecond < 10 ? perSecond.toFixed(1) : Math.round(perSecond)}/s`;
+}
+
+// each is how many evaluations there were, and how long one took.
+export function each({ evaluationsPerSecond: n, perEvaluationMicros }: NonNullable<PolicyInfo["cost"]>): string {
+  return n === 0 ? "nothing was evaluated" : `${rate(n)}, ${micros(perEvaluationMicros)} each`;
 }
 
 export function micros(n: number): string {

@@ -14,7 +14,7 @@ import { CopyAs, Failed, Freshness, Loading, Lock, SeverityMark, StateMark, Tabs
 import { SuspendForm } from "../actions/suspend";
 import { Count } from "./index";
 import { total } from "../../pieces/sparkline";
-import { micros, rate, share } from "./model";
+import { each, micros, share } from "./model";
 
 // One is the page of one policy.
 export function One({ name }: { name: string }) {
@@ -63,7 +63,7 @@ function Overview({ policy: p, forbidden }: { policy: PolicyInfo; forbidden?: st
         <dt>Mode</dt><dd>{p.mode ?? <span class="dim">not shown{forbidden === undefined ? "" : `: ${forbidden}`}</span>}{p.message !== undefined && p.message !== "" && <span class="dim"> {p.message}</span>}</dd>
         <dt>Corrected</dt><dd>{p.corrected === undefined ? <span class="dim">–</span> : <a href={href("/actions", { policy: p.name, phase: "Succeeded" })}>{count(p.corrected)}</a>}</dd>
         <dt>Reads</dt><dd>{(p.kinds ?? []).map((kind) => kind === "*" ? <span key={kind} class="pill">any kind</span> : <a key={kind} class="pill" href={href("/explore", { q: kind })}>{kind}</a>)}</dd>
-        <dt>Cost</dt><dd>{p.cost == null ? <span class="dim">not shown to who may not read all that it evaluates, or not known yet</span> : `${share(p.cost.cpuShare)} of a core, ${rate(p.cost.evaluationsPerSecond)}, ${micros(p.cost.perEvaluationMicros)} each, in the last ${duration(p.cost.windowSeconds)}`}<Dearest policy={p} /></dd>
+        <dt>Cost</dt><dd>{p.cost == null ? <span class="dim">not shown to who may not read all that it evaluates, or not known yet</span> : `${share(p.cost.cpuShare)} of a core, ${each(p.cost)}, in the last ${duration(p.cost.windowSeconds)}`}<Dearest policy={p} /></dd>
         <dt>Source</dt><dd>{p.source == null || p.source.name === "" ? "built in" : <>{p.source.commit === undefined ? p.source.name : <a href={commitHref(p.source.name, p.source.commit)}>{p.source.name} @ {p.source.commit.slice(0, 8)}</a>} <code>{p.source.file}</code></>}</dd>
         {p.tests !== undefined && <><dt>Tests</dt><dd><Tests tests={p.tests} {...(p.source?.commit === undefined ? {} : { commit: p.source.commit })} /></dd></>}
         {(p.quarantines ?? []).length > 0 && <><dt>Quarantined</dt><dd><ul class="plainlist hatched">{(p.quarantines ?? []).map((q) => <li key={q.member}><a href={memberHref(q.member)}>{q.member}</a> {q.reason} <span class="dim">until {q.until}</span></li>)}</ul></dd></>}
