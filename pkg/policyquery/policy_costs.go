@@ -70,7 +70,7 @@ type PolicyTests struct {
 }
 
 // costHistory keeps what evaluations had taken at some times of the last minutes, so that it can be said what they
-// take now, whoever asks when. The zero value is ready to use.
+// take now, no matter who asks when. The zero value is ready to use.
 type costHistory struct {
 	mu      sync.Mutex
 	samples []costSample // the oldest first

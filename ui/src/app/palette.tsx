@@ -14,7 +14,7 @@ export function openPalette(): void {
 export function Palette() {
   useEffect(() => {
     const unbind = bind("mod+k", () => { open.value = !open.value; });
-    return () => { unbind(); open.value = false; }; // whoever logs in next has not opened it
+    return () => { unbind(); open.value = false; }; // the next user has not opened it
   }, []);
   return open.value ? <Box /> : null;
 }

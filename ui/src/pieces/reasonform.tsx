@@ -53,7 +53,7 @@ export function ReasonForm({ verb, send, danger = false, needsReason = true, blo
     const who = session.value?.user;
     send(reason.trim()).then(
       (result) => {
-        if (session.value?.user !== who) return; // it is not told to whoever is here now
+        if (session.value?.user !== who) return; // it is not for the user who is here now
         const { text, ...more } = result;
         sending.current = false;
         setBusy(false);
