@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,7 +59,10 @@ func answersQuestions(t *testing.T, j *job, r *running, hubFile string) {
 	var actions policyquery.ActionList
 	wants("actions", "policy=tier&name=one&phase=Succeeded", &actions, func() bool { return len(actions.Items) == 2 && actions.Hidden == 0 })
 	var details policyquery.ActionDetails
-	wants("actions/"+actions.Items[0].Name, "", &details, func() bool {
+	newest := slices.MaxFunc(actions.Items, func(a, b *policyquery.ActionSummary) int { // those of one second are by name
+		return a.StartedAt.Compare(*b.StartedAt)
+	})
+	wants("actions/"+newest.Name, "", &details, func() bool {
 		c := details.Changes
 		return len(c) == 1 && c[0].Path == "/metadata/labels/tier" && string(c[0].Before) == `"silver"` && string(c[0].After) == `"gold"`
 	})
