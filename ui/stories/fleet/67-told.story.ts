@@ -35,8 +35,10 @@ test("what was corrected leads to the Actions that are counted, and the cost is 
   await expect(page.getByText("each, in the last 2m")).toBeVisible();
   await page.getByRole("link", { name: "7", exact: true }).click();
   await expect(page.getByRole("button", { name: "phase: Succeeded ✕" })).toBeVisible();
-  const paths = (await asked(page)).filter((path) => path.startsWith("/query/v1/actions"));
-  expect(paths.map((path) => [...new URLSearchParams(path.split("?")[1])].filter(([name]) => name !== "limit"))).toEqual([[["policy", "replicas"], ["phase", "Succeeded"]]]);
+  await expect.poll(async () => { // what a page asks for is gathered before it is sent
+    const paths = (await asked(page)).filter((path) => path.startsWith("/query/v1/actions"));
+    return paths.map((path) => [...new URLSearchParams(path.split("?")[1])].filter(([name]) => name !== "limit"));
+  }).toEqual([[["policy", "replicas"], ["phase", "Succeeded"]]]);
 });
 
 test("a hub that is out of reach is said beside what it had", async ({ page }) => {
