@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { Dialog } from "../ui/dialog";
 import { bind } from "./keyboard";
 
@@ -16,7 +16,7 @@ const keys: readonly [string[], string][] = [
 ];
 
 export function Help() {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const unbind = bind("?", () => { open.value = true; });
     return () => { unbind(); open.value = false; };
   }, []);

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { Dialog } from "../ui/dialog";
 import { bind } from "./keyboard";
 import { go } from "./location";
@@ -12,7 +12,7 @@ export function openPalette(): void {
 }
 
 export function Palette() {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const unbind = bind("mod+k", () => { open.value = !open.value; });
     return () => { unbind(); open.value = false; }; // the next user has not opened it
   }, []);

@@ -1,6 +1,6 @@
 // A table of up to thousands of rows: only those on the screen are drawn. Rows never move by themselves.
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bind } from "../app/keyboard";
 import { address } from "../app/location";
 import { ColumnChoice, Head, gridTemplate, useColumns } from "./columns";
@@ -117,7 +117,7 @@ export function Table<R>(props: TableProps<R>) {
     },
     choose: () => { if (newest.current !== undefined) onChoose?.(rowKey(newest.current)); },
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     const step = (by: number) => () => act.current.move(by);
     const unbind = [
       bind("j", step(1)), bind("k", step(-1)), bind("Enter", () => act.current.open()), bind("x", () => act.current.choose()),

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { bind } from "../../app/keyboard";
 import { get, withQuery } from "../../data/api";
 import { parseQuery } from "../../data/query";
@@ -22,7 +22,7 @@ export function QueryLine({ value, known, onRun }: LineProps) {
   const [at, setAt] = useState(-1);
   const input = useRef<HTMLInputElement>(null);
   useEffect(() => setText(value), [value]);
-  useEffect(() => bind("/", () => { input.current?.focus(); input.current?.select(); }), []);
+  useLayoutEffect(() => bind("/", () => { input.current?.focus(); input.current?.select(); }), []);
   const ask = wanted?.values === undefined ? "" : valuesPath(text, wanted.values.groupBy);
   useEffect(() => {
     setValues([]);
