@@ -94,6 +94,9 @@ type PolicyStateStatus struct {
 	History []PolicyTransition `json:"history,omitempty"`
 }
 
+// MaxTransitions is how many transitions the history of a PolicyState has at most.
+const MaxTransitions = 50
+
 // PolicyTransitionType is what has happened to a policy, in CamelCase.
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=63

@@ -58,12 +58,9 @@ type PolicyHalts struct {
 	Full  bool // older ones are not kept
 }
 
-// maxTransitions is how many transitions a PolicyState keeps.
-const maxTransitions = 50
-
 // HaltsOf returns what a PolicyState remembers of halts.
 func HaltsOf(s *v1alpha1.PolicyState) PolicyHalts {
-	out := PolicyHalts{Full: len(s.Status.History) >= maxTransitions}
+	out := PolicyHalts{Full: len(s.Status.History) >= v1alpha1.MaxTransitions}
 	at := map[string]int{}
 	of := func(id string) *HaltRecord {
 		if _, known := at[id]; !known {

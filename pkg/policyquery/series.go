@@ -324,23 +324,22 @@ func (g *seriesGrants) mayReadSeries(k series.Key) bool {
 // subject is a policy or a member.
 type subject struct{ policy, member string }
 
-// counted returns what the numbers are about. They must not be changed.
-func (q *Series) counted() (policies, members map[string]string, kinds countedKinds) {
+// counted returns what the numbers are about. It must not be changed.
+func (q *Series) counted() counted {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.sampler.policies, q.sampler.members, q.sampler.kinds
+	return q.sampler.counted
 }
 
 // setCounted takes in what the numbers are about. Until the next sample that may be policies and members of the
 // same names that are no more.
-func (g *seriesGrants) setCounted(policies, members map[string]string, kinds countedKinds) {
+func (g *seriesGrants) setCounted(c counted) {
 	g.others = map[subject]bool{}
-	nowPolicies, nowMembers := identities(g.state)
-	nowKinds := kindsOf(g.state, g.reader.kinds)
-	for _, name := range append(differing(policies, nowPolicies), kinds.readers(g.state, nowKinds)...) {
+	policies, members := c.changed(g.state, countedIn(g.state, g.reader.kinds))
+	for _, name := range policies {
 		g.others[subject{policy: name}] = true
 	}
-	for _, name := range append(differing(members, nowMembers), kinds.lost(nowKinds)...) {
+	for _, name := range members {
 		g.others[subject{member: name}] = true
 	}
 }

@@ -24,56 +24,61 @@ type sampler struct {
 	deltasAt  int64             // the step during which counting began; at that one they are not complete
 	corrected time.Time         // until when corrections are counted; zero: not at all
 	step      int64             // the last one that was sampled
-	policies  map[string]string // what their numbers are of, by name; they are replaced under the Series' lock
-	members   map[string]string // UIDs, by name; the same
-	kinds     countedKinds      // the same
+	counted   counted           // what the numbers are about; it is replaced under the Series' lock
 }
 
-// countedKinds are the kinds whose objects were counted in members, by name.
-type countedKinds map[string][]aggregate.Kind
+// counted is what numbers are about.
+type counted struct {
+	policies map[string]string           // by name: what they read and who may read that
+	members  map[string]string           // UIDs, by name
+	kinds    map[string][]aggregate.Kind // by member: those that are served, as nobody can be asked who may read others
+}
 
-// kindsOf returns the kinds of members that are served: nobody can be asked who may read others.
-func kindsOf(state *policy.State, served map[aggregate.Kind]bool) countedKinds {
-	out := countedKinds{}
+// countedIn returns what the numbers of a state are about, where these kinds are served.
+func countedIn(state *policy.State, served map[aggregate.Kind]bool) counted {
+	c := counted{map[string]string{}, map[string]string{}, map[string][]aggregate.Kind{}}
+	for b := range state.Bindings() {
+		p, reads := state.Package(b.Name), state.ReadScope(b.Name)
+		c.policies[b.Name] = fmt.Sprint(p.Name, p.AnyKind, p.Kinds, p.Subject, p.SubjectView, p.Remedies, reads.Kinds, reads.AnyKind, reads.Fleet, b.Visibility)
+	}
 	for m := range state.Snapshot.Members() {
-		for _, kind := range state.Snapshot.KindsOf(m.Name) {
-			if served[kind] {
-				out[m.Name] = append(out[m.Name], kind)
+		c.members[m.Name] = m.UID
+		kinds := state.Snapshot.KindsOf(m.Name)
+		if slices.ContainsFunc(kinds, func(k aggregate.Kind) bool { return !served[k] }) {
+			kinds = slices.DeleteFunc(slices.Clone(kinds), func(k aggregate.Kind) bool { return !served[k] })
+		}
+		c.kinds[m.Name] = kinds
+	}
+	return c
+}
+
+// changed returns the policies and members whose numbers were about something that is not there in a state, of which
+// now is what its numbers are about: who may read that need not have been allowed to read what was counted.
+func (c counted) changed(state *policy.State, now counted) (policies, members []string) {
+	policies, members = differing(c.policies, now.policies), differing(c.members, now.members)
+	gone := map[aggregate.Kind]bool{}
+	for member, kinds := range c.kinds {
+		there := now.kinds[member]
+		if slices.Equal(kinds, there) {
+			continue
+		}
+		some := false
+		for _, k := range kinds {
+			if !slices.Contains(there, k) {
+				gone[k], some = true, true
 			}
 		}
-	}
-	return out
-}
-
-// lost returns the members of which kinds were counted that are not there now: who may read all that is there need not
-// have been allowed to read these.
-func (c countedKinds) lost(now countedKinds) (members []string) {
-	for member, kinds := range c {
-		if slices.ContainsFunc(kinds, func(k aggregate.Kind) bool { return !slices.Contains(now[member], k) }) {
+		if some {
 			members = append(members, member)
 		}
 	}
-	return members
-}
-
-// readers returns the policies that read kinds besides their subjects of which some are not there now: their numbers,
-// those of keys of views too, are of what was there in any member.
-func (c countedKinds) readers(state *policy.State, now countedKinds) (policies []string) {
-	gone := map[aggregate.Kind]bool{}
-	for member, kinds := range c {
-		for _, k := range kinds {
-			if !slices.Contains(now[member], k) {
-				gone[k] = true
-			}
-		}
-	}
-	for b := range state.Bindings() {
+	for b := range state.Bindings() { // what policies read besides their subjects, as for keys of views, may be in any member
 		reads := state.ReadScope(b.Name)
 		if len(gone) > 0 && (reads.AnyKind || slices.ContainsFunc(reads.Kinds, func(k aggregate.Kind) bool { return gone[k] })) {
 			policies = append(policies, b.Name)
 		}
 	}
-	return policies
+	return policies, members
 }
 
 // tick counts what has changed, and samples once in each step.
@@ -134,10 +139,12 @@ func (q *Series) sample(state *policy.State, step int64, now time.Time) {
 	}
 	s.deltas = map[string]int64{}
 	corrections, known := q.corrections(state, now)
+	served, _ := q.kinds()
+	counts := countedIn(state, served)
+	policies, members := s.counted.changed(state, counts)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	served, _ := q.kinds()
-	policies, members := s.changed(state, served)
+	s.counted = counts
 	for _, ring := range q.rings {
 		for _, name := range policies {
 			ring.ForgetPolicy(name)
@@ -183,30 +190,6 @@ func (q *Series) corrections(state *policy.State, now time.Time) (n map[series.K
 		}
 	}
 	return n, !from.IsZero()
-}
-
-// changed returns the policies and members whose numbers are not about the same as before: who may read what
-// they count now need not have been allowed to read that.
-func (s *sampler) changed(state *policy.State, served map[aggregate.Kind]bool) (policies, members []string) {
-	now, uids := identities(state)
-	kinds := kindsOf(state, served)
-	policies = append(differing(s.policies, now), s.kinds.readers(state, kinds)...)
-	members = append(differing(s.members, uids), s.kinds.lost(kinds)...)
-	s.policies, s.members, s.kinds = now, uids, kinds
-	return policies, members
-}
-
-// identities returns what the numbers of policies and members are about, by name.
-func identities(state *policy.State) (policies, members map[string]string) {
-	policies, members = map[string]string{}, map[string]string{}
-	for b := range state.Bindings() {
-		p, reads := state.Package(b.Name), state.ReadScope(b.Name)
-		policies[b.Name] = fmt.Sprint(p.Name, p.AnyKind, p.Kinds, p.Subject, p.SubjectView, p.Remedies, reads.Kinds, reads.AnyKind, reads.Fleet, b.Visibility)
-	}
-	for m := range state.Snapshot.Members() {
-		members[m.Name] = m.UID
-	}
-	return policies, members
 }
 
 // differing returns the names that are no more, or of something else.

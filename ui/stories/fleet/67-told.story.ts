@@ -1,4 +1,4 @@
-// What is not known, not sent, or not for whoever is here now is not told as something else.
+// What is not known, not sent, or not for the present user is not told as something else.
 import { expect, logIn, test, tokenOf } from "../world.ts";
 import { asked, open, tell } from "../made.ts";
 

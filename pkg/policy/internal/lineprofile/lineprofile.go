@@ -13,8 +13,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// Every is how many times as long as its samples a policy evaluates at least.
-const Every = 200
+// every is how many times as long as its samples a policy evaluates at least.
+const every = 200
 
 const (
 	// debt is what a policy is taken to have spent on samples at first: one that takes no time has none.
@@ -51,7 +51,7 @@ type Profile struct {
 // Sample has an evaluation traced, if a policy whose evaluations have taken that long is to be sampled again and
 // no other goroutine does. An evaluation of its own is what it is about: tracing slows it down several times.
 func (p *Profile) Sample(taken time.Duration, evaluate func(topdown.QueryTracer)) {
-	if (time.Duration(p.spent.Load())+debt)*Every >= taken || !p.busy.CompareAndSwap(false, true) {
+	if (time.Duration(p.spent.Load())+debt)*every >= taken || !p.busy.CompareAndSwap(false, true) {
 		return
 	}
 	defer p.busy.Store(false)

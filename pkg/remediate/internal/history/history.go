@@ -13,9 +13,8 @@ import (
 
 // Limits of the CRD.
 const (
-	maxTransitions = 50
-	maxMessage     = 512
-	maxBy          = 253
+	maxMessage = 512
+	maxBy      = 253
 )
 
 // Log is the transitions of one policy, the oldest first. The zero value is empty.
@@ -26,7 +25,7 @@ type Log []v1alpha1.PolicyTransition
 func (l Log) With(t v1alpha1.PolicyTransition, at time.Time) Log {
 	t.At = metav1.NewMicroTime(at)
 	t.Message, t.By = clip.Text(t.Message, maxMessage), clip.Text(t.By, maxBy)
-	from := max(0, len(l)+1-maxTransitions)
+	from := max(0, len(l)+1-v1alpha1.MaxTransitions)
 	out := make(Log, 0, len(l)-from+1)
 	return append(append(out, l[from:]...), t)
 }

@@ -20,7 +20,7 @@ func TestLog_KeepsTheLastTransitions(t *testing.T) {
 		l = l.With(v1alpha1.PolicyTransition{Type: v1alpha1.HaltBegan, ID: strconv.Itoa(n), Message: strings.Repeat("é", 400), By: strings.Repeat("b", 300)}, start.Add(time.Duration(n)*time.Second))
 	}
 	for n, old := range append(before, l) {
-		if want := min(n, maxTransitions); len(old) != want {
+		if want := min(n, v1alpha1.MaxTransitions); len(old) != want {
 			t.Fatalf("after %d transitions the log has %d", n, len(old))
 		}
 		for i, got := range old {
