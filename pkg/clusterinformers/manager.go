@@ -45,6 +45,7 @@ type Manager struct {
 	members      map[string]*member
 	loaded       map[string]*loaded // what the index was loaded with, of members that have not come yet
 	leaving      map[string]*member // under way out; a successor waits for it
+	readyAt      aggregate.Revision // of the index when every member had synced; 0: not all have
 }
 
 // New returns a manager, or all that is wrong with its options.
@@ -213,8 +214,8 @@ func (m *Manager) Members() []MemberStatus {
 	return out
 }
 
-// Known reports whether all members are in the index: every source has said which there are. Until
-// then, what the index does not have may well be.
+// Known reports whether readers of the index see all members: every source has said which there are. Until
+// then, what the index does not show may well be.
 func (m *Manager) Known() bool {
 	m.mu.Lock()
 	specs, complete := m.specsLocked()
@@ -223,7 +224,7 @@ func (m *Manager) Known() bool {
 	if !complete || pending {
 		return false
 	}
-	snap := m.opts.Index.Newest()
+	snap := m.opts.Index.Snapshot()
 	for name := range specs {
 		if _, known := snap.Member(name); !known {
 			return false
@@ -233,7 +234,8 @@ func (m *Manager) Known() bool {
 }
 
 // Ready reports whether every member has synced, is refused for a reason that
-// does not pass by itself, or has been given up on; otherwise which members are waited for.
+// does not pass by itself, or has been given up on, and readers of the index see it; otherwise
+// which members, or what else, are waited for.
 func (m *Manager) Ready() (bool, []string) {
 	m.mu.Lock()
 	_, complete := m.specsLocked()
@@ -249,7 +251,24 @@ func (m *Manager) Ready() (bool, []string) {
 			waiting = append(waiting, mb.name)
 		}
 	}
+	if !m.shown(len(waiting) == 0) && len(waiting) == 0 {
+		waiting = []string{"what was read to be on disk"}
+	}
 	return len(waiting) == 0, waiting
+}
+
+// shown reports whether readers see the index as it was when every member had synced: they do not
+// while its commits are held.
+func (m *Manager) shown(synced bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case !synced:
+		m.readyAt = 0
+	case m.readyAt == 0:
+		m.readyAt = m.opts.Index.Newest().Revision()
+	}
+	return synced && m.opts.Index.Snapshot().Revision() >= m.readyAt
 }
 
 // permanentlyRefused reports whether the member stays refused until something is changed.
