@@ -79,6 +79,13 @@ type FleetPolicyStatus struct {
 	// +optional
 	Approval *ApprovalProgress `json:"approval,omitempty"`
 
+	// versions are the last versions of the policy that took effect, the oldest
+	// first; the last one is in effect. At most 20 are kept.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Versions []PolicyVersion `json:"versions,omitempty"`
+
 	// acknowledged is the most recent halt that was acknowledged.
 	// +optional
 	Acknowledged *Acknowledgement `json:"acknowledged,omitempty"`
@@ -367,4 +374,62 @@ type Acknowledgement struct {
 	// at is the time at which federator observed the acknowledgement.
 	// +required
 	At metav1.Time `json:"at"`
+}
+
+// MaxVersions is how many versions the status of a FleetPolicy has at most.
+const MaxVersions = 20
+
+// PolicyVersion is what a policy was evaluated as for a while. Another package,
+// import or parameter makes another version; another mode, match or limit does not.
+type PolicyVersion struct {
+	// digest is the digest of the package, of what it imports, and of the
+	// parameters.
+	// +required
+	Digest Digest `json:"digest"`
+
+	// package is the digest of the package and of what it imports.
+	// +optional
+	Package Digest `json:"package,omitempty"`
+
+	// since is the time from which the version was in effect.
+	// +required
+	Since metav1.Time `json:"since"`
+
+	// generation is the metadata.generation of the FleetPolicy at that time.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+
+	// origin is where the package was read from. It is not set for a package that
+	// is built into federator.
+	// +optional
+	Origin *Origin `json:"origin,omitempty"`
+
+	// by is the owner of the key that signed the commit, if the package is another
+	// one, or else who changed the FleetPolicy. It is not set if that is not known.
+	// +optional
+	By UserName `json:"by,omitempty"`
+
+	// changes are the violations that the version made appear and vanish when it
+	// took effect. They are not set if that was not observed, such as where it took
+	// effect while federator was not running.
+	// +optional
+	Changes *VersionChanges `json:"changes,omitempty"`
+}
+
+// VersionChanges are what a version of a policy changed on the fleet as it was.
+type VersionChanges struct {
+	// appeared is the number of new violations.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Appeared int64 `json:"appeared"`
+
+	// vanished is the number of violations that are no more.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Vanished int64 `json:"vanished"`
+
+	// members is the number of members with either.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Members int32 `json:"members"`
 }

@@ -271,8 +271,12 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	log := opts.Logger
 	set := e.Git.State().Set
 	own, _ := policy.DefaultBindings(set, nil)
+	changed := func(c *policy.Changes, batch *aggregate.Batch) {
+		corrector.Changed(c, batch)
+		e.policies.VerdictsChanged(c, batch)
+	}
 	e.Loop, err = enforce.New(enforce.Options{
-		Index: opts.Index, Memory: opts.Memory, Set: set, Bindings: own, Limits: opts.Limits, Changed: corrector.Changed, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
+		Index: opts.Index, Memory: opts.Memory, Set: set, Bindings: own, Limits: opts.Limits, Changed: changed, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
 	})
 	if err != nil {
 		return err

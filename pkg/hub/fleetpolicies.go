@@ -23,8 +23,10 @@ import (
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/internal/trigger"
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub/internal/statuses"
+	"federator.dev/federator/pkg/hub/internal/versionlog"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -98,6 +100,7 @@ type FleetPolicies struct {
 	authors    map[types.UID]*authorProof
 	problems   map[string]policyProblem // of FleetPolicies that are not in effect, by name
 	ignored    map[string]string        // ids of halts whose acknowledgement does nothing, by name
+	versions   *versionlog.Log
 
 	// Statuses are written beside Run: what people want takes effect while the hub is slow.
 	statuses *statuses.Writer[dueStatus]
@@ -139,7 +142,7 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 	}
 	f := &FleetPolicies{
 		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{}, ignored: map[string]string{}, authors: map[types.UID]*authorProof{},
-		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}}, written: map[types.UID]writtenPolicy{},
+		versions: versionlog.New(), recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}}, written: map[types.UID]writtenPolicy{},
 	}
 	f.statuses = statuses.NewWriter(f.writeStatus)
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
@@ -232,7 +235,9 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	}
 	err := f.opts.Corrector.SetSpecs(before)
 	if err == nil {
+		f.versions.Configure(digestsOf(specs))
 		err = f.opts.Loop.Configure(ctx, set, append(bindings, own...))
+		f.versions.Configured(err == nil)
 	}
 	if err == nil {
 		err = f.opts.Corrector.SetSpecs(withTerms(specs, terms))
@@ -245,6 +250,14 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 		return
 	}
 	f.configured, f.problems, f.specs, f.terms = mark, problems, specs, terms
+}
+
+func digestsOf(specs map[string]enforce.EnforcementSpec) map[string]v1alpha1.PlanDigests {
+	out := make(map[string]v1alpha1.PlanDigests, len(specs))
+	for name, s := range specs {
+		out[name] = s.Digests
+	}
+	return out
 }
 
 // setTerms tells the corrector who must approve what, and who has changed it. Nothing is
@@ -349,6 +362,7 @@ func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.written, func(uid types.UID, _ writtenPolicy) bool { return !here[uid] })
 	f.recorder.prune(here)
+	f.versions.Prune(here)
 	for _, fp := range policies {
 		next := f.statusOf(fp, state)
 		if last := f.written[fp.UID]; last.over != fp.ResourceVersion && statusDue(&fp.Status, next, last.at, time.Now()) {
@@ -396,6 +410,11 @@ func uidsOf(policies []*v1alpha1.FleetPolicy) map[types.UID]bool {
 		out[fp.UID] = true
 	}
 	return out
+}
+
+// VerdictsChanged is to be called with each change of verdicts by the Loop, on its goroutine.
+func (f *FleetPolicies) VerdictsChanged(c *policy.Changes, batch *aggregate.Batch) {
+	f.versions.Observe(c, batch)
 }
 
 // RecordAction records an Event about an Action that has ended. It does not block.

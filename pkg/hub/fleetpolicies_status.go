@@ -13,6 +13,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub/internal/versionlog"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -91,7 +92,7 @@ func withoutTimes(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
 // statusOf returns the current status of a FleetPolicy. Unchanged conditions keep their
 // transition times.
 func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) *v1alpha1.FleetPolicyStatus {
-	s := &v1alpha1.FleetPolicyStatus{ObservedGeneration: fp.Generation, Conditions: fp.DeepCopy().Status.Conditions, Acknowledged: fp.Status.Acknowledged}
+	s := &v1alpha1.FleetPolicyStatus{ObservedGeneration: fp.Generation, Conditions: fp.DeepCopy().Status.Conditions, Acknowledged: fp.Status.Acknowledged, Versions: fp.Status.Versions}
 	enforcement := f.opts.Corrector.Status(fp.Name)
 	actions, acting := f.opts.Dispatcher.Status(fp.Name)
 	why, bad := f.problems[fp.Name]
@@ -117,8 +118,12 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 	if !bound || bad {
 		return s
 	}
-	if from := f.opts.Library.Origin(fp.Spec.Package); from.Source != "" {
+	from := f.opts.Library.Origin(fp.Spec.Package)
+	if from.Source != "" {
 		s.Origin = &v1alpha1.Origin{Source: from.Source, Commit: v1alpha1.CommitHash(from.Commit), Path: clip.Text(from.Path, maxText)}
+	}
+	if spec, ok := f.specs[fp.Name]; ok {
+		s.Versions = f.versions.Of(fp, versionlog.Version{Digests: spec.Digests, Origin: s.Origin, Signer: from.Signer}, f.opts.Clock())
 	}
 	s.Totals, s.Members, s.MembersOmitted = countVerdicts(fp.Name, state, enforcement)
 	if acting {

@@ -2,6 +2,8 @@ package actions
 
 import (
 	"github.com/spf13/cobra"
+
+	"federator.dev/federator/internal/cli/hubclient"
 )
 
 const help = `List what federator has written to members and would write, roll it back, and stop
@@ -27,7 +29,7 @@ The same with kubectl:
   kubectl -n federator create configmap federator-stop`
 
 func Command(version string) *cobra.Command {
-	f := hubFlags{version: version}
+	f := hubFlags{hubclient.Flags{Version: version}}
 	cmd := &cobra.Command{
 		Use:   "actions",
 		Short: "List what was written to members or would be, roll it back, and stop all writes",
@@ -35,7 +37,7 @@ func Command(version string) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	f.register(cmd.PersistentFlags())
+	f.Register(cmd.PersistentFlags())
 	cmd.AddCommand(
 		listCommand(&f), showCommand(&f), planCommand(version), rollbackCommand(&f), approveCommand(&f), ackCommand(&f),
 		stopCommand(&f), resumeCommand(&f),

@@ -6,6 +6,7 @@ import (
 	"federator.dev/federator/internal/cli/policy/bench"
 	"federator.dev/federator/internal/cli/policy/docs"
 	"federator.dev/federator/internal/cli/policy/explain"
+	"federator.dev/federator/internal/cli/policy/history"
 	"federator.dev/federator/internal/cli/policy/regotest"
 )
 
@@ -17,6 +18,6 @@ func Command(version string) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(checkCommand(version), lintCommand(version), explain.Command(version), diffCommand(version), bench.Command(version))
-	cmd.AddCommand(regotest.Command(), formatCommand(), docs.Command())
+	cmd.AddCommand(regotest.Command(), formatCommand(), docs.Command(), history.Command(version))
 	return cmd
 }
