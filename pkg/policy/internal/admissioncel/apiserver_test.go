@@ -79,6 +79,10 @@ func TestProgram_EqualsAPIServer(t *testing.T) {
 			unstructured.RemoveNestedField(again.Object, "metadata", field)
 		}
 		unstructured.RemoveNestedField(again.Object, "status")
+		if o.GetKind() == "Service" { // a dry run allocates an address that may not be asked for
+			unstructured.RemoveNestedField(again.Object, "spec", "clusterIP")
+			unstructured.RemoveNestedField(again.Object, "spec", "clusterIPs")
+		}
 		got, want := w.decide(t, o), s.create(t, again, true)
 		if want.err != nil {
 			counts["denied"]++
