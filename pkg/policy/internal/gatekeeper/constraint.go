@@ -1,11 +1,14 @@
 package gatekeeper
 
 import (
+	"fmt"
 	"path"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/policy/internal/constraintmatch"
 )
 
 // Constraint is a constraint.
@@ -18,9 +21,8 @@ type Constraint struct {
 	Severity    string // "" when no annotation says
 	// Match is spec.match as it is written; nil matches everything.
 	Match      map[string]any
+	Selection  *constraintmatch.Match // Match, compiled
 	Parameters map[string]any
-	// MatchAt and ParametersAt are where they begin, or where the constraint does.
-	MatchAt, ParametersAt Position
 	// EnforcementAction is what Gatekeeper's admission does, deny when nothing is said;
 	// Scoped are its scopedEnforcementActions. Neither has an effect here.
 	EnforcementAction string
@@ -29,6 +31,21 @@ type Constraint struct {
 	Members        []string              // patterns of their names; none is all
 	MemberSelector *metav1.LabelSelector // of their labels
 	FleetInventory bool                  // data.inventory is of all visible members
+
+	Warnings []Problem
+	Body     map[string]any // all of the document
+	lines    map[string]Position
+}
+
+// Place returns where a field is, by its path such as spec.match.kinds[0], or the nearest
+// above it.
+func (c *Constraint) Place(path string) Position {
+	for ; path != ""; path = path[:max(strings.LastIndexAny(path, ".["), 0)] {
+		if at, ok := c.lines[path]; ok {
+			return at
+		}
+	}
+	return c.Position
 }
 
 // FullName is the name of the constraint's binding: <kind>/<name>.
@@ -44,7 +61,8 @@ func (d *Documents) constraint(at Position, n *yaml.Node, body map[string]any) {
 	if c.EnforcementAction == "" {
 		c.EnforcementAction = "deny"
 	}
-	c.MatchAt, c.ParametersAt = place(at.File, n, "spec", "match"), place(at.File, n, "spec", "parameters")
+	c.Body, c.lines = body, map[string]Position{}
+	findLines(c.lines, at.File, "spec", field(n, "spec"))
 	before := len(d.Problems)
 	if c.Kind == "" || c.Name == "" {
 		d.problem(at, "a constraint has a kind and a name")
@@ -63,6 +81,7 @@ func (d *Documents) constraint(at Position, n *yaml.Node, body map[string]any) {
 	}
 	c.Scoped, _ = spec["scopedEnforcementActions"].([]any)
 	d.scope(c, n)
+	d.match(c)
 	if len(d.Problems) == before {
 		d.Constraints = append(d.Constraints, c)
 	}
@@ -94,5 +113,38 @@ func (d *Documents) scope(c *Constraint, n *yaml.Node) {
 		c.FleetInventory = true
 	default:
 		d.problem(at, "%s is member or fleet, not %q", inventoryAnnotation, raw)
+	}
+}
+
+// match compiles spec.match.
+func (d *Documents) match(c *Constraint) {
+	var match any
+	if c.Match != nil {
+		match = c.Match
+	}
+	selection, problems := constraintmatch.Parse(match)
+	for _, p := range problems {
+		if !p.Warning {
+			d.problem(c.Place(p.Path), "%s", p)
+			continue
+		}
+		c.Warnings = append(c.Warnings, Problem{c.Place(p.Path), p.String()})
+	}
+	c.Selection = selection
+}
+
+// findLines notes where the fields below a node are.
+func findLines(lines map[string]Position, file, path string, n *yaml.Node) {
+	if n == nil {
+		return
+	}
+	lines[path] = Position{file, n.Line, n.Column}
+	for i, c := range n.Content {
+		switch {
+		case n.Kind == yaml.SequenceNode:
+			findLines(lines, file, fmt.Sprintf("%s[%d]", path, i), c)
+		case n.Kind == yaml.MappingNode && i%2 == 1:
+			findLines(lines, file, path+"."+n.Content[i-1].Value, c)
+		}
 	}
 }
