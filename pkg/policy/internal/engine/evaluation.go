@@ -32,11 +32,14 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		w.sample(ctx, b, t, object)
 	}
 	w.reset(b, t.subject.Ref.Member)
-	input, err := w.input(b, t, object)
 	var v ast.Value
 	var took time.Duration
-	if err == nil {
-		v, took, err = w.run(ctx, b.query, input)
+	var err error
+	if w.selectsNamespace(b, t) {
+		var input *ast.Term
+		if input, err = w.input(b, t, object); err == nil {
+			v, took, err = w.run(ctx, b.query, input)
+		}
 	}
 	r := &w.evaluation.reads
 	if b.pkg.Subject == module.ObjectSubject {
@@ -100,6 +103,9 @@ var inputKeys = struct{ ref, object, member, parameters, key, entries, name, lab
 
 // input builds the input document of a binding and a subject.
 func (w *worker) input(b *boundBinding, t *task, object *ast.Term) (*ast.Term, error) {
+	if b.pkg.IsTemplate() {
+		return w.review(b, t, object)
+	}
 	items := make([][2]*ast.Term, 0, 4)
 	items = append(items, ast.Item(inputKeys.parameters, b.sel.Params))
 	switch b.pkg.Subject {
