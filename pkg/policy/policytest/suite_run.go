@@ -131,7 +131,7 @@ func (r *suiteRun) load(s *suite, t *suiteTest, into *appliedConstraint) ([]Fail
 		return nil, wantConstraintError(err, constraint.Path)
 	}
 	if err != nil {
-		return nil, err
+		return nil, asksRequest(err)
 	}
 	if into == nil {
 		return nil, nil
@@ -148,6 +148,21 @@ func (r *suiteRun) load(s *suite, t *suiteTest, into *appliedConstraint) ([]Fail
 		into.expansions, err = r.expansions(s, t.Expansion)
 	}
 	return nil, err
+}
+
+// asksRequest returns an error as one of a case that is not judged, if all that is wrong
+// is that the template asks for what only a request has.
+func asksRequest(err error) error {
+	var list policy.LoadErrors
+	if !errors.As(err, &list) {
+		return err
+	}
+	for _, f := range list {
+		if f.Code != "request" {
+			return err
+		}
+	}
+	return notJudged("the template %s", list[0].Message)
 }
 
 // wantConstraintError returns what is wrong if it is not the constraint.
@@ -357,6 +372,9 @@ func (r *suiteRun) violations(ctx context.Context, with *appliedConstraint, obje
 	for v := range state.Verdicts(with.bindings[0].Name, "") {
 		if v.Subject.Ref != ref {
 			continue
+		}
+		if v.State == policy.Error && with.set.Package(with.bindings[0].Package).CEL != nil {
+			return []string{v.Message}, nil // it denies, if failurePolicy is Fail
 		}
 		if v.State != policy.Known {
 			return nil, fmt.Errorf("the verdict is %s", describe(&v))

@@ -138,6 +138,7 @@ func (c *compilation) check(at string, e *expression, result plugin.CompilationR
 	}
 	for _, name := range c.program.reads.add(parsed.NativeRep().Expr()) {
 		c.report(at, "reads %s, which only a request has: %s", name, whyRefused(name))
+		c.problems[len(c.problems)-1].Request = true
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 type Problem struct {
 	Path, Message string
 	Warning       bool // Gatekeeper evaluates the policy all the same
+	Request       bool // the policy asks for what only a request has
 }
 
 func (p Problem) String() string { return p.Path + ": " + p.Message }
