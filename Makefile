@@ -16,6 +16,8 @@ LDFLAGS := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT)
 
 # Modules that are part of the product, beside the root.
 MODULES := api client
+# Modules of tests alone, beside code that the product does not carry.
+TEST_MODULES := pkg/policy/internal/gatekeepertest
 # How many packages are tested at once: real control planes are heavy.
 P ?= 2
 TIMEOUT ?= 14m
@@ -62,6 +64,12 @@ kube: ## build the control planes that tests run, once, into the cache
 test: kube helm ## run every test, real control planes included
 	go test -p $(P) -timeout $(TIMEOUT) ./...
 	for m in $(MODULES); do (cd $$m && go test -timeout 2m ./...); done
+	$(MAKE) gatekeeper
+
+# Its build takes most of the time: Gatekeeper's own code is compiled.
+.PHONY: gatekeeper
+gatekeeper: ## compare with Gatekeeper: its matcher, framework and suites
+	for m in $(TEST_MODULES); do (cd $$m && go test -timeout 10m ./...); done
 
 .PHONY: race
 race: kube ## run the tests of pkg/, internal/ and cmd/ with the race detector and invariants checked
@@ -112,7 +120,7 @@ verify: $(TOOLS)/golangci-lint ## check format, lint, layering, policies and mod
 	go vet ./...
 	go vet -tags invariants ./pkg/...
 	$(TOOLS)/golangci-lint run --timeout 15m ./...
-	for m in $(MODULES); do (cd $$m && go vet ./... && $(TOOLS)/golangci-lint run --timeout 5m ./...); done
+	for m in $(MODULES) $(TEST_MODULES); do (cd $$m && go vet ./... && $(TOOLS)/golangci-lint run --timeout 5m ./...); done
 	go run ./cmd/federator policy fmt --check policies
 	go run ./cmd/federator policy test policies
 	go run ./cmd/federator policy docs --check policies
@@ -122,7 +130,7 @@ verify: $(TOOLS)/golangci-lint ## check format, lint, layering, policies and mod
 	diff -ru $(CACHE)/generated/crds charts/federator/crds
 	$(MAKE) chart-lint
 	go mod tidy -diff
-	for m in $(MODULES) tools; do (cd $$m && go mod tidy -diff); done
+	for m in $(MODULES) $(TEST_MODULES) tools; do (cd $$m && go mod tidy -diff); done
 	go mod verify
 
 .PHONY: fmt

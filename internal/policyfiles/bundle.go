@@ -62,7 +62,7 @@ func Bind(set *policy.Set, file string, only []string, stderr io.Writer) (*Bundl
 func (b *Bundle) Reads() (kinds []policy.KindRef, every bool) {
 	for _, binding := range b.Bindings {
 		p := b.Set.Package(binding.Package)
-		kinds = slices.Concat(kinds, p.Kinds, p.Reads.ByName, p.Reads.Objects)
+		kinds = slices.Concat(kinds, p.KindsRead())
 		every = every || p.AnyKind
 		for _, v := range p.Reads.Views {
 			kinds = append(kinds, b.Set.Package(v.Package).Kinds...)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
@@ -56,7 +57,8 @@ const (
 	maxEntries = 100_000  // files and directories of a tree
 )
 
-// ReadSource reads the policies of a file tree. Directories whose names begin with
+// ReadSource reads the policies of a file tree: Rego, and YAML and JSON with
+// ConstraintTemplates or constraints of Gatekeeper. Directories whose names begin with
 // a dot are skipped, as are the contents of files that Load does not read.
 // Policies are regular files, or symbolic links to them where the tree follows
 // these: that of an os.Root follows none that leave it.
@@ -75,6 +77,14 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 				return fs.SkipDir
 			}
 			return nil
+		case gatekeeper.Reads(p):
+			data, err := readDocuments(tree, p)
+			total += len(data)
+			s.Files = append(s.Files, File{Path: p, Data: data})
+			if err == nil && total > maxReadAll {
+				err = &fs.PathError{Op: "read", Path: p, Err: fmt.Errorf("the policies have more than %d bytes in total", maxReadAll)}
+			}
+			return err
 		case !strings.HasSuffix(p, ".rego"):
 			s.Files = append(s.Files, File{Path: p})
 			return nil
@@ -93,6 +103,20 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 		return Source{}, fmt.Errorf("source %q: %w", name, err)
 	}
 	return s, nil
+}
+
+// readDocuments reads a file of YAML or JSON that may hold ConstraintTemplates or
+// constraints. Others are not read, or not kept, whatever is wrong with them.
+func readDocuments(tree fs.FS, p string) ([]byte, error) {
+	info, err := fs.Stat(tree, p)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxRead {
+		return nil, nil
+	}
+	data, err := readFile(tree, p)
+	if err != nil || !gatekeeper.Mentions(data) {
+		return nil, err
+	}
+	return data, nil
 }
 
 func readFile(tree fs.FS, p string) (data []byte, err error) {

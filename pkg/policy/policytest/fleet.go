@@ -40,7 +40,7 @@ func (c *caseReader) reads() map[aggregate.Kind]string {
 		}
 	}
 	for _, p := range c.bound {
-		add(p.Kinds, p.Reads.ByName, p.Reads.Objects)
+		add(p.KindsRead())
 		for _, v := range p.Reads.Views {
 			if of := c.set.Package(v.Package); of != nil {
 				add(of.Kinds)

@@ -4,12 +4,14 @@ package binding
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 )
 
 // ErrInvalid is a binding that cannot be used as it is written.
@@ -41,7 +43,28 @@ type Binding struct {
 	Tolerate *MemberSelector `json:"tolerate,omitempty"`
 
 	Exemptions []Exemption `json:"exemptions,omitempty"`
+
+	// Constraint is the constraint of the set that the binding applies, <kind>/<name>. It
+	// gives the package, the parameters and what else it matches.
+	Constraint string `json:"constraint,omitempty"`
+
+	constraint *gatekeeper.Constraint // found by Validate
 }
+
+// IsSame reports whether two bindings give the same verdicts: modes, and where a constraint
+// is in its file, make no difference.
+func (b *Binding) IsSame(other *Binding) bool {
+	x, y := *b, *other
+	x.Mode, y.Mode, x.constraint, y.constraint = "", "", nil, nil
+	if !reflect.DeepEqual(x, y) || (b.constraint == nil) != (other.constraint == nil) {
+		return false
+	}
+	c, d := b.constraint, other.constraint
+	return c == nil || c.FleetInventory == d.FleetInventory && reflect.DeepEqual(c.Match, d.Match)
+}
+
+// FleetInventory reports whether data.inventory is of all visible members.
+func (b *Binding) FleetInventory() bool { return b.constraint != nil && b.constraint.FleetInventory }
 
 // MemberSelector selects members by name and by the labels of their Clusters. The
 // zero value selects all of them.

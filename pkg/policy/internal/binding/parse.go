@@ -62,7 +62,7 @@ func Defaults(set *module.Set, bindings []Binding) ([]Binding, []module.Finding)
 	var out []Binding
 	var warnings []module.Finding
 	for _, p := range set.Packages {
-		if bound[p.Name] || !p.HasViolationRules {
+		if bound[p.Name] || !p.HasViolationRules || p.IsTemplate() {
 			continue
 		}
 		parameters, problems := p.Parameters.Resolve(nil)
@@ -79,7 +79,7 @@ func Defaults(set *module.Set, bindings []Binding) ([]Binding, []module.Finding)
 		}
 		out = append(out, Binding{Name: name, Package: p.Name, Parameters: parameters, Mode: Observe})
 	}
-	return out, warnings
+	return append(out, constraintDefaults(set, bindings)...), warnings
 }
 
 func bindingNamed(bindings []Binding, name string) Binding {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/constraintmatch"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
@@ -20,6 +21,7 @@ type Selection struct {
 	namespaces          []string
 	Labels              labels.Selector // nil: all
 	exemptions          []exemption
+	constraint          *constraintmatch.Match // nil: no constraint
 	Params              *ast.Term
 }
 
@@ -70,14 +72,25 @@ func (s *Selection) selectsRef(kind aggregate.Kind, namespace string) bool {
 	return (len(s.Kinds) == 0 || slices.Contains(s.Kinds, kind)) && matchesAny(s.namespaces, namespace)
 }
 
+// SelectsKind reports whether the match may select objects of a kind.
+func (s *Selection) SelectsKind(k aggregate.Kind) bool {
+	if s.constraint != nil {
+		if kind, group := k.Split(); !s.constraint.SelectsKind(group, kind) {
+			return false
+		}
+	}
+	return len(s.Kinds) == 0 || slices.Contains(s.Kinds, k)
+}
+
 // Selects reports whether the match selects an object.
 func (s *Selection) Selects(o aggregate.Object) bool {
-	return s.selectsRef(o.Ref().Kind, o.Namespace()) && (s.Labels == nil || s.Labels.Matches(labelList(o.Labels())))
+	return s.selectsRef(o.Ref().Kind, o.Namespace()) && (s.Labels == nil || s.Labels.Matches(labelList(o.Labels()))) &&
+		(s.constraint == nil || s.matches(o))
 }
 
 // ByLabels reports whether the selection depends on labels of objects.
 func (s *Selection) ByLabels() bool {
-	return s.Labels != nil || slices.ContainsFunc(s.exemptions, func(e exemption) bool { return e.labels != nil })
+	return s.Labels != nil || s.constraint != nil && (s.constraint.ByLabels() || s.constraint.ByNamespaceLabels()) || slices.ContainsFunc(s.exemptions, func(e exemption) bool { return e.labels != nil })
 }
 
 // ByMembers reports whether exemptions depend on labels of members.

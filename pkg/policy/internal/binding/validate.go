@@ -40,6 +40,7 @@ func resolve(set *module.Set, bindings []Binding) ([]Binding, bindingFindings) {
 			report("package", "there is no package %q", b.Package)
 		} else {
 			b.checkPackage(p, report)
+			b.checkConstraint(set, p, report)
 		}
 		if _, misfits := b.check(); len(misfits) > 0 {
 			for _, m := range misfits {
@@ -69,6 +70,9 @@ func (b *Binding) checkPackage(p *module.Package, report func(path, format strin
 		} else if p.Subject != module.MemberSubject && !p.AnyKind && !slices.ContainsFunc(p.Kinds, func(of module.KindRef) bool { return of.Kind == k }) {
 			report(at, "match.kinds has %s, which package %s does not evaluate", k, p.Name)
 		}
+	}
+	if p.IsTemplate() {
+		return // the constraint has them
 	}
 	parameters, problems := p.Parameters.Resolve(b.Parameters)
 	for _, problem := range problems {

@@ -150,7 +150,7 @@ func (e *Engine) install(set *module.Set, bound []*boundBinding, views []*view) 
 		if b.pkg.Subject == module.ViewSubject {
 			b.view = e.view(b.pkg.Name, b.pkg.SubjectView)
 		}
-		for _, kinds := range [][]module.KindRef{b.pkg.Kinds, b.pkg.Reads.ByName, b.pkg.Reads.Objects} {
+		for _, kinds := range [][]module.KindRef{b.pkg.Kinds, b.pkg.Reads.ByName, b.pkg.Reads.Objects, b.pkg.Reads.Own, b.sel.ReadKinds()} {
 			for _, k := range kinds {
 				e.kinds = appendNew(e.kinds, k.Kind)
 			}

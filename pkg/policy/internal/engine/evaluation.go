@@ -28,15 +28,21 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		return result{outcome: &state.Outcome{Failure: &state.Failure{Err: fmt.Sprintf("member %q: %s", member, why), QuarantinedFor: member}}}
 	}
 	defer w.meter.LockThread()()
-	if w.trace == nil && b.profile != nil {
+	if w.trace == nil && b.profile != nil && b.pkg.CEL == nil {
 		w.sample(ctx, b, t, object)
 	}
 	w.reset(b, t.subject.Ref.Member)
-	input, err := w.input(b, t, object)
 	var v ast.Value
 	var took time.Duration
-	if err == nil {
-		v, took, err = w.run(ctx, b.query, input)
+	var err error
+	var violations []verdict.Violation
+	if selected := w.selectsNamespace(b, t); selected && b.pkg.CEL != nil {
+		violations, took, err = w.runCEL(ctx, b, t)
+	} else if selected {
+		var input *ast.Term
+		if input, err = w.input(b, t, object); err == nil {
+			v, took, err = w.run(ctx, b.query, input)
+		}
 	}
 	r := &w.evaluation.reads
 	if b.pkg.Subject == module.ObjectSubject {
@@ -55,8 +61,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		out.keys = slices.Clone(keys)
 		b.reads.Add(int64(len(keys)))
 	}
-	var violations []verdict.Violation
-	if err == nil {
+	if err == nil && b.pkg.CEL == nil {
 		err = guard(func() (err error) {
 			violations, err = b.violations(v, t, &w.e.opts.Limits)
 			return err
@@ -100,6 +105,9 @@ var inputKeys = struct{ ref, object, member, parameters, key, entries, name, lab
 
 // input builds the input document of a binding and a subject.
 func (w *worker) input(b *boundBinding, t *task, object *ast.Term) (*ast.Term, error) {
+	if b.pkg.IsTemplate() {
+		return w.review(b, t, object)
+	}
 	items := make([][2]*ast.Term, 0, 4)
 	items = append(items, ast.Item(inputKeys.parameters, b.sel.Params))
 	switch b.pkg.Subject {

@@ -44,7 +44,8 @@ const (
 func memoizable(b *boundBinding) bool {
 	reads := &b.pkg.Reads
 	return b.pkg.Subject == module.ObjectSubject && !reads.OfFleet() && reads.Member == nil && onlyKind(reads.Ref) &&
-		len(b.pkg.Remedies) == 0 && len(b.Exemptions) == 0 && len(b.pins) == 0
+		len(b.pkg.Remedies) == 0 && len(b.Exemptions) == 0 && len(b.pins) == 0 &&
+		!b.sel.ByNamespaceLabels()
 }
 
 // onlyKind reports whether a mask of input.ref reads no more than the kind.

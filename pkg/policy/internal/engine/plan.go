@@ -38,8 +38,11 @@ func (e *Engine) kindPlan(kind aggregate.Kind) *kindPlan {
 				p.fleetMask = mask.Union(p.fleetMask, m)
 			}
 		}
+		if kind == namespaceKind && b.sel.ByNamespaceLabels() {
+			p.fleetMask = mask.Union(p.fleetMask, mask.Path(mask.Whole(), "metadata", "labels"))
+		}
 		switch {
-		case !state.HasKind(b.pkg, kind):
+		case !state.HasKind(b.pkg, kind) || !b.sel.SelectsKind(kind):
 		case b.pkg.Subject == module.ObjectSubject:
 			p.bindings = append(p.bindings, b)
 			p.objectMask = mask.Union(p.objectMask, b.mask)
@@ -123,11 +126,21 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 	if err != nil {
 		return nil, false, err
 	}
-	q, err := prepare(set.Compiler, pkg.Name+".violation", !pkg.Reads.OfFleet() && !pkg.Reads.Time)
+	compiler := set.Compiler
+	if pkg.IsTemplate() {
+		compiler = pkg.Compiler
+	}
+	q, err := prepare(compiler, pkg.Name+".violation", !pkg.Reads.OfFleet() && !pkg.Reads.Time)
+	q.lenient = pkg.IsTemplate()
 	if err != nil {
 		return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
 	}
 	b := &boundBinding{Binding: spec, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pinnedVersions(pkg), fingerprint: prints[pkg.Name]}
+	if pkg.CEL != nil {
+		if b.celParams, err = celParams(&spec); err != nil {
+			return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
+		}
+	}
 	b.memoizable = memoizable(b)
 	old := e.binding(spec.Name)
 	same := old != nil && old.fingerprint == b.fingerprint && samePackage(old.pkg, pkg) && sameBinding(old.Binding, spec) && !readsAny(pkg, changedViews)
@@ -177,8 +190,7 @@ func readsAny(pkg *module.Package, views map[module.ViewRef]bool) bool {
 
 // sameBinding reports whether two bindings give the same verdicts.
 func sameBinding(a, b binding.Binding) bool {
-	a.Mode, b.Mode = "", ""
-	return reflect.DeepEqual(a, b)
+	return a.IsSame(&b)
 }
 
 // samePackage reports whether the METADATA of two packages with the same rules gives

@@ -36,6 +36,9 @@ func (b *boundBinding) violations(v ast.Value, t *task, l *Limits) ([]verdict.Vi
 	}
 	out := make([]verdict.Violation, 0, set.Len())
 	for _, t1 := range set.Slice() {
+		if b.pkg.IsTemplate() && !hasMessage(t1.Value) {
+			continue // as in Gatekeeper, where r.msg is undefined then
+		}
 		violation, err := b.violation(t1.Value, t)
 		if err != nil {
 			return nil, err
@@ -61,12 +64,18 @@ func (b *boundBinding) violation(v ast.Value, t *task) (verdict.Violation, error
 			return verdict.Violation{}, err
 		}
 	}
-	if r := o.Get(ast.InternedTerm("remedy")); r != nil {
+	if r := o.Get(ast.InternedTerm("remedy")); r != nil && !b.pkg.IsTemplate() {
 		if out.Remedy, err = b.remedy(r.Value, t); err != nil {
 			return verdict.Violation{}, fmt.Errorf("remedy of %q: %w", verdict.Clip(msg), err)
 		}
 	}
 	return out, nil
+}
+
+// hasMessage reports whether a value has a field msg.
+func hasMessage(v ast.Value) bool {
+	o, ok := v.(ast.Object)
+	return ok && o.Get(ast.InternedTerm("msg")) != nil
 }
 
 func stringField(o ast.Object, key string) (string, bool) {

@@ -22,6 +22,8 @@ type query struct {
 	// indexing is for queries that read no data: OPA's rule index reads complete
 	// documents to choose among rules.
 	indexing bool
+	// lenient is for templates: an error of a builtin is undefined.
+	lenient bool
 }
 
 const answer = ast.Var("answer")
@@ -83,7 +85,7 @@ func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value
 	ev.budget = w.meter.Start(w.e.opts.Limits.Evaluation, ctx.Done())
 	err = guard(func() error {
 		query := topdown.NewQuery(q.body).WithIndexing(q.indexing).WithCompiler(q.compiler).
-			WithStore(engineStore{}).WithTransaction(ev).WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(true).
+			WithStore(engineStore{}).WithTransaction(ev).WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(!q.lenient).
 			WithMetrics(metrics.NoOp()).WithTime(epoch)
 		if w.trace != nil {
 			w.trace.attach(query, input)

@@ -84,4 +84,6 @@ var guards = map[string]guard{
 	"semver.compare": texts(MaxShort), "semver.is_valid": texts(MaxShort), "uuid.parse": texts(MaxShort),
 	"time.add_date": utc, "time.clock": utc, "time.date": utc, "time.diff": utc, "time.format": utc, "time.weekday": utc,
 	"time.parse_duration_ns": texts(MaxShort), "time.parse_ns": layout, "time.parse_rfc3339_ns": texts(MaxShort),
+
+	"all": weighed(0), "any": weighed(0), "net.cidr_overlap": texts(MaxShort), "re_match": matched(0, 1), "set_diff": summed(0, 1),
 }

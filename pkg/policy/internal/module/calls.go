@@ -189,6 +189,9 @@ func (s ruleScope) owner(r ast.Ref, loc *ast.Location) (*Package, ast.Ref) {
 	}
 	own := s.ownPackages()
 	switch {
+	case s.p.Template != nil && (found == nil || at >= len(r) || !own(found)):
+		s.report.errorAt("data", loc, "%s: a template may read data.inventory and data.lib", clip(r.String()))
+		return nil, nil
 	case found == nil || at >= len(r):
 		s.report.errorAt("data", loc, "%s: a policy may read data.fleet, and rules of its own package and of federator.lib.* of its source", clip(r.String()))
 		return nil, nil
@@ -202,6 +205,6 @@ func (s ruleScope) owner(r ast.Ref, loc *ast.Location) (*Package, ast.Ref) {
 // ownPackages returns which packages may be referenced.
 func (s ruleScope) ownPackages() func(*Package) bool {
 	return func(p *Package) bool {
-		return p == s.p || isLibrary(p.Name) && p.Source == s.p.Source
+		return p == s.p || p.libraryOf == s.p || isLibrary(p.Name) && p.Source == s.p.Source
 	}
 }

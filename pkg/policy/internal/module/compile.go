@@ -92,16 +92,7 @@ func (l *loader) compile() {
 	l.set.Compiler = c
 	for _, m := range c.Modules {
 		name, _ := packageName(m.Package)
-		p := l.packages[name]
-		p.rules = append(p.rules, m.Rules...)
-	}
-	for _, p := range l.packages {
-		slices.SortStableFunc(p.rules, func(a, b *ast.Rule) int { return compareLocations(a.Location, b.Location) })
-		p.byName = make(map[string][]*ast.Rule, len(p.rules))
-		for _, r := range p.rules {
-			first := name(r.Head.Ref()[0])
-			p.byName[first] = append(p.byName[first], r)
-		}
+		l.packages[name].addRules(m)
 	}
 	if len(l.set.Tests) == 0 {
 		return
@@ -118,6 +109,17 @@ func (l *loader) compile() {
 	}
 }
 
+// addRules adds the compiled rules of a module.
+func (p *Package) addRules(m *ast.Module) {
+	p.rules = append(p.rules, m.Rules...)
+	slices.SortStableFunc(p.rules, func(a, b *ast.Rule) int { return compareLocations(a.Location, b.Location) })
+	p.byName = make(map[string][]*ast.Rule, len(p.rules))
+	for _, r := range p.rules {
+		first := name(r.Head.Ref()[0])
+		p.byName[first] = append(p.byName[first], r)
+	}
+}
+
 func compareLocations(a, b *ast.Location) int {
 	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Col, b.Col))
 }
@@ -125,10 +127,16 @@ func compareLocations(a, b *ast.Location) int {
 // checkAll checks the rules of every package, and finds what they read.
 func (l *loader) checkAll() {
 	for _, p := range l.set.Packages {
-		l.views(p)
+		if p.Template == nil {
+			l.views(p)
+		}
 	}
 	for _, p := range l.set.Packages {
-		l.check(p)
+		if p.Template != nil {
+			l.checkTemplate(p)
+		} else {
+			l.check(p)
+		}
 	}
 }
 

@@ -13,7 +13,11 @@ import (
 // Fingerprints returns hashes by which to compare the rules of packages: of each package
 // and of those that it refers to. The map is read-only.
 func (s *Set) Fingerprints() map[string]string {
-	s.once.Do(func() { s.fingerprints = fingerprints(s.Modules) })
+	s.once.Do(func() {
+		all := maps.Clone(s.Modules)
+		maps.Copy(all, s.templateRules)
+		s.fingerprints = fingerprints(all)
+	})
 	return s.fingerprints
 }
 

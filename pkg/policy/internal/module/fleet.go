@@ -17,6 +17,7 @@ type fleetReads struct {
 	byName, objects map[KindRef]bool
 	scopes, names   bool
 	members, time   bool
+	inventory       inventoryReads
 }
 
 func (f *fleetReads) init() {
@@ -28,6 +29,9 @@ func (s ruleScope) data(r ast.Ref, loc *ast.Location) sources {
 	if len(r) < 2 || name(r[1]) == "" {
 		s.report.errorAt("data", loc, "%s reads all of data as one value", r)
 		return sources{}
+	}
+	if s.p.Template != nil {
+		return s.templateData(r, loc)
 	}
 	if r[1].Value.Compare(ast.String("fleet")) != 0 {
 		return s.ruleRef(r, loc)
@@ -265,6 +269,9 @@ func overlap(rule, rest ast.Ref) (shared, covers bool) {
 func (a *analysis) object() *mask.Mask {
 	if a.gaveUp {
 		return mask.Whole()
+	}
+	if a.p.Template != nil {
+		return a.input.below("review").Child("object")
 	}
 	return a.input.below("object")
 }

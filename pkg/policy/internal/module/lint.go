@@ -26,6 +26,12 @@ func Lint(set *Set) []Finding {
 		l.tests(m)
 	}
 	for _, p := range set.Packages {
+		if p.Template != nil {
+			for _, f := range p.WideReads {
+				l.out.add(f)
+			}
+			continue
+		}
 		l.checkDescription(p)
 		l.kinds(p)
 		l.views(p)

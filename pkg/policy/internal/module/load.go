@@ -8,6 +8,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 	"federator.dev/federator/pkg/policy/internal/limits"
 )
 
@@ -48,6 +49,7 @@ func Load(sources []Source, opts Options) (*Set, error) {
 		func() { l.readAll(sources) },
 		l.collect,
 		l.compile,
+		l.templates,
 		l.checkAll,
 	} {
 		stage()
@@ -62,6 +64,7 @@ func Load(sources []Source, opts Options) (*Set, error) {
 type loader struct {
 	opts       Options
 	findings   findings
+	documents  gatekeeper.Documents
 	set        *Set
 	packages   map[string]*Package
 	source     map[string]string  // of a file's name
@@ -105,6 +108,10 @@ func (l *loader) read(source string, f File) {
 	case !strings.HasSuffix(base, ".rego"):
 		if reason := dataFile(base); reason != "" {
 			l.findings.fileError("data-file", name, "%s", reason)
+			return
+		}
+		if gatekeeper.Reads(base) && gatekeeper.Mentions(f.Data) {
+			l.readDocuments(source, name, f)
 			return
 		}
 		l.set.Skipped = append(l.set.Skipped, name)

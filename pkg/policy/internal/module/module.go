@@ -10,6 +10,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/admissioncel"
+	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
@@ -75,12 +77,18 @@ type Reads struct {
 	Members *mask.Mask // of data.fleet.members[_]; nil when not read
 	Member  *mask.Mask // of input.member; nil when not read
 	Ref     *mask.Mask // of input.ref; nil when not read
+
+	// Of templates: what is read in the subject's member alone, or in all visible ones where
+	// a constraint says so.
+	Own             []KindRef
+	Inventory       []InventoryKind // data.inventory
+	NamespaceObject *mask.Mask      // of input.review.namespaceObject; nil when not read
 }
 
 // OfFleet reports whether any document of data.fleet can be read that objects or members make. What time it
 // is, is the same for all subjects and tells nothing of others.
 func (r *Reads) OfFleet() bool {
-	return len(r.Views)+len(r.ByName)+len(r.Objects) > 0 || r.Scopes || r.Names || r.Members != nil
+	return len(r.Views)+len(r.ByName)+len(r.Objects)+len(r.Own) > 0 || r.Scopes || r.Names || r.Members != nil
 }
 
 // Package is one policy.
@@ -93,7 +101,10 @@ type Package struct {
 	Severity          string // low, medium, high or critical
 	AnyKind           bool   // kinds: ["*"]
 	Kinds             []KindRef
-	HasViolationRules bool // it has violation rules, not views only
+	HasViolationRules bool                  // it has violation rules, not views only
+	Template          *gatekeeper.Template  // that the package was translated from; nil for others
+	Compiler          *ast.Compiler         // of a Template
+	CEL               *admissioncel.Program // of a Template with engine K8sNativeValidation, instead of rules
 	Subject           SubjectKind
 	SubjectView       string // of a ViewSubject
 	Remedies          []Remedy
@@ -102,11 +113,15 @@ type Package struct {
 	Reads             Reads
 	WideReads         []Finding // reads of every member, or of every key of a view
 
-	guards      []guard // of violation and views, rule by rule
-	annotations *ast.Annotations
-	modules     []*ast.Module          // as written
-	rules       []*ast.Rule            // compiled
-	byName      map[string][]*ast.Rule // the same, by the first step of their names
+	// byNamespaces says that constraints of the template select Namespaces by their labels.
+	byNamespaces bool
+	libraryOf    *Package // the one package that may refer to it, of a template's library
+	celWarnings  []string // of what Gatekeeper evaluates otherwise than it is written
+	guards       []guard  // of violation and views, rule by rule
+	annotations  *ast.Annotations
+	modules      []*ast.Module          // as written
+	rules        []*ast.Rule            // compiled
+	byName       map[string][]*ast.Rule // the same, by the first step of their names
 }
 
 // Set is the result of one load: immutable, for any number of goroutines.
@@ -118,8 +133,13 @@ type Set struct {
 	Modules, Tests map[string]*ast.Module
 	// Skipped are the files that Load does not read.
 	Skipped []string
+	// Templates are those that were read, by kind, and Constraints what applies them, by
+	// their full names.
+	Templates   []*gatekeeper.Template
+	Constraints []*gatekeeper.Constraint
 
-	texts map[string][]byte // of Modules
+	texts         map[string][]byte // of Modules, and of files with templates
+	templateRules map[string]*ast.Module
 
 	once         sync.Once // for fingerprints, which are computed on first use
 	fingerprints map[string]string
@@ -144,6 +164,9 @@ func (s *Set) Files(pkg string) []File {
 	var out []File
 	for _, m := range p.modules {
 		name := m.Package.Location.File
+		if slices.ContainsFunc(out, func(f File) bool { return f.Path == name }) {
+			continue
+		}
 		out = append(out, File{Path: name, Data: s.texts[name]})
 	}
 	slices.SortFunc(out, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
@@ -177,14 +200,21 @@ func (s *Set) TestsOf(pkg string) int {
 
 // RuleAt returns the name of the rule that a line of a file belongs to, such as violation; "" where there is none.
 func (s *Set) RuleAt(file string, row int) (rule string) {
-	m := s.Modules[file]
-	if m == nil {
-		return ""
-	}
 	at := 0
-	for _, r := range m.Rules {
-		if start := r.Location.Row; start <= row && start > at {
-			at, rule = start, r.Head.Ref().String()
+	look := func(m *ast.Module) {
+		for _, r := range m.Rules {
+			if start := r.Location.Row; start <= row && start > at {
+				at, rule = start, r.Head.Ref().String()
+			}
+		}
+	}
+	if m := s.Modules[file]; m != nil {
+		look(m)
+		return rule
+	}
+	for _, m := range s.templateRules {
+		if m.Package.Location.File == file {
+			look(m)
 		}
 	}
 	return rule
@@ -199,11 +229,21 @@ func (p *Package) View(name string) *View {
 	return &p.Views[i]
 }
 
+// KindsRead returns the kinds that the package evaluates or reads, those of views of other
+// packages aside.
+func (p *Package) KindsRead() []KindRef {
+	kinds := slices.Concat(p.Kinds, p.Reads.ByName, p.Reads.Objects, p.Reads.Own)
+	if p.byNamespaces {
+		kinds = append(kinds, KindRef{Kind: namespaceKind})
+	}
+	return kinds
+}
+
 // Kinds returns the kinds that the packages evaluate, build views from or read, sorted,
 // and whether a package is about every kind.
 func (s *Set) Kinds() (kinds []KindRef, anyKind bool) {
 	for _, p := range s.Packages {
-		kinds = slices.Concat(kinds, p.Kinds, p.Reads.ByName, p.Reads.Objects)
+		kinds = slices.Concat(kinds, p.KindsRead())
 		anyKind = anyKind || p.AnyKind
 	}
 	return sortKinds(kinds), anyKind

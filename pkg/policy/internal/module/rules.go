@@ -89,7 +89,7 @@ func (a *analysis) countCall(terms []*ast.Term, give func(*ast.Term)) {
 	if b := ast.BuiltinMap[operator.String()]; b != nil {
 		arity = b.Decl.Arity()
 	} else {
-		arity = a.l.set.Compiler.GetArity(operator)
+		arity = a.l.compilerOf(a.p).GetArity(operator)
 	}
 	if arity >= 0 && len(terms)-1 > arity {
 		give(terms[arity+1])

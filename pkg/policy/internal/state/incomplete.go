@@ -50,9 +50,7 @@ func (b *Binding) evaluatedKinds(s *State) []aggregate.Kind {
 	for _, k := range b.Pkg.Kinds {
 		kinds = append(kinds, k.Kind)
 	}
-	if len(b.Selection.Kinds) > 0 {
-		kinds = slices.DeleteFunc(kinds, func(k aggregate.Kind) bool { return !slices.Contains(b.Selection.Kinds, k) })
-	}
+	kinds = slices.DeleteFunc(kinds, func(k aggregate.Kind) bool { return !b.Selection.SelectsKind(k) })
 	slices.Sort(kinds)
 	return slices.Compact(kinds)
 }

@@ -15,7 +15,7 @@ func (s *Parts) kindsRead(p *module.Package) (kinds []aggregate.Kind, anyKind bo
 	seen := map[module.ViewRef]bool{}
 	var follow func(p *module.Package)
 	follow = func(p *module.Package) {
-		for _, refs := range [][]module.KindRef{p.Reads.ByName, p.Reads.Objects} {
+		for _, refs := range [][]module.KindRef{p.Reads.ByName, p.Reads.Objects, p.Reads.Own} {
 			for _, k := range refs {
 				kinds = append(kinds, k.Kind)
 			}

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -37,8 +38,10 @@ func (s *State) anyGap(b *Binding, is func(verdict.Gap) bool) bool {
 	if anyKind || b.Pkg.AnyKind {
 		kinds = s.parts.Gaps.Kinds
 	}
-	for _, k := range b.Pkg.Kinds {
-		kinds = append(kinds[:len(kinds):len(kinds)], k.Kind)
+	for _, list := range [][]module.KindRef{b.Pkg.Kinds, b.Selection.ReadKinds()} {
+		for _, k := range list {
+			kinds = append(kinds[:len(kinds):len(kinds)], k.Kind)
+		}
 	}
 	for _, kind := range kinds {
 		for _, g := range s.parts.Gaps.Of(kind) {

@@ -1,0 +1,97 @@
+package binding
+
+import (
+	"slices"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/constraintmatch"
+	"federator.dev/federator/pkg/policy/internal/gatekeeper"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// constraintDefaults returns a binding for each constraint that none of the bindings names.
+func constraintDefaults(set *module.Set, bindings []Binding) []Binding {
+	var out []Binding
+	for _, c := range set.Constraints {
+		name := c.FullName()
+		p := set.PackageOf(c)
+		if p == nil || slices.ContainsFunc(bindings, func(b Binding) bool { return b.Constraint == name }) {
+			continue
+		}
+		out = append(out, Binding{
+			Name: name, Package: p.Name, Constraint: name, Parameters: c.Parameters, Mode: Observe,
+			Members: MemberSelector{Names: c.Members, Labels: c.MemberSelector},
+		})
+	}
+	return out
+}
+
+// checkConstraint finds the constraint of a binding of a template.
+func (b *Binding) checkConstraint(set *module.Set, p *module.Package, report func(path, format string, args ...any)) {
+	b.constraint = nil
+	if !p.IsTemplate() {
+		if b.Constraint != "" {
+			report("constraint", "package %s is not that of a ConstraintTemplate", p.Name)
+		}
+		return
+	}
+	c := set.Constraint(b.Constraint)
+	switch {
+	case b.Constraint == "":
+		report("package", "package %s is that of a ConstraintTemplate: name one of its constraints", p.Name)
+		return
+	case c == nil:
+		report("constraint", "there is no constraint %q", b.Constraint)
+		return
+	case set.PackageOf(c) != p:
+		report("constraint", "constraint %q is not of package %s", b.Constraint, p.Name)
+		return
+	}
+	if b.Mode != "" && b.Mode != Observe {
+		report("mode", "constraint %q only observes: what it finds has no remedy", b.Constraint)
+	}
+	b.constraint, b.Parameters = c, c.Parameters
+}
+
+// Applied returns the constraint that the binding applies, nil for none.
+func (b *Binding) Applied() *gatekeeper.Constraint { return b.constraint }
+
+// matches reports whether the constraint may match an object: all that asks the object
+// alone.
+func (s *Selection) matches(o aggregate.Object) bool {
+	m := matchable(o)
+	return s.constraint.Static(&m)
+}
+
+func matchable(o aggregate.Object) constraintmatch.Object {
+	kind, group := o.Ref().Kind.Split()
+	return constraintmatch.Object{Group: group, Kind: kind, Namespace: o.Namespace(), Name: o.Name(), Labels: labelList(o.Labels())}
+}
+
+// ReadsNamespace reports whether the labels of an object's Namespace decide whether it is
+// selected.
+func (s *Selection) ReadsNamespace(o aggregate.Object) bool {
+	if s.constraint == nil || !s.constraint.ByNamespaceLabels() {
+		return false
+	}
+	m := matchable(o)
+	return s.constraint.ReadsNamespace(&m)
+}
+
+// SelectsNamespace reports whether the labels of a Namespace select what is in it.
+func (s *Selection) SelectsNamespace(o aggregate.Object) bool {
+	return s.constraint.Namespace(labelList(o.Labels()))
+}
+
+// ByNamespaceLabels reports whether the selection depends on labels of Namespaces.
+func (s *Selection) ByNamespaceLabels() bool {
+	return s.constraint != nil && s.constraint.ByNamespaceLabels()
+}
+
+// ReadKinds are the kinds that the selection reads besides those of its subjects.
+func (s *Selection) ReadKinds() []module.KindRef {
+	if s.ByNamespaceLabels() {
+		return []module.KindRef{{Kind: "Namespace"}}
+	}
+	return nil
+}
