@@ -24,6 +24,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/budget"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/deps"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/quarantine"
 	"federator.dev/federator/pkg/policy/internal/state"
@@ -70,6 +71,7 @@ type Engine struct {
 	byObject     *deps.Table[aggregate.Object]
 	bySubject    *deps.Table[verdict.Subject] // of members and keys
 	memberTerms  map[string]*ast.Term
+	memberParts  fleetdoc.Parts // that memberTerms have
 	synced       bool
 	needsReset   bool
 

@@ -93,9 +93,9 @@ func (w *worker) sample(ctx context.Context, b *boundBinding, t *task, object *a
 	})
 }
 
-var inputKeys = struct{ ref, object, member, parameters, key, entries, name, labels *ast.Term }{
+var inputKeys = struct{ ref, object, member, parameters, key, entries *ast.Term }{
 	ast.InternedTerm("ref"), ast.InternedTerm("object"), ast.InternedTerm("member"), ast.InternedTerm("parameters"),
-	ast.InternedTerm("key"), ast.InternedTerm("entries"), ast.InternedTerm("name"), ast.InternedTerm("labels"),
+	ast.InternedTerm("key"), ast.InternedTerm("entries"),
 }
 
 // input builds the input document of a binding and a subject.

@@ -7,6 +7,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/verdict"
@@ -37,7 +38,8 @@ type pass struct {
 	changes *Changes
 	now     int64 // in seconds since 1970
 
-	joined, left, changed map[string]bool // members; changed ones are in both snapshots
+	joined, left          map[string]bool           // members
+	changed               map[string]fleetdoc.Parts // what differs of members that are in both snapshots
 	previous              map[*boundBinding]*memberSets
 	dirty                 map[aggregate.Ref][]*boundBinding          // objects to evaluate
 	dirtySubjects         map[*boundBinding]map[verdict.Subject]bool // members and keys to evaluate
@@ -45,6 +47,7 @@ type pass struct {
 	hasDelta              map[aggregate.Ref]bool                     // objects of changed members that have a delta
 	changedScopes         []completeness.Scope                       // in state, or new or gone
 	changedMembers        []string                                   // joined, left or changed
+	relabelled            bool                                       // some member has other labels
 	viewFailuresChanged   bool
 	useMemo               bool // evaluations share outcomes
 }
@@ -59,7 +62,7 @@ func (e *Engine) startPass(ctx context.Context, after *aggregate.Snapshot) *pass
 	state := e.State()
 	return &pass{
 		e: e, ctx: ctx, before: state, after: after, changes: &Changes{Before: state}, now: max(1, e.opts.Clock().Unix()),
-		joined: map[string]bool{}, left: map[string]bool{}, changed: map[string]bool{},
+		joined: map[string]bool{}, left: map[string]bool{}, changed: map[string]fleetdoc.Parts{},
 		previous: map[*boundBinding]*memberSets{},
 		dirty:    map[aggregate.Ref][]*boundBinding{}, dirtySubjects: map[*boundBinding]map[verdict.Subject]bool{}, changedKeys: map[*view]map[string]bool{},
 	}
