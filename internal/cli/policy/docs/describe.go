@@ -117,6 +117,9 @@ func fleetReads(p *policy.Package) []string {
 		out = append(out, "names")
 	}
 	kinds("objects", p.Reads.Objects)
+	if p.Reads.Time {
+		out = append(out, "passed")
+	}
 	if p.Reads.Scopes {
 		out = append(out, "scopes")
 	}

@@ -20,6 +20,8 @@ type ReadSet struct {
 	All    []aggregate.Kind // in all visible members
 	Scopes []scopeKey
 	Views  []uint32 // all kinds that contribute to them, in all visible members
+	// InDoubt says that verdicts have read an instant which has passed once, and has not by a clock that was set back.
+	InDoubt bool
 
 	Refs int // verdicts that have it; belongs to the engine's goroutine
 }
@@ -40,11 +42,12 @@ type Builder struct {
 	own, all []aggregate.Kind
 	scopes   []scopeKey
 	views    []uint32
+	inDoubt  bool
 	key      []byte
 }
 
 func (r *Builder) Reset() {
-	r.own, r.all, r.scopes, r.views = r.own[:0], r.all[:0], r.scopes[:0], r.views[:0]
+	r.own, r.all, r.scopes, r.views, r.inDoubt = r.own[:0], r.all[:0], r.scopes[:0], r.views[:0], false
 }
 
 func add[T comparable](list []T, x T) []T {
@@ -58,6 +61,9 @@ func add[T comparable](list []T, x T) []T {
 func (r *Builder) AddOwn(kind aggregate.Kind) { r.own = add(r.own, kind) }
 
 func (r *Builder) AddAll(kind aggregate.Kind) { r.all = add(r.all, kind) }
+
+// AddDoubt records that an instant was read which is in doubt.
+func (r *Builder) AddDoubt() { r.inDoubt = true }
 
 func (r *Builder) AddView(id uint32) { r.views = add(r.views, id) }
 
@@ -92,6 +98,9 @@ func (c *ReadSets) Intern(r *Builder) *ReadSet {
 	for _, id := range r.views {
 		k = binary.LittleEndian.AppendUint32(append(k, 'v'), id)
 	}
+	if r.inDoubt {
+		k = append(k, 'd')
+	}
 	r.key = k
 	c.mu.RLock()
 	found := c.byKey[string(k)]
@@ -106,7 +115,7 @@ func (c *ReadSets) Intern(r *Builder) *ReadSet {
 	}
 	made := &ReadSet{
 		Key: string(k), Own: slices.Clone(r.own), All: slices.Clone(r.all),
-		Scopes: slices.Clone(r.scopes), Views: slices.Clone(r.views),
+		Scopes: slices.Clone(r.scopes), Views: slices.Clone(r.views), InDoubt: r.inDoubt,
 	}
 	c.byKey[made.Key] = made
 	return made

@@ -21,6 +21,7 @@ import (
 type Table[S any] struct {
 	hash  func(binding uint32, subject S) uint64
 	equal func(a, b S) bool
+	watch func(key uint64, read bool)
 
 	pairs     arena[pair[S]]
 	edges     arena[edge]
@@ -43,9 +44,10 @@ type edge struct {
 }
 
 // New returns an empty table. hash and equal are of subjects; subjects that are
-// equal may differ in what they carry.
-func New[S any](hash func(binding uint32, subject S) uint64, equal func(a, b S) bool) *Table[S] {
-	return &Table[S]{hash: hash, equal: equal}
+// equal may differ in what they carry. watch is told of each key that a pair reads while
+// none did, perhaps again of one that it knows, and of each that no pair reads any more.
+func New[S any](hash func(binding uint32, subject S) uint64, equal func(a, b S) bool, watch func(key uint64, read bool)) *Table[S] {
+	return &Table[S]{hash: hash, equal: equal, watch: watch}
 }
 
 // Set replaces the reads of a pair by these keys, which must not repeat. It returns the
@@ -138,7 +140,7 @@ func (t *Table[S]) shrink() {
 	if t.edges.live() >= len(t.edges.chunks)*chunkLen/4 && t.pairs.live() >= len(t.pairs.chunks)*chunkLen/4 || len(t.edges.chunks)+len(t.pairs.chunks) <= 4 {
 		return
 	}
-	fresh := New(t.hash, t.equal)
+	fresh := New(t.hash, t.equal, t.watch)
 	var keys []uint64
 	for id := range t.pairs.all() {
 		p := t.pairs.at(id)
@@ -223,6 +225,7 @@ func (t *Table[S]) link(id uint32, p *pair[S], keys []uint64) {
 			t.keyIndex.grow(func(id uint32) uint64 { return t.edges.at(id).key })
 		}
 		t.keyIndex.put(key, at)
+		t.watch(key, true)
 	}
 }
 
@@ -238,6 +241,7 @@ func (t *Table[S]) unlink(p *pair[S]) (edges int) {
 				t.keyIndex.slots[slot] = e.nextOfKey
 			} else {
 				t.keyIndex.remove(slot, func(id uint32) uint64 { return t.edges.at(id).key })
+				t.watch(e.key, false)
 			}
 		}
 		if e.nextOfKey != 0 {

@@ -14,8 +14,10 @@ type subject struct{ id, payload int }
 // newTable hashes badly on purpose: keys of equal hash must still be distinguished.
 func newTable(spread uint64) *Table[subject] {
 	return New(func(b uint32, s subject) uint64 { return (uint64(b)*31 + uint64(s.id)) % spread },
-		func(a, b subject) bool { return a.id == b.id })
+		func(a, b subject) bool { return a.id == b.id }, unwatched)
 }
+
+func unwatched(uint64, bool) {}
 
 // TestTable_EqualsAMap drives a table and a plain map with the same random calls.
 func TestTable_EqualsAMap(t *testing.T) {
@@ -27,6 +29,12 @@ func TestTable_EqualsAMap(t *testing.T) {
 	for _, spread := range []uint64{7, 1 << 40} {
 		rnd := rand.New(rand.NewPCG(start, spread))
 		table, model := newTable(spread), map[name][]uint64{}
+		watched := map[uint64]bool{} // the keys that are read, by what the table tells
+		table.watch = func(key uint64, read bool) {
+			if delete(watched, key); read {
+				watched[key] = true
+			}
+		}
 		payload := map[name]int{}
 		for step := range 20_000 {
 			at := name{rnd.Uint32N(3), rnd.IntN(60)}
@@ -55,6 +63,15 @@ func TestTable_EqualsAMap(t *testing.T) {
 				}
 			}
 			if step%97 == 0 {
+				read := map[uint64]bool{}
+				for _, keys := range model {
+					for _, k := range keys {
+						read[k] = true
+					}
+				}
+				if !maps.Equal(watched, read) {
+					t.Fatalf("keys that are read: %v, want %v", watched, read)
+				}
 				checkTable(t, table, model, spread, func(b uint32, s subject) bool { return payload[name{b, s.id}] == s.payload },
 					func(b uint32, id int) name { return name{b, id} })
 			}
@@ -114,7 +131,7 @@ func TestTable_EdgesAreCompact(t *testing.T) {
 		x := make([]int, pairs)
 		table := New(func(b uint32, s small) uint64 {
 			return (uint64(b) + 1) * uint64(*s.entry+1) * 0x9E3779B97F4A7C15 >> 7
-		}, func(a, b small) bool { return a == b })
+		}, func(a, b small) bool { return a == b }, unwatched)
 		for i := range pairs {
 			x[i] = i
 			keys := make([]uint64, each)
@@ -153,7 +170,7 @@ func TestTable_Empty(t *testing.T) {
 func TestTable_ReleasesMemoryOfRemovedBindings(t *testing.T) {
 	const mix = 0x9E3779B97F4A7C15
 	table := New(func(b uint32, s subject) uint64 { return (uint64(b)<<32 + uint64(s.id) + 1) * mix >> 7 },
-		func(a, b subject) bool { return a.id == b.id })
+		func(a, b subject) bool { return a.id == b.id }, unwatched)
 	for i := range 50_000 {
 		table.Set(1, subject{id: i}, []uint64{uint64(2*i+1) * mix, uint64(2*i+2) * mix, 7})
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // Apply takes the engine to the snapshot after a batch, which must start at the
-// engine's snapshot. It updates views, then the verdicts that depend on what changed,
-// and no others. It publishes one State and returns how the verdicts changed.
+// engine's snapshot, and to the present time. It updates views, then the verdicts that
+// depend on what changed or passed, and no others. It publishes one State and returns how the verdicts changed.
 func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, error) {
 	if !e.calls.TryLock() {
 		return nil, ErrBusy
@@ -28,6 +28,7 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 	r.deltas = slices.Collect(batch.Deltas())
 	r.applyMembers(batch)
 	r.applyScopes(batch)
+	r.markPassed()
 	r.markRetries()
 	r.updateGaps()
 	return r.finish(func() error {
@@ -38,12 +39,8 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 		if err != nil {
 			return err
 		}
-		for _, step := range []func() error{r.retryContributions, r.restoreViews, func() error { return r.evaluateChangedObjects(notes) }, r.evaluateObjectsOfChangedMembers, r.evaluateMembersAndKeys, r.evaluateReaders} {
-			if err := step(); err != nil {
-				return err
-			}
-		}
-		return nil
+		return firstError(r.retryContributions, r.restoreViews, func() error { return r.evaluateChangedObjects(notes) },
+			r.evaluateObjectsOfChangedMembers, r.evaluateMembersAndKeys, r.evaluateReaders)
 	})
 }
 

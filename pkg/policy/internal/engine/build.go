@@ -125,7 +125,7 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 	}
 	e.readSets.Sweep()
 	e.synced = e.synced || e.gaps.Synced()
-	parts := state.Parts{Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints}
+	parts := state.Parts{Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.now}
 	var retry time.Time
 	wait := func(list []verdict.Quarantine) {
 		for _, q := range list {
@@ -147,6 +147,10 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 		parts.Bindings = append(parts.Bindings, one)
 	}
 	s := state.New(r.after, e.synced, retry, parts)
+	s.AsOf = time.Unix(e.clock.asOf, 0).UTC()
+	if at, ok := e.instants.after(e.clock.now); ok {
+		s.Wake = time.Unix(at, 0).UTC()
+	}
 	r.changes.After = s
 	r.changes.compareAll = r.changes.compareAll || r.viewFailuresChanged
 	e.state.Store(s)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"time"
 
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -10,7 +11,7 @@ import (
 )
 
 // Compare returns how other policies and bindings would change the verdicts of a state,
-// on its snapshot. It evaluates the bindings that differ, at the cost of Configure.
+// on its snapshot, as of its time. It evaluates the bindings that differ, at the cost of Configure.
 // Changes.After has only these; Changes.Before has these and those that opts.Bindings
 // no longer has.
 func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error) {
@@ -36,7 +37,8 @@ func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error
 	})
 	before := state.Without(s, same)
 	opts.Bindings = bindings
-	after, err := Evaluate(ctx, opts, s.Snapshot)
+	opts.AsOf = time.Unix(state.PartsOf(s).Clock, 0)
+	after, err := evaluateAt(ctx, opts, s.Snapshot, s.AsOf.Unix())
 	if err != nil {
 		return nil, err
 	}

@@ -95,20 +95,35 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	e.restoreQuarantines(newBindings, newViews)
 	e.gaps = completeness.FindGaps(e.gaps, r.after, e.kinds)
 	return r.finish(func() error {
-		if len(changed) > 0 {
-			return r.build(newBindings, newViews)
+		if len(changed) == 0 {
+			r.markPassed()
+			return firstError(r.endQuarantines, r.restoreViews, r.evaluateMembersAndKeys, r.evaluateReaders)
 		}
-		if err := r.endQuarantines(); err != nil {
+		if err := r.evaluatePassed(changed); err != nil {
 			return err
 		}
-		if err := r.restoreViews(); err != nil {
-			return err
-		}
-		if err := r.evaluateMembersAndKeys(); err != nil {
-			return err
-		}
-		return r.evaluateReaders()
+		return r.build(newBindings, newViews)
 	})
+}
+
+// evaluatePassed evaluates what read an instant that has passed since, of bindings that have not changed: what
+// has changed is evaluated as of now anyway.
+func (r *pass) evaluatePassed(changed map[any]bool) error {
+	r.markPassed()
+	for b := range r.dirtySubjects {
+		if changed[b] {
+			delete(r.dirtySubjects, b)
+		}
+	}
+	for ref, list := range r.dirty {
+		r.dirty[ref] = slices.DeleteFunc(list, func(b *boundBinding) bool { return changed[b] })
+	}
+	if err := firstError(r.evaluateMembersAndKeys, r.evaluateReaders); err != nil {
+		return err
+	}
+	clear(r.dirty)
+	clear(r.dirtySubjects)
+	return nil
 }
 
 // recountReadSets counts the verdicts of each read set again, after bindings were

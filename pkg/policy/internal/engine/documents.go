@@ -92,6 +92,8 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 		v, err = ev.cached(documentKey{section: readNames}, func() (ast.Value, error) { return ev.names(), nil })
 	case "scopes":
 		v, rest = ev.scopes(rest)
+	case "passed":
+		v, rest, err = ev.passed(rest)
 	}
 	if err != nil || v == nil {
 		return nil, err

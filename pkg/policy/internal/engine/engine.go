@@ -66,8 +66,10 @@ type Engine struct {
 	callerWorker *worker
 	snapshot     *aggregate.Snapshot
 	passID       int64 // identifies the pass whose documents workers cache
+	clock        clock
 	gaps         *completeness.Gaps
 	readSets     completeness.ReadSets
+	instants     instants
 	byObject     *deps.Table[aggregate.Object]
 	bySubject    *deps.Table[verdict.Subject] // of members and keys
 	memberTerms  map[string]*ast.Term
@@ -94,6 +96,9 @@ func New(opts Options) (*Engine, error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
+	if !opts.AsOf.IsZero() && opts.AsOf.Unix() < 1 {
+		return nil, errAsOf
+	}
 	if opts.Parallelism == 0 {
 		opts.Parallelism = runtime.GOMAXPROCS(0)
 	}
@@ -115,13 +120,14 @@ func (e *Engine) newWorker() *worker {
 }
 
 func (e *Engine) resetReads() {
+	e.instants = newInstants()
 	e.byObject = deps.New(func(b uint32, o aggregate.Object) uint64 {
 		r := o.Ref()
 		return readKey(byte(b), r.Member, string(r.Kind), r.Namespace, r.Name, string(rune(b>>8)))
-	}, func(a, b aggregate.Object) bool { return a.Ref() == b.Ref() })
+	}, func(a, b aggregate.Object) bool { return a.Ref() == b.Ref() }, e.instants.watch(0))
 	e.bySubject = deps.New(func(b uint32, s verdict.Subject) uint64 {
 		return readKey(byte(b), s.Ref.Member, s.Key, string(rune(b>>8)))
-	}, func(a, b verdict.Subject) bool { return a == b })
+	}, func(a, b verdict.Subject) bool { return a == b }, e.instants.watch(1))
 }
 
 // State returns the newest state, nil before the first Reset: one atomic load.
@@ -136,6 +142,7 @@ type Stats struct {
 	Unchanged       int64 // evaluations skipped because nothing that a policy reads changed
 	Pairs, Edges    int   // of the dependency table
 	DependencyBytes int64
+	Instants        int   // that verdicts have read and that have not passed; about 20 bytes each
 	ViewBytes       int64 // of entries that are held, estimated
 	Bindings, Views int
 	ReadSets        int // distinct ones
@@ -153,6 +160,7 @@ func (e *Engine) Stats() Stats {
 	}
 	p1, e1, b1 := e.byObject.Size()
 	p2, e2, b2 := e.bySubject.Size()
+	s.Instants = e.instants.inOrder.Len()
 	s.Pairs, s.Edges, s.DependencyBytes = p1+p2, e1+e2, b1+b2
 	return s
 }

@@ -73,7 +73,7 @@ const (
 const tracedBudget = 20
 
 // Explain evaluates a binding for one subject again, on the state's snapshot and views,
-// and says what was read and what became of each line. opts.Set is that of the state;
+// as of its time, and says what was read and what became of each line. opts.Set is that of the state;
 // of other options only Limits count. A subject that the binding does not evaluate is
 // ErrSubject, a binding that is not there ErrBinding.
 func Explain(ctx context.Context, opts Options, s *state.State, binding string, subject verdict.Subject) (*Explanation, error) {
@@ -123,6 +123,7 @@ func engineAt(opts Options, s *state.State, name string) (*Engine, error) {
 		return nil, fmt.Errorf("%w: the set differs from that of the state", binding.ErrInvalid)
 	}
 	e.snapshot, e.gaps = s.Snapshot, state.PartsOf(s).Gaps
+	e.clock = clock{asOf: s.AsOf.Unix(), now: state.PartsOf(s).Clock}
 	e.passID++
 	e.setMemberTerms()
 	for _, held := range state.PartsOf(s).Views {

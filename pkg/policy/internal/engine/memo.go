@@ -15,10 +15,22 @@ import (
 // them. A verdict is a function of what is read, and of nothing else.
 type memo struct {
 	passID   int64
-	outcomes map[string]*state.Outcome
+	outcomes map[string]memoized
 	bytes    int
 	key      []byte
 	pruned   []byte // the parts of the object that any binding reads
+}
+
+// memoized is an outcome, and what was read of time for it.
+type memoized struct {
+	outcome *state.Outcome
+	times   *times // nil for nothing
+}
+
+// times are the instants that were read and have not passed. Each subject that shares the outcome records them.
+type times struct {
+	keys    []uint64
+	inDoubt bool
 }
 
 const (
@@ -52,7 +64,7 @@ func onlyKind(m *mask.Mask) bool {
 func (t *memo) start(passID int64, body []byte, m *mask.Mask) bool {
 	if t.passID != passID || t.bytes > maxMemoBytes {
 		if t.passID, t.bytes = passID, 0; t.outcomes == nil || len(t.outcomes) > 256 {
-			t.outcomes = map[string]*state.Outcome{} // clearing a large map would slow down every pass
+			t.outcomes = map[string]memoized{} // clearing a large map would slow down every pass
 		}
 		clear(t.outcomes)
 	}
@@ -62,23 +74,30 @@ func (t *memo) start(passID int64, body []byte, m *mask.Mask) bool {
 }
 
 // get returns the outcome of an object of equal content.
-func (t *memo) get(b *boundBinding, kind aggregate.Kind) (f *state.Outcome, ok bool) {
+func (t *memo) get(b *boundBinding, kind aggregate.Kind) (f memoized, ok bool) {
 	t.key = binary.LittleEndian.AppendUint32(t.key[:0], b.id)
 	t.key = append(append(t.key, kind...), 0)
 	var err error
 	if t.key, err = document.Prune(t.key, t.pruned, b.mask); err != nil {
 		t.key = t.key[:0] // nothing is stored
-		return nil, false
+		return memoized{}, false
 	}
 	f, ok = t.outcomes[string(t.key)]
 	return f, ok
 }
 
-// put stores the outcome for the object of the last get. Errors are not stored: they
+// put stores the result for the object of the last get. Errors are not stored: they
 // may be transient.
-func (t *memo) put(f *state.Outcome) {
-	if n := len(t.key); n > 0 && n <= maxMemoKey && (f == nil || f.Failure == nil) {
-		t.outcomes[string(t.key)] = f
-		t.bytes += n + 64
+func (t *memo) put(r *result) {
+	n := len(t.key)
+	if n == 0 || n > maxMemoKey || r.outcome != nil && r.outcome.Failure != nil {
+		return
 	}
+	f := memoized{outcome: r.outcome}
+	if len(r.keys) > 0 {
+		f.times = &times{r.keys, r.readSet.InDoubt}
+		t.bytes += 64 + 8*len(r.keys)
+	}
+	t.outcomes[string(t.key)] = f
+	t.bytes += n + 64
 }

@@ -22,8 +22,11 @@ type Options struct {
 	// CPU returns the CPU time that the calling thread has used, which bounds
 	// evaluations. nil means that of the operating system.
 	CPU func() time.Duration
-	// Clock is the time by which quarantines end and violations are first seen. nil means time.Now.
+	// Clock is the time by which instants pass, quarantines end and violations are first seen. nil means time.Now.
 	Clock func() time.Time
+	// AsOf is the time as of which everything is evaluated, for an engine whose time stands still. Zero means the
+	// present time, by Clock.
+	AsOf time.Time
 	// Memory is what an earlier process knew of its verdicts; nil for nothing.
 	Memory Memory
 }

@@ -38,6 +38,8 @@ type pass struct {
 	changes *Changes
 	now     int64 // in seconds since 1970
 
+	steppedBack bool // the caller's clock, since the last pass
+
 	joined, left          map[string]bool           // members
 	changed               map[string]fleetdoc.Parts // what differs of members that are in both snapshots
 	previous              map[*boundBinding]*memberSets
@@ -60,8 +62,9 @@ func (e *Engine) startPass(ctx context.Context, after *aggregate.Snapshot) *pass
 	e.snapshot = after
 	e.passID++
 	state := e.State()
+	now := max(1, e.wall().Unix())
 	return &pass{
-		e: e, ctx: ctx, before: state, after: after, changes: &Changes{Before: state}, now: max(1, e.opts.Clock().Unix()),
+		e: e, ctx: ctx, before: state, after: after, changes: &Changes{Before: state}, now: now, steppedBack: e.clock.set(now),
 		joined: map[string]bool{}, left: map[string]bool{}, changed: map[string]fleetdoc.Parts{},
 		previous: map[*boundBinding]*memberSets{},
 		dirty:    map[aggregate.Ref][]*boundBinding{}, dirtySubjects: map[*boundBinding]map[verdict.Subject]bool{}, changedKeys: map[*view]map[string]bool{},

@@ -124,7 +124,7 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 	if err != nil {
 		return nil, false, err
 	}
-	q, err := prepare(set.Compiler, pkg.Name+".violation", !pkg.Reads.OfFleet())
+	q, err := prepare(set.Compiler, pkg.Name+".violation", !pkg.Reads.OfFleet() && !pkg.Reads.Time)
 	if err != nil {
 		return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
 	}

@@ -43,10 +43,16 @@ func (e *Engine) runWorkers(ctx context.Context, body func() error) error {
 
 // Evaluate returns the verdicts of bindings on one snapshot.
 func Evaluate(ctx context.Context, opts Options, s *aggregate.Snapshot) (*state.State, error) {
+	return evaluateAt(ctx, opts, s, 0)
+}
+
+// evaluateAt evaluates as of a time before which opts may be.
+func evaluateAt(ctx context.Context, opts Options, s *aggregate.Snapshot, asOf int64) (*state.State, error) {
 	e, err := New(opts)
 	if err != nil {
 		return nil, err
 	}
+	e.clock.asOf = asOf
 	err = e.runWorkers(ctx, func() error {
 		_, err := e.Reset(ctx, s)
 		return err

@@ -73,7 +73,7 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 			if f, ok := w.memo.get(one.b, kind); ok {
 				one.b.evaluations.Add(1)
 				r.e.memoized.Add(1)
-				one.result = result{outcome: f, readSet: w.ownReadSet(kind)}
+				one.result = w.sharedResult(f, kind)
 				continue
 			}
 		}
@@ -87,9 +87,22 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 		}
 		one.result = w.evaluate(r.ctx, one.b, t, object)
 		if alike && one.result.readSet != nil { // it was evaluated
-			w.memo.put(one.result.outcome)
+			w.memo.put(&one.result)
 		}
 	}
+}
+
+// sharedResult is the result of a subject whose twin has been evaluated.
+func (w *worker) sharedResult(f memoized, kind aggregate.Kind) result {
+	if f.times == nil {
+		return result{outcome: f.outcome, readSet: w.ownReadSet(kind)}
+	}
+	w.reset(nil, "")
+	w.evaluation.reads.AddOwn(kind)
+	if f.times.inDoubt {
+		w.evaluation.reads.AddDoubt()
+	}
+	return result{outcome: f.outcome, readSet: w.e.readSets.Intern(&w.evaluation.reads), keys: f.times.keys}
 }
 
 // ownReadSet is the read set of an evaluation that reads its own object only.

@@ -92,6 +92,11 @@ func newFinding(severity, code string, loc *ast.Location, format string, args ..
 	return x
 }
 
+// askTheTime says how a policy asks what time it is.
+const askTheTime = `undefined function time.now_ns: a verdict could not be kept up to date with a clock that it reads. ` +
+	`Write import data.federator.lib.time, and time.older(created, "720h") or time.expires_within(t, "504h"); ` +
+	`or ask data.fleet.passed["2026-01-02T15:04:05Z"], which is true from that instant on`
+
 // opaErrors adds the errors of OPA's parser or compiler.
 func (f *findings) opaErrors(code, file string, err error) {
 	var list ast.Errors
@@ -103,8 +108,11 @@ func (f *findings) opaErrors(code, file string, err error) {
 	}
 	for _, e := range list {
 		message := e.Message
-		if strings.HasPrefix(message, "undefined function internal.") {
+		switch {
+		case strings.HasPrefix(message, "undefined function internal."):
 			message = "a variable named internal hides what \"in\" is compiled to: rename it"
+		case strings.HasPrefix(message, "undefined function time.now_ns"):
+			message = askTheTime
 		}
 		x := newFinding(SeverityError, code, e.Location, "%s", message)
 		if x.File == "" {

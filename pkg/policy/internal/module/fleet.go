@@ -7,6 +7,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
@@ -15,7 +16,7 @@ type fleetReads struct {
 	views           map[ViewRef]bool
 	byName, objects map[KindRef]bool
 	scopes, names   bool
-	members         bool
+	members, time   bool
 }
 
 func (f *fleetReads) init() {
@@ -62,9 +63,26 @@ func (s ruleScope) data(r ast.Ref, loc *ast.Location) sources {
 	case "names":
 		s.fleetReads.names = true
 		return sources{}
+	case "passed":
+		s.passed(r, loc)
+		return sources{}
 	}
-	s.report.errorAt("data", loc, "%s: a policy reads views, by_name, objects, members, names or scopes of data.fleet", clip(r.String()))
+	s.report.errorAt("data", loc, "%s: a policy reads views, by_name, objects, members, names, scopes or passed of data.fleet", clip(r.String()))
 	return sources{}
+}
+
+// passed evaluates data.fleet.passed[instant]. There is no set of all instants that could be listed.
+func (s ruleScope) passed(r ast.Ref, loc *ast.Location) {
+	s.fleetReads.time = true
+	if len(r) != 4 || s.unbound(r[3]) {
+		s.report.errorAt("instant", loc, "%s: read data.fleet.passed of one instant, whose key is known", clip(r.String()))
+		return
+	}
+	if key, constant := r[3].Value.(ast.String); constant {
+		if _, err := fleetdoc.Instant(string(key)); err != nil {
+			s.report.errorAt("instant", loc, "%v", err)
+		}
+	}
 }
 
 // membersDocument is the source of data.fleet.members.
@@ -261,6 +279,7 @@ func (a *analysis) reads() Reads {
 		Objects: sortKinds(slices.Collect(maps.Keys(f.objects))),
 		Scopes:  f.scopes,
 		Names:   f.names,
+		Time:    f.time,
 		Member:  a.input.below("member"),
 		Ref:     a.input.below("ref"),
 		Fleet:   make(map[KindRef]*mask.Mask, len(a.fleet)),

@@ -85,7 +85,7 @@ test_one if count(hosts.violation) == 0 with input as {"key": "a", "entries": []
 var refusals = []struct{ name, want, text string }{
 	{"syntax", "p.rego:9:", header + "violation contains {"},
 	{"unknown builtin", "[compile]", header + `violation contains {} if http.send({}).x`},
-	{"the clock", "undefined function time.now_ns [compile]", header + `violation contains {} if time.now_ns() > 1`},
+	{"the clock", "undefined function time.now_ns: a verdict", header + `violation contains {} if time.now_ns() > 1`},
 	{"unused variables", "[compile]", header + "violation contains {} if { x := 1 }"},
 	{"data as a value", "[compile]", header + `violation contains {} if data == 1`},
 	{"a step into data that is unknown", "[compile]", header + `violation contains {} if data[input.ref.kind]`},

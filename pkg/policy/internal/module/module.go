@@ -71,12 +71,14 @@ type Reads struct {
 	Fleet   map[KindRef]*mask.Mask // of each object of a kind, through either document
 	Scopes  bool
 	Names   bool       // data.fleet.names
+	Time    bool       // data.fleet.passed
 	Members *mask.Mask // of data.fleet.members[_]; nil when not read
 	Member  *mask.Mask // of input.member; nil when not read
 	Ref     *mask.Mask // of input.ref; nil when not read
 }
 
-// OfFleet reports whether any document of data.fleet can be read.
+// OfFleet reports whether any document of data.fleet can be read that objects or members make. What time it
+// is, is the same for all subjects and tells nothing of others.
 func (r *Reads) OfFleet() bool {
 	return len(r.Views)+len(r.ByName)+len(r.Objects) > 0 || r.Scopes || r.Names || r.Members != nil
 }

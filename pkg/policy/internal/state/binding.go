@@ -1,8 +1,10 @@
 package state
 
 import (
+	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
@@ -92,6 +94,9 @@ func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string,
 		}
 	}
 	state, more := verdict.Known, true
+	if c.InDoubt {
+		state, more = verdict.Unknown, gap(s.doubt(c, member))
+	}
 	found := func(g verdict.Gap) {
 		if more && !b.Tolerated.Has(g.Member) {
 			state = verdict.Unknown
@@ -141,6 +146,17 @@ func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string,
 		}
 	}
 	return state, ""
+}
+
+// doubt is why verdicts are Unknown that read an instant which has passed once: no member's gap, so that none is
+// tolerated.
+func (s *State) doubt(c *completeness.ReadSet, member string) verdict.Gap {
+	g := verdict.Gap{Member: member, State: aggregate.Stale, Failure: fmt.Sprintf(
+		"the clock was set back: what has passed by %s is in doubt until it passes again", s.AsOf.Format(time.RFC3339))}
+	if len(c.Own) > 0 {
+		g.Kind = c.Own[0]
+	}
+	return g
 }
 
 func (b *Binding) recordsOf(member string) iter.Seq[record] {

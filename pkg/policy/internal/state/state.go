@@ -25,8 +25,13 @@ type State struct {
 	// Synced is true from the first state in which no scope that a policy reads is
 	// Unknown or Syncing. Before that, no violation counts as cleared.
 	Synced bool
-	// Retry is when the first quarantine ends: the next Apply, or Configure without a
-	// change, then evaluates what it withheld. Zero: there is none.
+	// AsOf is the time as of which the verdicts are, in whole seconds; from state to state it never falls.
+	AsOf time.Time
+	// Wake is the first instant after AsOf that verdicts depend on: the next Apply, Advance or Configure then
+	// evaluates what read it. Zero: there is none.
+	Wake time.Time
+	// Retry is when the first quarantine ends: the next Apply or Advance, or Configure
+	// without a change, then evaluates what it withheld. Zero: there is none.
 	Retry time.Time
 
 	parts Parts
@@ -40,6 +45,7 @@ type Parts struct {
 	ByID         map[uint32]*matview.View
 	Gaps         *completeness.Gaps
 	Fingerprints map[string]string // by package
+	Clock        int64             // the caller's, in seconds since 1970: before AsOf after a step back
 }
 
 // PartsOf returns what a state is made of.
