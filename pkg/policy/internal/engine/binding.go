@@ -53,7 +53,7 @@ type boundBinding struct {
 
 // counters are the statistics of a binding; workers update them.
 type counters struct {
-	evaluations, nanoseconds, overruns, errors, wideReads, reads atomic.Int64
+	evaluations, memoized, nanoseconds, overruns, errors, wideReads, reads atomic.Int64
 
 	scores quarantine.Scores
 }

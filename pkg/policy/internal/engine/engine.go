@@ -11,6 +11,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -76,8 +77,10 @@ type Engine struct {
 	memberParts  fleetdoc.Parts // that memberTerms have
 	synced       bool
 	needsReset   bool
+	wait         func(context.Context) error // before each evaluation; nil: nothing is waited for
 
 	viewEvaluations atomic.Int64
+	viewNanoseconds atomic.Int64
 	unchanged       atomic.Int64
 	memoized        atomic.Int64
 }

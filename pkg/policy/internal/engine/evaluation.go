@@ -193,8 +193,9 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	}
 	defer w.meter.LockThread()()
 	w.reset(nil, ref.Member)
-	value, _, err := w.run(ctx, v.query, ast.NewTerm(ast.NewObject(items...)))
+	value, took, err := w.run(ctx, v.query, ast.NewTerm(ast.NewObject(items...)))
 	w.e.viewEvaluations.Add(1)
+	w.e.viewNanoseconds.Add(int64(took))
 	if err == nil && value != nil {
 		if _, ok := limits.Size(value, w.e.opts.Limits.Contribution); !ok {
 			err = budget.ResultError(fmt.Sprintf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))

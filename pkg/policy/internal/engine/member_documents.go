@@ -97,12 +97,12 @@ func (r *pass) invalidateMember(d aggregate.MemberDelta) {
 		}
 	}
 	if changed&fleetdoc.Annotations != 0 {
-		for key := range differing(annotationsOf(before), annotationsOf(after)) {
+		for key := range differingKeys(annotationsOf(before), annotationsOf(after)) {
 			r.invalidate(readKey(readMemberPart, name, "annotations", key))
 		}
 	}
 	if changed&fleetdoc.Conditions != 0 {
-		for key := range differing(conditionsOf(before), conditionsOf(after)) {
+		for key := range differingKeys(conditionsOf(before), conditionsOf(after)) {
 			r.invalidate(readKey(readMemberPart, name, "conditions", key))
 		}
 	}
@@ -124,8 +124,8 @@ func conditionsOf(m *aggregate.Member) map[string]aggregate.Condition {
 	return out
 }
 
-// differing returns the keys under which two maps differ.
-func differing[V comparable](a, b map[string]V) map[string]bool {
+// differingKeys returns the keys under which two maps differ.
+func differingKeys[V comparable](a, b map[string]V) map[string]bool {
 	keys := map[string]bool{}
 	for k := range maps.Keys(a) {
 		if v, ok := b[k]; !ok || v != a[k] {

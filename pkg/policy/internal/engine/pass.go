@@ -40,18 +40,19 @@ type pass struct {
 
 	steppedBack bool // the caller's clock, since the last pass
 
-	joined, left          map[string]bool           // members
-	changed               map[string]fleetdoc.Parts // what differs of members that are in both snapshots
-	previous              map[*boundBinding]*memberSets
-	dirty                 map[aggregate.Ref][]*boundBinding          // objects to evaluate
-	dirtySubjects         map[*boundBinding]map[verdict.Subject]bool // members and keys to evaluate
-	changedKeys           map[*view]map[string]bool                  // of views
-	hasDelta              map[aggregate.Ref]bool                     // objects of changed members that have a delta
-	changedScopes         []completeness.Scope                       // in state, or new or gone
-	changedMembers        []string                                   // joined, left or changed
-	relabelled            bool                                       // some member has other labels
-	viewFailuresChanged   bool
-	useMemo               bool // evaluations share outcomes
+	joined, left        map[string]bool           // members
+	changed             map[string]fleetdoc.Parts // what differs of members that are in both snapshots
+	previous            map[*boundBinding]*memberSets
+	dirty               map[aggregate.Ref][]*boundBinding          // objects to evaluate
+	dirtySubjects       map[*boundBinding]map[verdict.Subject]bool // members and keys to evaluate
+	changedKeys         map[*view]map[string]bool                  // of views
+	hasDelta            map[aggregate.Ref]bool                     // objects of changed members that have a delta
+	changedScopes       []completeness.Scope                       // in state, or new or gone
+	changedMembers      []string                                   // joined, left or changed
+	relabelled          bool                                       // some member has other labels
+	viewFailuresChanged bool
+	useMemo             bool     // evaluations share outcomes
+	preview             *Preview // that the pass is of; nil: it is of the engine
 }
 
 // memberSets are the members that a binding selected and saw before the pass.

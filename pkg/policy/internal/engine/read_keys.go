@@ -8,15 +8,15 @@ import (
 const (
 	readViewKey byte = iota
 	readView
-	readNamed        // by_name[kind][namespace][name], or a prefix
-	readObject       // objects[kind][member][namespace][name], or a prefix
-	readNames        // names
-	readMembers      // members, whole
-	readMember       // members[name], whole or whether it is there
-	readAllScopes    // scopes, whole
-	readScopes       // scopes[name]
-	readScope        // scopes[name][kind]
-	readMemberPart   // members[name].labels, and so on; or one annotation or condition
+	readNamed      // by_name[kind][namespace][name], or a prefix
+	readObject     // objects[kind][member][namespace][name], or a prefix
+	readNames      // names
+	readMembers    // members, whole
+	readMember     // members[name], whole or whether it is there
+	readAllScopes  // scopes, whole
+	readScopes     // scopes[name]
+	readScope      // scopes[name][kind]
+	readMemberPart // members[name].labels, and so on; or one annotation or condition
 )
 
 var keySeed = maphash.MakeSeed()

@@ -119,11 +119,15 @@ type Set struct {
 	// Skipped are the files that Load does not read.
 	Skipped []string
 
-	texts map[string][]byte // of Modules
+	texts   map[string][]byte // of Modules
+	sources []Source          // that were loaded
 
 	once         sync.Once // for fingerprints, which are computed on first use
 	fingerprints map[string]string
 }
+
+// Sources returns what was loaded. It must not be changed.
+func (s *Set) Sources() []Source { return s.sources }
 
 // Package returns the package with a name, nil when there is none.
 func (s *Set) Package(name string) *Package {
