@@ -219,3 +219,28 @@ func sortKinds(kinds []KindRef) []KindRef {
 	})
 	return slices.Compact(kinds)
 }
+
+// ClusterTexts reports whether it reads annotations of members' Clusters or messages of their conditions.
+func (r *Reads) ClusterTexts() bool {
+	for _, m := range []*mask.Mask{r.Member, r.Members} {
+		if m.Child("annotations") != nil || readsMessages(m.Child("conditions")) {
+			return true
+		}
+	}
+	return false
+}
+
+func readsMessages(conditions *mask.Mask) bool {
+	if conditions == nil {
+		return false
+	}
+	if conditions.All || conditions.Elem.Child("message") != nil {
+		return true
+	}
+	for _, c := range conditions.Fields {
+		if c.Child("message") != nil {
+			return true
+		}
+	}
+	return false
+}
