@@ -27,7 +27,7 @@ HOSTILE_CLASSES ?=
 MEMBERS ?= 250
 KINDS ?= 47
 CLIENTS ?= print
-HISTORIES ?= 20000
+HISTORIES ?= 100000
 COUNT ?= 10
 KILLS ?= 200
 FAILOVERS ?= 20
@@ -189,8 +189,8 @@ fuzz: ## run every fuzz target for FUZZTIME
 	done
 
 .PHONY: oracle
-oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind
-	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'EqualsFullEvaluation' -timeout 3h -count=1 -v ./pkg/policy
+oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind: of written, generated and shipped policies, and of time
+	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'EqualsFullEvaluation' -timeout 8h -count=1 -v ./pkg/policy
 
 .PHONY: explore
 explore: kube ## run the packages with tests of random input COUNT times, with other seeds

@@ -32,7 +32,7 @@ type Options struct {
 	// everything was re-evaluated. May be nil.
 	Changed func(*policy.Changes, *aggregate.Batch)
 	Memory  Memory                // what outlasts the process; nil: nothing
-	Clock   func() time.Time      // of exemptions; nil means time.Now
+	Clock   func() time.Time      // by which instants pass and exemptions end; nil means time.Now
 	Logger  *slog.Logger          // nil: none
 	Metrics prometheus.Registerer // nil: none
 }
@@ -61,8 +61,10 @@ type Loop struct {
 	// Only Run uses the following.
 	set      *policy.Set
 	bindings []policy.Binding // including expired exemptions
-	expiry   *time.Timer
+	timer    *time.Timer
+	expires  time.Time // when the next exemption does; zero: none
 	retry    time.Time // when a quarantine ends; zero: none
+	wake     time.Time // when the first instant passes that verdicts depend on; zero: none
 	waiting  []request // requests in effect whose verdicts the next reset makes
 }
 
@@ -165,8 +167,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	workers.Go(func() { _ = l.engine.Run(ctx) }) // its only error is the context's
 	defer workers.Wait()
 	defer cancel()
-	l.expiry = time.NewTimer(0)
-	defer l.expiry.Stop()
+	l.timer = time.NewTimer(0)
+	defer l.timer.Stop()
 	l.watchIndex(ctx)
 	return context.Cause(ctx)
 }
@@ -188,8 +190,8 @@ func (l *Loop) watchIndex(ctx context.Context) {
 		select { // requests come before the next batch: there may always be one
 		case r := <-l.requests:
 			ok = l.configure(ctx, r)
-		case <-l.expiry.C:
-			ok = l.expire(ctx)
+		case <-l.timer.C:
+			ok = l.tick(ctx)
 		default:
 		}
 		if ok {
@@ -217,16 +219,29 @@ func (l *Loop) next(ctx context.Context, cursor *aggregate.Cursor) bool {
 		l.oldestPending.Store(l.opts.Clock().UnixNano())
 	case r := <-l.requests:
 		return l.configure(ctx, r)
-	case <-l.expiry.C:
-		return l.expire(ctx)
+	case <-l.timer.C:
+		return l.tick(ctx)
 	}
 	return true
 }
 
-// expire re-evaluates without the exemptions that have expired, and with the members whose
-// quarantine has ended.
-func (l *Loop) expire(ctx context.Context) bool {
-	return l.configure(ctx, request{set: l.set, bindings: l.bindings, done: make(chan error, 1)})
+// tick re-evaluates what time alone has changed: without exemptions that have expired, what read an instant
+// that has passed, and members whose quarantine has ended. It reports whether the engine can continue.
+func (l *Loop) tick(ctx context.Context) bool {
+	start := l.opts.Clock()
+	if !l.expires.IsZero() && !start.Before(l.expires) {
+		return l.configure(ctx, request{set: l.set, bindings: l.bindings, done: make(chan error, 1)})
+	}
+	changes, err := l.engine.Advance(ctx)
+	if err != nil {
+		l.failed(ctx, err)
+		return false
+	}
+	if changes != nil {
+		l.publish(changes, nil, start)
+	}
+	l.resetTimer()
+	return true
 }
 
 // apply applies one batch and reports whether the engine can continue.
@@ -277,8 +292,8 @@ func (l *Loop) reset(ctx context.Context) bool {
 func (l *Loop) publish(changes *policy.Changes, batch *aggregate.Batch, start time.Time) {
 	stats := l.engine.Stats()
 	l.stats.Store(&stats)
-	if at := l.engine.State().Retry; !at.Equal(l.retry) {
-		l.retry = at
+	if s := l.engine.State(); !s.Retry.Equal(l.retry) || !s.Wake.Equal(l.wake) {
+		l.retry, l.wake = s.Retry, s.Wake
 		l.resetTimer()
 	}
 	// What is not evaluated yet was committed after this batch started.
@@ -321,19 +336,29 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 	return true
 }
 
-// resetTimer sets the timer to when the next exemption expires, or quarantine ends.
+// maxSleep bounds how long the loop does not look at the clock while policies depend on it: a timer does not
+// notice that the clock is set, or that the machine was asleep.
+const maxSleep = time.Minute
+
+// resetTimer sets the timer to when the next exemption expires, quarantine ends or instant passes.
 func (l *Loop) resetTimer() {
 	now := l.opts.Clock()
 	next := now.Add(24 * time.Hour)
-	if !l.retry.IsZero() && l.retry.Before(next) {
-		next = l.retry
-	}
+	l.expires = time.Time{}
 	for _, b := range l.bindings {
 		for _, e := range b.Exemptions {
-			if !e.Expires.IsZero() && e.Expires.After(now) && e.Expires.Before(next) {
-				next = e.Expires
+			if !e.Expires.IsZero() && e.Expires.After(now) && (l.expires.IsZero() || e.Expires.Before(l.expires)) {
+				l.expires = e.Expires
 			}
 		}
+		if p := l.set.Package(b.Package); p != nil && p.Reads.Time {
+			next = now.Add(maxSleep)
+		}
 	}
-	l.expiry.Reset(next.Sub(now))
+	for _, at := range []time.Time{l.expires, l.retry, l.wake} {
+		if !at.IsZero() && at.Before(next) {
+			next = at
+		}
+	}
+	l.timer.Reset(next.Sub(now))
 }

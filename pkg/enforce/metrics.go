@@ -57,6 +57,8 @@ var (
 	descRevision     = prometheus.NewDesc("federator_policy_revision", "Changes committed since the start that the newest verdicts include.", nil, nil)
 	descLag          = prometheus.NewDesc("federator_policy_lag_seconds", "Upper bound of the age of the oldest change that is not evaluated; 0 when there is none.", nil, nil)
 	descLagRevisions = prometheus.NewDesc("federator_policy_lag_revisions", "Revisions of the index that are not evaluated yet.", nil, nil)
+	descBehind       = prometheus.NewDesc("federator_policy_clock_behind_seconds", "How far the clock is behind the time as of which verdicts are, because it was set back; verdicts that depend on what has passed meanwhile are Unknown.", nil, nil)
+	descInstants     = prometheus.NewDesc("federator_policy_instants", "Instants that verdicts depend on and that have not passed.", nil, nil)
 	descMemory       = prometheus.NewDesc("federator_policy_bytes", "Memory of the policy engine in bytes, by use.", []string{"of"}, nil)
 )
 
@@ -64,7 +66,7 @@ var (
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descVerdicts, descViolations, descExempt, descByMember, descWorst, descEvaluations, descSeconds, descErrors, descOverruns, descQuarantined,
-		descWide, descSynced, descRevision, descMemory, descLag, descLagRevisions,
+		descWide, descSynced, descRevision, descMemory, descBehind, descInstants, descLag, descLagRevisions,
 	} {
 		ch <- d
 	}
@@ -103,7 +105,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descSynced, boolGauge(s.Synced))
 	gauge(descRevision, float64(s.Snapshot.Changes()))
+	gauge(descBehind, max(0, s.AsOf.Sub(m.loop.opts.Clock().Truncate(time.Second)).Seconds()))
 	stats := m.loop.Stats()
+	gauge(descInstants, float64(stats.Instants))
 	gauge(descMemory, float64(stats.DependencyBytes), "dependencies")
 	gauge(descMemory, float64(stats.ViewBytes), "views")
 }

@@ -199,7 +199,7 @@ func (f *full) pinError(x *oracleBinding, p storage.Path) error {
 }
 
 func (f *full) verdict(x *oracleBinding, subject policy.Subject, o aggregate.Object, input map[string]any, wrong error) {
-	store := &recorder{Store: x.store, bad: func(p storage.Path) error { return f.pinError(x, p) }}
+	store := &recorder{Store: x.store, asOf: f.now.asOf, bad: func(p storage.Path) error { return f.pinError(x, p) }}
 	var text string
 	err := wrong
 	if err == nil {

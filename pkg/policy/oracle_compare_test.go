@@ -10,7 +10,10 @@ import (
 
 // configure exchanges an engine's policies, and holds what Compare and a Preview say of that
 // before to what comes of it.
-func (*history) configure(ctx context.Context, engine *policy.Engine, set *policy.Set, bindings []policy.Binding) (*policy.Changes, error) {
+func (*history) configure(ctx context.Context, engine *policy.Engine, set *policy.Set, bindings []policy.Binding, present bool) (*policy.Changes, error) {
+	if !present { // Compare is as of the state's time, Configure as of now
+		return engine.Configure(ctx, set, bindings)
+	}
 	before, err := policy.Compare(ctx, engine.State(), policy.EngineOptions{
 		Set: set, Bindings: bindings, Parallelism: 1, Limits: oracleLimits,
 	})

@@ -22,6 +22,7 @@ type generator struct {
 	help  []string // other rules
 	self  string   // an expression of the subject's member
 	plain bool     // rules read what objects have in common, and nothing of the fleet
+	timed bool     // rules ask what has passed
 }
 
 func (g *generator) fresh(letter string) string {
@@ -164,7 +165,9 @@ func (g *generator) helper() {
 func (g *generator) rule(object bool, key func() string) string {
 	g.lines, g.used = nil, nil
 	for i := range 1 + g.r.IntN(3) {
-		if object && (g.plain || g.r.IntN(2) == 0) {
+		if g.timed && g.r.IntN(2) == 0 {
+			g.time(object)
+		} else if object && (g.plain || g.r.IntN(2) == 0) {
 			g.own()
 		} else {
 			g.fleet(key)
@@ -185,6 +188,9 @@ func (g *generator) view(name string) string {
 		`sprintf("%s/%s", [input.ref.namespace, input.object.spec.app])`)
 	if g.r.IntN(12) == 0 {
 		key = "input.object.spec.class[_]" // of a string: nothing
+	}
+	if g.timed && g.r.IntN(3) == 0 {
+		key = "input.object.spec.until"
 	}
 	if g.r.IntN(12) == 0 {
 		key = "[input.object.spec.class]" // no string: an error
@@ -240,8 +246,8 @@ func (g *generator) pkg(name string) string {
 }
 
 // generate returns a set of random policies that loads.
-func generate(seed uint64) (policySet, error) {
-	g := &generator{r: rand.New(rand.NewPCG(seed, 1))}
+func generate(seed uint64, timed bool) (policySet, error) {
+	g := &generator{r: rand.New(rand.NewPCG(seed, 1)), timed: timed}
 	texts := map[string]string{}
 	src := policy.Source{Name: "generated"}
 	for i := range 4 {
@@ -268,13 +274,18 @@ const perSet = 16
 // that nobody has written.
 func TestEngine_EqualsFullEvaluationOfGeneratedPolicies(t *testing.T) {
 	t.Parallel()
+	small.playAll(t, 5000, generated(t, func(seed uint64) (policySet, error) { return generate(seed, false) }))
+}
+
+// generated returns the policies of a history, for playAll.
+func generated(t *testing.T, generate func(seed uint64) (policySet, error)) func(seed uint64) ([]policySet, []*oracle) {
 	type made struct {
 		sets    []policySet
 		oracles []*oracle
 	}
 	var mu sync.Mutex
 	known := map[uint64]made{}
-	small.playAll(t, 5000, func(seed uint64) ([]policySet, []*oracle) {
+	return func(seed uint64) ([]policySet, []*oracle) {
 		mu.Lock()
 		defer mu.Unlock()
 		m, ok := known[seed/perSet]
@@ -294,5 +305,5 @@ func TestEngine_EqualsFullEvaluationOfGeneratedPolicies(t *testing.T) {
 			delete(known, seed/perSet-2) // which hardly anybody asks for again
 		}
 		return m.sets, m.oracles
-	})
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -19,6 +20,7 @@ import (
 
 // fixture is what histories take from a fleet fixture of a shipped policy.
 type fixture struct {
+	Now        string           `json:"now"`
 	Parameters map[string]any   `json:"parameters"`
 	Bindings   []policy.Binding `json:"bindings"`
 	Members    []struct {
@@ -35,12 +37,13 @@ type shipped struct {
 	members    []op
 	objects    map[aggregate.Kind][]map[string]any
 	parameters map[string][]map[string]any // by directory of the policy, which is its package
+	now        map[string]int64            // of fixtures, by the same
 	texts      map[string]string
 	set        *policy.Set
 }
 
 func readShipped() (*shipped, error) {
-	s := &shipped{objects: map[aggregate.Kind][]map[string]any{}, parameters: map[string][]map[string]any{}, texts: map[string]string{}}
+	s := &shipped{objects: map[aggregate.Kind][]map[string]any{}, parameters: map[string][]map[string]any{}, now: map[string]int64{}, texts: map[string]string{}}
 	src := policy.Source{}
 	err := fs.WalkDir(policies.FS, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasSuffix(p, "_test.rego") {
@@ -73,6 +76,9 @@ func readShipped() (*shipped, error) {
 }
 
 func (s *shipped) add(pkg string, f *fixture) {
+	if at, err := time.Parse(time.RFC3339, f.Now); err == nil {
+		s.now[pkg] = at.Unix()
+	}
 	if f.Parameters != nil {
 		s.parameters[pkg] = append(s.parameters[pkg], f.Parameters)
 	}
@@ -207,7 +213,10 @@ func TestEngine_EqualsFullEvaluationOfShippedPolicies(t *testing.T) {
 		if of[pkg.Name] = s.land(kinds); len(of[pkg.Name].kinds) == 0 {
 			t.Fatalf("no fixture of %s has an object", pkg.Name)
 		}
-		of[pkg.Name].packages = []string{pkg.Name}
+		of[pkg.Name].packages, of[pkg.Name].share = []string{pkg.Name}, len(s.set.Packages)
+		if of[pkg.Name].start = s.now[pkg.Name]; pkg.Reads.Time {
+			of[pkg.Name].passes = func(r *rand.Rand) int64 { return int64(r.IntN(14*86400)) - 2*86400 }
+		}
 	}
 	for _, pkg := range s.set.Packages {
 		t.Run(pkg.Name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,6 +26,7 @@ import (
 // step is ops that reach the engine as one batch, or what replaces its policies.
 type step struct {
 	Ops       []op
+	Passes    int64 // seconds before it, which are negative where the clock is set back
 	Configure bool
 	Set       int
 	Bindings  []policy.Binding
@@ -33,6 +36,7 @@ type step struct {
 // history is what happens to a fleet and to the policies about it.
 type history struct {
 	Seed  uint64
+	Start int64  // of the clock
 	Steps []step // the first one's policies are the engine's first
 }
 
@@ -40,7 +44,7 @@ func (h *history) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d:\n", h.Seed)
 	for i, s := range h.Steps {
-		fmt.Fprintf(&b, "step %d:\n", i)
+		fmt.Fprintf(&b, "step %d, after %d s:\n", i, s.Passes)
 		for _, o := range s.Ops {
 			fmt.Fprintf(&b, "  %s\n", o)
 		}
@@ -124,7 +128,7 @@ func (l *land) bindings(r *rand.Rand, set *policy.Set, chosen []string) []policy
 
 func (l *land) history(seed uint64, sets []policySet) *history {
 	r := rand.New(rand.NewPCG(seed, 0))
-	h := &history{Seed: seed}
+	h := &history{Seed: seed, Start: cmp.Or(l.start, worldStart)}
 	at := r.IntN(len(sets))
 	var chosen []string
 	for _, p := range sets[at].set.Packages {
@@ -137,7 +141,12 @@ func (l *land) history(seed uint64, sets []policySet) *history {
 	h.Steps = append(h.Steps, step{Ops: l.populate(r), Configure: true, Set: at, Bindings: l.bindings(r, sets[at].set, chosen)})
 	for range 2 + r.IntN(6) {
 		var s step
-		for range 1 + r.IntN(3) {
+		ops := 1 + r.IntN(3)
+		if l.passes != nil {
+			s.Passes = l.passes(r)
+			ops *= r.IntN(2) // or only time passes
+		}
+		for range ops {
 			o := l.op(r)
 			s.Ops = append(s.Ops, o)
 			if o.Do == "join" { // with what a member has
@@ -172,8 +181,10 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 	}
 	first := h.Steps[0]
 	set, bindings := first.Set, first.Bindings
+	clock, now := h.Start, moment{}
 	engine, err := policy.NewEngine(policy.EngineOptions{
 		Set: sets[set].set, Bindings: bindings, Parallelism: 1, Limits: oracleLimits,
+		Clock: func() time.Time { return time.Unix(clock, 0) },
 	})
 	if err != nil {
 		return err
@@ -182,6 +193,7 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 	cursor := w.index.Cursor(nil)
 	reported := map[string]textVerdict{}
 	for i, s := range h.Steps {
+		clock += s.Passes
 		for _, o := range s.Ops {
 			if err := w.do(o); err != nil {
 				return fmt.Errorf("step %d: %s: %w", i, o, err)
@@ -191,6 +203,13 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 		var all []*policy.Changes
 		switch {
 		case !some && i > 0 && !s.Reset:
+			changes, err := h.advance(ctx, engine, oracles[set], bindings, now, clock)
+			if err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
+			if changes != nil {
+				all = append(all, changes)
+			}
 		case engine.State() == nil || s.Reset:
 			changes, err := engine.Reset(ctx, w.index.Snapshot())
 			if err != nil {
@@ -206,7 +225,7 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 		}
 		if s.Configure && i > 0 {
 			set, bindings = s.Set, s.Bindings
-			changes, err := h.configure(ctx, engine, sets[set].set, bindings)
+			changes, err := h.configure(ctx, engine, sets[set].set, bindings, len(all) > 0)
 			if err != nil {
 				return fmt.Errorf("step %d: %w", i, err)
 			}
@@ -215,7 +234,13 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 		for _, changes := range all {
 			applyChanges(reported, changes)
 		}
-		want, err := oracles[set].evaluate(ctx, w.index.Snapshot(), bindings)
+		if len(all) > 0 {
+			now = now.at(clock)
+		}
+		if got := engine.State().AsOf.Unix(); got != now.asOf {
+			return fmt.Errorf("step %d: %w: it is as of %d, not %d", i, errDiffers, got, now.asOf)
+		}
+		want, err := oracles[set].evaluate(ctx, w.index.Snapshot(), bindings, now)
 		if err != nil {
 			return fmt.Errorf("step %d: oracle: %w", i, err)
 		}
@@ -325,6 +350,9 @@ func agree(s *policy.State, bindings []policy.Binding, want, reported map[string
 			delete(got, at)
 		}
 	}
+	if reported == nil {
+		return nil
+	}
 	// An Error of all verdicts of a binding is reported once, as its health.
 	maps.DeleteFunc(reported, func(_ string, v textVerdict) bool { return v.state == policy.Error })
 	maps.DeleteFunc(got, func(_ string, v textVerdict) bool { return v.state == policy.Error })
@@ -351,42 +379,6 @@ func difference(got, want map[string]textVerdict) string {
 	return b.String()
 }
 
-// shrink leaves out what a failing history does not need.
-func shrink(h *history, fails func(*history) bool) *history {
-	for again := true; again; {
-		again = false
-		try := func(smaller *history) {
-			if fails(smaller) {
-				h, again = smaller, true
-			}
-		}
-		for i := len(h.Steps) - 1; i > 0; i-- {
-			if i < len(h.Steps) {
-				try(&history{h.Seed, slices.Delete(slices.Clone(h.Steps), i, i+1)})
-			}
-		}
-		for i := len(h.Steps) - 1; i >= 0; i-- {
-			for j := len(h.Steps[i].Ops) - 1; j >= 0; j-- {
-				s := h.Steps[i]
-				s.Ops = slices.Delete(slices.Clone(s.Ops), j, j+1)
-				try(h.with(i, s))
-			}
-			for j := len(h.Steps[i].Bindings) - 1; j >= 0; j-- {
-				s := h.Steps[i]
-				s.Bindings = slices.Delete(slices.Clone(s.Bindings), j, j+1)
-				try(h.with(i, s))
-			}
-		}
-	}
-	return h
-}
-
-func (h *history) with(i int, s step) *history {
-	steps := slices.Clone(h.Steps)
-	steps[i] = s
-	return &history{h.Seed, steps}
-}
-
 func number(t *testing.T, name string, def int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -411,7 +403,7 @@ func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySe
 	many := n >= 1000 // enough to show every kind of verdict
 	base := uint64(1)
 	if others := number(t, "FEDERATOR_HISTORIES", 0); others > 0 {
-		base, n = rand.Uint64N(1<<40), others
+		base, n = rand.Uint64N(1<<40), max(1, others/max(1, l.share))
 	}
 	if seed := number(t, "FEDERATOR_SEED", -1); seed >= 0 {
 		base, n = uint64(seed), 1 // It is not negative.

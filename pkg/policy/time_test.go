@@ -24,8 +24,8 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func instant(d time.Duration) string { return noon.Add(d).Format(time.RFC3339) }
 
-// timed is an engine with a clock that a test sets.
-type timed struct {
+// timedEngine is an engine with a clock that a test sets.
+type timedEngine struct {
 	*policy.Engine
 
 	t   *testing.T
@@ -33,7 +33,7 @@ type timed struct {
 	now time.Time
 }
 
-func newTimed(t *testing.T, text string, opts policy.EngineOptions, ops ...op) *timed {
+func newTimed(t *testing.T, text string, opts policy.EngineOptions, ops ...op) *timedEngine {
 	t.Helper()
 	w, err := newWorld()
 	if err != nil {
@@ -44,7 +44,7 @@ func newTimed(t *testing.T, text string, opts policy.EngineOptions, ops ...op) *
 		mustDo(t, w, small.open(m, func() aggregate.State { return aggregate.Synced })...)
 	}
 	mustDo(t, w, ops...)
-	x := &timed{t: t, w: w, now: noon}
+	x := &timedEngine{t: t, w: w, now: noon}
 	opts.Set = load(t, text)
 	opts.Bindings, _ = policy.DefaultBindings(opts.Set, nil)
 	opts.Clock = func() time.Time { return x.now }
@@ -54,7 +54,7 @@ func newTimed(t *testing.T, text string, opts policy.EngineOptions, ops ...op) *
 }
 
 // advance moves the clock and lets time alone take effect; nothing may be due.
-func (x *timed) advance(d time.Duration) *policy.Changes {
+func (x *timedEngine) advance(d time.Duration) *policy.Changes {
 	x.t.Helper()
 	x.now = x.now.Add(d)
 	changes, err := x.Advance(x.t.Context())
@@ -65,7 +65,7 @@ func (x *timed) advance(d time.Duration) *policy.Changes {
 }
 
 // found lists what is not clean and Known.
-func (x *timed) found() string {
+func (x *timedEngine) found() string {
 	var out []string
 	for b := range x.State().Bindings() {
 		for v := range x.State().Verdicts(b.Name, "") {
@@ -86,7 +86,7 @@ func (x *timed) found() string {
 	return strings.Join(out, "; ")
 }
 
-func (x *timed) want(found string, instants int, wake string) {
+func (x *timedEngine) want(found string, instants int, wake string) {
 	x.t.Helper()
 	if got := x.found(); got != found {
 		x.t.Errorf("at %s: found %q, want %q", x.now.Format(time.RFC3339), got, found)

@@ -24,6 +24,7 @@ type Rego struct {
 	Index *aggregate.Index
 	Kinds Kinds
 	State func() *policy.State // of the policy engine; nil without policies
+	Clock func() time.Time     // nil means time.Now
 
 	limiter limiter
 }
@@ -47,7 +48,7 @@ func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 	if len(values["query"]) != 1 || values.Get("query") == "" {
 		return apierrors.NewBadRequest("parameter query is required, once: the Rego to evaluate")
 	}
-	snapshot, views := q.source()
+	snapshot, views, asOf := q.source()
 	reader, err := newCallerReader(r.Context(), caller, q.Kinds, snapshot)
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 	reader.onlyHolders = true
 	for {
 		missing, err := q.try(w, r, reader, policy.QueryOptions{
-			Snapshot: snapshot, Views: views, Timeout: queryTimeout, MaxRead: maxReadBytes, MaxRows: maxRows,
+			Snapshot: snapshot, Views: views, AsOf: asOf, Timeout: queryTimeout, MaxRead: maxReadBytes, MaxRows: maxRows,
 		})
 		if err != nil || missing == nil {
 			return err
@@ -117,6 +118,8 @@ func writeRows(w io.Writer, answer *policy.Answer) {
 	}
 	_, _ = out.WriteString(`{"revision":`)
 	part(answer.Revision)
+	_, _ = out.WriteString(`,"asOf":`)
+	part(answer.AsOf)
 	_, _ = out.WriteString(`,"rows":[`)
 	for i, row := range answer.Rows {
 		if i > 0 {
@@ -133,12 +136,21 @@ func writeRows(w io.Writer, answer *policy.Answer) {
 }
 
 // source returns the snapshot and views of the newest verdicts, or the newest snapshot
-// where there are no policies.
-func (q *Rego) source() (*aggregate.Snapshot, policy.Views) {
+// where there are no policies, and the time: not before that of verdicts, if the clock
+// was set back.
+func (q *Rego) source() (*aggregate.Snapshot, policy.Views, time.Time) {
+	now := time.Now
+	if q.Clock != nil {
+		now = q.Clock
+	}
+	asOf := now()
 	if q.State != nil {
 		if s := q.State(); s != nil {
-			return s.Snapshot, s.Views()
+			if s.AsOf.After(asOf) {
+				asOf = s.AsOf
+			}
+			return s.Snapshot, s.Views(), asOf
 		}
 	}
-	return q.Index.Snapshot(), nil
+	return q.Index.Snapshot(), nil, asOf
 }

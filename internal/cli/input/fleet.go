@@ -20,8 +20,8 @@ import (
 // Fleet is a fleet at one revision.
 type Fleet struct {
 	*aggregate.Snapshot
-	SourceRevision aggregate.Revision // of the index that it was read from
-	AsOf           time.Time
+	SourceRevision aggregate.Revision                       // of the index that it was read from
+	AsOf           time.Time                                // as of which it is judged: when it was read, unless the flags say otherwise
 	members        map[string]clusterinformers.MemberStatus // by name; of clusters only
 }
 

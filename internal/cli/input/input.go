@@ -24,6 +24,7 @@ type Flags struct {
 	member    string
 	snapshot  string
 	hub       bool
+	asOf      string
 	Timeout   time.Duration // of waiting for clusters; 0 is none
 	live      config.Flags
 
@@ -40,9 +41,43 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.Lookup("log-level").Usage = "debug, info, warn or error (default warn)"
 }
 
+// ErrAsOf is a time that cannot be used as it is written.
+var ErrAsOf = errors.New("invalid time")
+
+// RegisterAsOf registers the flag of the time as of which a fleet is judged.
+func (f *Flags) RegisterAsOf(fs *pflag.FlagSet) {
+	fs.StringVar(&f.asOf, "as-of", "", "`time` as of which policies and queries ask what has passed, in RFC 3339 (default now; of a snapshot when it was taken)")
+}
+
+// time returns the time as of which a fleet is judged that is of another.
+func (f *Flags) time(taken time.Time) (time.Time, error) {
+	if f.asOf == "" {
+		return taken, nil
+	}
+	at, err := time.Parse(time.RFC3339, f.asOf)
+	switch {
+	case err != nil:
+		return at, fmt.Errorf("%w: --as-of %q is not in RFC 3339, such as 2026-01-02T15:04:05Z", ErrAsOf, f.asOf)
+	case at.Unix() < 1:
+		return at, fmt.Errorf("%w: --as-of %s is before 1970", ErrAsOf, f.asOf)
+	}
+	return at, nil
+}
+
 // Open reads the fleet. Of clusters it reads the required kinds, unless the flags select
 // others.
 func (f *Flags) Open(ctx context.Context, fs *pflag.FlagSet, required Kinds, in io.Reader, stderr io.Writer) (*Fleet, error) {
+	if _, err := f.time(time.Time{}); err != nil {
+		return nil, err // before clusters are read
+	}
+	fleet, err := f.open(ctx, fs, required, in, stderr)
+	if err == nil {
+		fleet.AsOf, err = f.time(fleet.AsOf)
+	}
+	return fleet, err
+}
+
+func (f *Flags) open(ctx context.Context, fs *pflag.FlagSet, required Kinds, in io.Reader, stderr io.Writer) (*Fleet, error) {
 	live := f.hub || fs.Changed("contexts") || fs.Changed("hub-kubeconfig") || fs.Changed("config")
 	given := 0
 	for _, is := range []bool{len(f.manifests) > 0, f.snapshot != "", live} {

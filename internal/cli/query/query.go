@@ -27,6 +27,7 @@ const help = `Evaluate a Rego query over data.fleet: the objects of all members 
   data.fleet.members[member].{annotations, paused, conditions, topology}   of its Cluster
   data.fleet.names                                    names of the members
   data.fleet.scopes[member][kind]                     state of a kind in a member
+  data.fleet.passed["2026-01-02T15:04:05Z"]           true if that time has passed
 
 Kinds are written as kubectl does, with the group: Pod, "Deployment.apps".
 The namespace of cluster-scoped objects is "". The query only reads.
@@ -56,6 +57,7 @@ func Command(version string) *cobra.Command {
 		},
 	}
 	opts.source.Register(cmd.Flags())
+	opts.source.RegisterAsOf(cmd.Flags())
 	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json or yaml")
 	cmd.Flags().DurationVar(&opts.timeout, "timeout", time.Minute, "how long the evaluation may take")
 	cmd.Flags().Int64Var(&opts.maxRead, "max-read", 1<<30, "how many `bytes` of objects may be read")
@@ -80,7 +82,7 @@ func run(cmd *cobra.Command, opts *options, query string) error {
 		return err
 	}
 	answer, err := policy.Query(cmd.Context(), policy.QueryOptions{
-		Snapshot: fleet.Snapshot, Reader: policy.Everything{},
+		Snapshot: fleet.Snapshot, AsOf: fleet.AsOf, Reader: policy.Everything{},
 		Timeout: opts.timeout, MaxRead: opts.maxRead, MaxRows: opts.maxRows,
 	}, query)
 	if err != nil {

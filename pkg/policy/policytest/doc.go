@@ -10,6 +10,7 @@
 // A *_fleet.yaml file next to a policy has one case in each of its documents:
 //
 //	name: an Ingress whose host another member serves
+//	now: 2026-01-02T15:04:05Z          # required if a policy asks what has passed
 //	parameters: {shared: []}           # of one binding, of the directory's policy
 //	members:
 //	- name: fleet/eu-1
@@ -29,11 +30,12 @@
 // verdict that is not expected must be Known and clean.
 //
 // Scopes of the kinds that the bound policies name are Synced unless the case says
-// otherwise; exemptions have not expired. Values of Secrets and ConfigMaps are redacted, as
+// otherwise; exemptions have not expired by now, or without it at all. Values of Secrets and ConfigMaps are redacted, as
 // at ingest.
 //
 // Each case is evaluated on its complete fleet, and again by an engine that starts with
-// an empty one and applies change after change, in an order that Options.Seed decides.
+// an empty one and applies change after change, in an order that Options.Seed decides,
+// while time passes until now.
 //
 // # Concurrency
 //

@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"federator.dev/federator/internal/strictyaml"
 	"federator.dev/federator/pkg/aggregate"
@@ -23,6 +24,7 @@ const maxFixture = 4 << 20
 // document is one document of a fixture file, as written.
 type document struct {
 	Name       string           `json:"name"`
+	Now        string           `json:"now"`
 	Parameters map[string]any   `json:"parameters"`
 	Bindings   []policy.Binding `json:"bindings"`
 	Members    []member         `json:"members"`
@@ -78,6 +80,7 @@ type fixture struct {
 	file string
 	line int
 	name string
+	now  time.Time // zero: no policy asks
 	// bindings returns the valid bindings of a case, with defaults.
 	bindings []policy.Binding
 	fleet    fleet
@@ -252,6 +255,12 @@ func (c *caseReader) read(d *document) *fixture {
 	for _, b := range f.bindings {
 		c.bound = append(c.bound, c.set.Package(b.Package))
 	}
+	f.now = c.now(d.Now)
+	if !f.now.IsZero() {
+		for i, b := range f.bindings {
+			f.bindings[i] = b.At(f.now)
+		}
+	}
 	if len(d.Members) == 0 {
 		c.at("members", "a case has members")
 	}
@@ -269,6 +278,23 @@ func (c *caseReader) read(d *document) *fixture {
 		f.expect = append(f.expect, e)
 	}
 	return f
+}
+
+// now returns the time of a case: it must have one if a policy asks what has passed.
+func (c *caseReader) now(text string) time.Time {
+	if text == "" {
+		for _, p := range c.bound {
+			if p.Reads.Time {
+				c.at("", "%s reads data.fleet.passed: a case must have now, such as 2026-01-02T15:04:05Z", p.Name)
+			}
+		}
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.Unix() < 1 {
+		c.at("now", "%q is no time after 1970 in RFC 3339, such as 2026-01-02T15:04:05Z", text)
+	}
+	return at
 }
 
 // bindings returns the bindings of a case, with defaults; those that are wrong are

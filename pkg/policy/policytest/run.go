@@ -19,7 +19,7 @@ import (
 func (f *fixture) run(ctx context.Context, set *policy.Set, opts Options) (Case, error) {
 	c := Case{ID: f.id(), Name: f.name, File: f.file, Line: f.line, Fleet: true, Outcome: Passed}
 	start := time.Now()
-	engine := policy.EngineOptions{Set: set, Bindings: f.bindings, Limits: policy.Limits{Evaluation: opts.Timeout, Slow: math.MaxInt64}}
+	engine := policy.EngineOptions{Set: set, Bindings: f.bindings, Limits: policy.Limits{Evaluation: opts.Timeout, Slow: math.MaxInt64}, AsOf: f.now}
 	whole, err := f.evaluateWhole(ctx, engine)
 	if err != nil {
 		return c, err
@@ -66,11 +66,20 @@ func (f *fixture) evaluateWhole(ctx context.Context, opts policy.EngineOptions) 
 	return policy.Evaluate(ctx, opts, w.index.Snapshot())
 }
 
-// replay applies the changes of the fleet to an engine that starts with none.
+// longBefore is how long before its time the replay of a case may begin.
+const longBefore = 3 * 365 * 24 * time.Hour
+
+// replay applies the changes of the fleet to an engine that starts with none, while time passes until that of
+// the case.
 func (f *fixture) replay(ctx context.Context, opts policy.EngineOptions, r *rand.Rand) (*policy.State, error) {
 	w, err := newWriter()
 	if err != nil {
 		return nil, err
+	}
+	now := f.now
+	if !now.IsZero() {
+		now = now.Add(-time.Duration(r.Int64N(int64(longBefore))))
+		opts.AsOf, opts.Clock = time.Time{}, func() time.Time { return now }
 	}
 	e, err := policy.NewEngine(opts)
 	if err != nil {
@@ -95,11 +104,18 @@ func (f *fixture) replay(ctx context.Context, opts policy.EngineOptions, r *rand
 		if r.IntN(4) == 0 {
 			continue // two changes in one batch
 		}
+		if left := f.now.Sub(now); left > 0 {
+			now = now.Add(time.Duration(r.Int64N(int64(left))))
+		}
 		if err := apply(); err != nil {
 			return nil, err
 		}
 	}
 	if err := apply(); err != nil {
+		return nil, err
+	}
+	now = f.now
+	if _, err := e.Advance(ctx); err != nil {
 		return nil, err
 	}
 	return e.State(), nil

@@ -38,6 +38,7 @@ func (in *Flags) Register(fs *pflag.FlagSet) {
 // RegisterInput registers the flags that do not select policies.
 func (in *Flags) RegisterInput(fs *pflag.FlagSet) {
 	in.source.Register(fs)
+	in.source.RegisterAsOf(fs)
 	fs.DurationVar(&in.source.Timeout, "timeout", 5*time.Minute, "how long to wait for clusters; data that is missing then is incomplete")
 	fs.DurationVar(&in.Timeout, "evaluation-timeout", 5*time.Second, "how long the evaluation of one subject may take")
 }
@@ -57,7 +58,7 @@ func (in *Flags) Load(stderr io.Writer) (*policyfiles.Bundle, error) {
 // Options returns the options of an evaluation at a time.
 func Options(b *policyfiles.Bundle, at time.Time, budget time.Duration) policy.EngineOptions {
 	// No policy is quarantined for being slow: nothing else waits for it here.
-	opts := policy.EngineOptions{Set: b.Set, Limits: policy.Limits{Evaluation: budget, Slow: math.MaxInt64}}
+	opts := policy.EngineOptions{Set: b.Set, AsOf: at, Limits: policy.Limits{Evaluation: budget, Slow: math.MaxInt64}}
 	for _, binding := range b.Bindings {
 		opts.Bindings = append(opts.Bindings, binding.At(at))
 	}

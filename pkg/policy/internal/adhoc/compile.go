@@ -33,7 +33,7 @@ func compileQuery(query string) (ast.Body, map[position]bool, error) {
 	var wide error
 	ast.WalkRefs(compiled, func(r ast.Ref) bool {
 		if r[0].Equal(ast.DefaultRootDocument) && !queryable(r) && wide == nil {
-			wide = fmt.Errorf("%w: %s: only data.fleet.%s can be read", ErrQuery, r, "{objects, by_name, members, names, scopes, views}")
+			wide = fmt.Errorf("%w: %s: only data.fleet.%s can be read", ErrQuery, r, "{objects, by_name, members, names, scopes, views, passed}")
 		}
 		return false
 	})
@@ -48,7 +48,7 @@ func compileQuery(query string) (ast.Body, map[position]bool, error) {
 }
 
 // sections are the documents of data.fleet.
-var sections = []string{"objects", "by_name", "members", "names", "scopes", "views"}
+var sections = []string{"objects", "by_name", "members", "names", "scopes", "views", "passed"}
 
 func queryable(r ast.Ref) bool {
 	if len(r) < 3 || !r[1].Equal(ast.InternedTerm("fleet")) {

@@ -182,6 +182,18 @@ func (s *store) scopes(path []string) (ast.Value, []string, error) {
 	return t.Value(), path[min(len(path), 2):], nil
 }
 
+// passed reads below passed[instant]. There is no set of all instants.
+func (s *store) passed(path []string) (ast.Value, []string, error) {
+	if len(path) == 0 {
+		return nil, nil, fmt.Errorf("%w: data.fleet.passed is read with a key, which is an instant", ErrQuery)
+	}
+	at, err := fleetdoc.Instant(path[0])
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrQuery, err)
+	}
+	return fleetdoc.Passed(at, s.opts.AsOf.Unix()), path[1:], nil
+}
+
 // views reads below views[package][view][key]. A key without an entry that may be
 // read does not exist.
 func (s *store) views(ctx context.Context, path []string) (ast.Value, []string, error) {

@@ -36,6 +36,7 @@ type Options struct {
 	Snapshot *aggregate.Snapshot
 	Views    Views         // nil: none
 	Reader   Reader        // required
+	AsOf     time.Time     // what has passed; zero means now
 	Timeout  time.Duration // 0 means 5 s
 	// MaxRead is how many bytes of JSON may be read. What is held of them, what
 	// comprehensions hold and builtins create, and the result take at most twice as
@@ -47,6 +48,7 @@ type Options struct {
 // Answer is the result of a query.
 type Answer struct {
 	Revision aggregate.Revision `json:"revision"`
+	AsOf     time.Time          `json:"asOf"` // in whole seconds
 	Rows     []Row              `json:"rows"`
 	Read     int64              `json:"readBytes"`
 }
@@ -68,6 +70,10 @@ func Query(ctx context.Context, opts Options, query string) (*Answer, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = 5 * time.Second
 	}
+	if opts.AsOf.IsZero() {
+		opts.AsOf = time.Now()
+	}
+	opts.AsOf = opts.AsOf.Truncate(time.Second).UTC()
 	if opts.MaxRead == 0 {
 		opts.MaxRead = 64 << 20
 	}
@@ -106,7 +112,7 @@ func Query(ctx context.Context, opts Options, query string) (*Answer, error) {
 	case len(rs) > opts.MaxRows:
 		return nil, a.tooMany()
 	}
-	answer := &Answer{Revision: opts.Snapshot.Revision(), Rows: make([]Row, 0, len(rs)), Read: store.bytesRead}
+	answer := &Answer{Revision: opts.Snapshot.Revision(), AsOf: opts.AsOf, Rows: make([]Row, 0, len(rs)), Read: store.bytesRead}
 	for _, r := range rs {
 		answer.Rows = append(answer.Rows, a.row(r))
 	}

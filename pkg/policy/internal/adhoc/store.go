@@ -72,6 +72,8 @@ func (s *store) Read(ctx context.Context, _ storage.Transaction, path storage.Pa
 		v, rest, err = s.scopes(rest)
 	case "views":
 		v, rest, err = s.views(ctx, rest)
+	case "passed":
+		v, rest, err = s.passed(rest)
 	}
 	if err != nil {
 		return nil, err
