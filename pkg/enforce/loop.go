@@ -232,6 +232,8 @@ func (l *Loop) tick(ctx context.Context) bool {
 	if !l.expires.IsZero() && !start.Before(l.expires) {
 		return l.configure(ctx, request{set: l.set, bindings: l.bindings, done: make(chan error, 1)})
 	}
+	l.turn.begin()
+	defer l.turn.end()
 	changes, err := l.engine.Advance(ctx)
 	if err != nil {
 		l.failed(ctx, err)

@@ -6,6 +6,7 @@ import (
 	"federator.dev/federator/internal/cli/policy/bench"
 	"federator.dev/federator/internal/cli/policy/docs"
 	"federator.dev/federator/internal/cli/policy/explain"
+	"federator.dev/federator/internal/cli/policy/preview"
 	"federator.dev/federator/internal/cli/policy/regotest"
 )
 
@@ -16,7 +17,7 @@ func Command(version string) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(checkCommand(version), lintCommand(version), explain.Command(version), diffCommand(version), bench.Command(version))
+	cmd.AddCommand(checkCommand(version), lintCommand(version), explain.Command(version), diffCommand(version), bench.Command(version), preview.Command(version))
 	cmd.AddCommand(regotest.Command(), formatCommand(), docs.Command())
 	return cmd
 }
