@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
+	"runtime/debug"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -109,12 +111,22 @@ func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds
 		all["violations"] = policyquery.Violations{Kinds: kinds, Loop: loop}
 		all["policies"] = &policyquery.Policies{Kinds: kinds, Loop: loop, Hub: hub, Series: series, Tested: tested}
 		all["series"] = series
+		all["preview"] = &policyquery.Preview{Kinds: kinds, Loop: loop, MaxBytes: previewBytes()}
 		all["explain"] = policyquery.Explain{Kinds: kinds, Loop: loop, Rego: rego, Hub: hub}
 	}
 	if plans != nil {
 		all["plans/{policy}"] = policyquery.Plans{Kinds: kinds, Index: index, Reader: plans}
 	}
 	return all
+}
+
+// previewBytes is a tenth of the memory that the process may take, 0 where that has no limit.
+func previewBytes() int64 {
+	limit := debug.SetMemoryLimit(-1)
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return max(limit/10, 1)
 }
 
 // held is what runs to answer queries: nil where nothing needs it.

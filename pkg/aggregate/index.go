@@ -191,6 +191,8 @@ func (x *Index) PutMember(m Member) error {
 	}
 	m = cloneMember(m)
 	slices.SortFunc(m.Labels, func(a, b Label) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(m.Cluster.Annotations, func(a, b Label) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(m.Cluster.Conditions, func(a, b Condition) int { return strings.Compare(a.Type, b.Type) })
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	next := &memberRoot{Member: m}

@@ -67,6 +67,7 @@ type Member struct {
 	Name    string  // <namespace>/<name>
 	UID     string  // of its Cluster
 	Labels  []Label // of its Cluster, sorted by key
+	Cluster Cluster
 	Version string  // of its API server, e.g. "v1.36.3"; "" when never reached
 	APIs    []string
 	// Discovery is what it served when it was last discovered, in the words of who discovers it,
@@ -81,6 +82,40 @@ type Member struct {
 	// GivenUp is whether it had the time to be read and was not, all of it: who waits for all that
 	// the fleet has does not wait for it. It is not kept over a restart.
 	GivenUp bool
+}
+
+// Cluster is what is known of a member's Cluster besides its labels: nothing, where there is
+// none. Whoever fills it in bounds it.
+type Cluster struct {
+	Annotations []Label     `json:",omitempty"` // sorted by key
+	Paused      bool        `json:",omitempty"` // by its spec or an annotation
+	Conditions  []Condition `json:",omitempty"` // sorted by type, each type once
+	// Class and Version are those of its topology; both are "" where it has none.
+	Class   string `json:",omitempty"`
+	Version string `json:",omitempty"`
+}
+
+// Condition is one of a Cluster's conditions.
+type Condition struct {
+	Type, Status, Reason, Message string
+	Since                         string // as in RFC 3339; "" where it does not say
+}
+
+// Equal reports whether the same is known of two Clusters.
+func (c *Cluster) Equal(o *Cluster) bool {
+	return c.Paused == o.Paused && c.Class == o.Class && c.Version == o.Version &&
+		slices.Equal(c.Annotations, o.Annotations) && slices.Equal(c.Conditions, o.Conditions)
+}
+
+// Plain returns what is known of a Cluster without what people and controllers write in
+// their own words: annotations, and messages of conditions.
+func (c *Cluster) Plain() Cluster {
+	plain := *c
+	plain.Annotations, plain.Conditions = nil, slices.Clone(c.Conditions)
+	for i := range plain.Conditions {
+		plain.Conditions[i].Message = ""
+	}
+	return plain
 }
 
 // SameMember reports whether a member is the same in another snapshot, with all that it has.
@@ -155,12 +190,13 @@ func (m *memberRoot) without(kind Kind) *memberRoot {
 
 func cloneMember(m Member) Member {
 	m.Labels = slices.Clone(m.Labels)
+	m.Cluster.Annotations, m.Cluster.Conditions = slices.Clone(m.Cluster.Annotations), slices.Clone(m.Cluster.Conditions)
 	m.APIs, m.Serves, m.Silent = slices.Clone(m.APIs), slices.Clone(m.Serves), slices.Clone(m.Silent)
 	return m
 }
 
 func equalMembers(a, b Member) bool {
 	return a.Name == b.Name && a.UID == b.UID && a.Discovery == b.Discovery && a.Version == b.Version && a.GivenUp == b.GivenUp &&
-		slices.Equal(a.Labels, b.Labels) && slices.Equal(a.APIs, b.APIs) &&
+		slices.Equal(a.Labels, b.Labels) && a.Cluster.Equal(&b.Cluster) && slices.Equal(a.APIs, b.APIs) &&
 		(a.Serves == nil) == (b.Serves == nil) && slices.Equal(a.Serves, b.Serves) && slices.Equal(a.Silent, b.Silent)
 }

@@ -284,6 +284,8 @@ type Spec struct {
 	// member. Empty while the source does not know it.
 	UID    string
 	Labels []aggregate.Label
+	// Cluster is what policies may read of its Cluster besides the labels, bounded.
+	Cluster aggregate.Cluster
 
 	// Kubeconfig is how to reach the member, as found: it is checked before
 	// use. Empty while there is none; Refused then says why.

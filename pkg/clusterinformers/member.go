@@ -357,7 +357,7 @@ func (mb *member) publish(spec Spec) {
 		v = *p
 	}
 	mb.publishedVersion = v
-	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Version: v}
+	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Cluster: spec.Cluster, Version: v}
 	mb.mu.Lock()
 	m.APIs, m.Discovery = mb.resources.GroupVersions(), mb.discovery
 	if mb.indexedUID == nil {

@@ -55,6 +55,7 @@ type Loop struct {
 	metrics       *metrics
 	stats         atomic.Pointer[policy.Stats]
 	history       history
+	turn          turn
 	oldestPending atomic.Int64 // an upper bound, as UnixNano, of when the oldest change was committed that is not evaluated; 0: none
 
 	// Only Run uses the following.
@@ -231,6 +232,8 @@ func (l *Loop) tick(ctx context.Context) bool {
 	if !l.expires.IsZero() && !start.Before(l.expires) {
 		return l.configure(ctx, request{set: l.set, bindings: l.bindings, done: make(chan error, 1)})
 	}
+	l.turn.begin()
+	defer l.turn.end()
 	changes, err := l.engine.Advance(ctx)
 	if err != nil {
 		l.failed(ctx, err)
@@ -245,6 +248,8 @@ func (l *Loop) tick(ctx context.Context) bool {
 
 // apply applies one batch and reports whether the engine can continue.
 func (l *Loop) apply(ctx context.Context, batch *aggregate.Batch) bool {
+	l.turn.begin()
+	defer l.turn.end()
 	start := l.opts.Clock()
 	changes, err := l.engine.Apply(ctx, batch)
 	if err != nil {
@@ -267,7 +272,9 @@ func (l *Loop) failed(ctx context.Context, err error) {
 func (l *Loop) reset(ctx context.Context) bool {
 	start := l.opts.Clock()
 	l.oldestPending.CompareAndSwap(0, start.UnixNano())
+	l.turn.begin()
 	changes, err := l.engine.Reset(ctx, l.opts.Index.Snapshot())
+	l.turn.end()
 	if err != nil {
 		l.failed(ctx, err)
 		select {
@@ -305,6 +312,8 @@ func (l *Loop) publish(changes *policy.Changes, batch *aggregate.Batch, start ti
 
 // configure replaces policies and bindings and reports whether the engine can continue.
 func (l *Loop) configure(ctx context.Context, r request) bool {
+	l.turn.begin()
+	defer l.turn.end()
 	start := l.opts.Clock()
 	was, wasBindings := l.set, l.bindings
 	l.set, l.bindings = r.set, r.bindings

@@ -11,6 +11,9 @@ import (
 // start where the engine's state ends: Reset recovers from it.
 var ErrReset = engine.ErrReset
 
+// ErrPreviewMemory is returned for a preview whose views take more than they may.
+var ErrPreviewMemory = engine.ErrPreviewMemory
+
 // The engine, and what it reports.
 type (
 	// Engine keeps the verdicts of bindings on a fleet exact, at a cost proportional
@@ -25,6 +28,12 @@ type (
 	Stats = engine.Stats
 	// Changes is how a call changed the verdicts.
 	Changes = engine.Changes
+	// Preview judges other policies beside those of a state, and keeps nothing.
+	Preview = engine.Preview
+	// PreviewOptions are how a Preview goes.
+	PreviewOptions = engine.PreviewOptions
+	// PreviewCost is what a preview of a binding took.
+	PreviewCost = engine.PreviewCost
 	// Change is a verdict that differs.
 	Change = engine.Change
 	// Memory is what an earlier process knew of its verdicts.
@@ -35,6 +44,11 @@ type (
 
 // NewEngine returns an engine without a snapshot: Reset gives it one.
 func NewEngine(opts EngineOptions) (*Engine, error) { return engine.New(opts) }
+
+// NewPreview returns a preview of a candidate that has evaluated nothing yet.
+func NewPreview(s *State, candidate EngineOptions) (*Preview, error) {
+	return engine.NewPreview(s, candidate)
+}
 
 // Evaluate returns the verdicts of bindings on one snapshot.
 func Evaluate(ctx context.Context, opts EngineOptions, s *aggregate.Snapshot) (*State, error) {

@@ -59,7 +59,7 @@ func (f *full) binding(b policy.Binding) error {
 	case meta.Subject == module.MemberSubject:
 		for m := range f.s.Members() {
 			if x.selected[m.Name] {
-				input := map[string]any{"member": map[string]any{"name": m.Name, "labels": x.labels[m.Name]}, "parameters": x.Parameters}
+				input := map[string]any{"member": x.member(f, m.Name), "parameters": x.Parameters}
 				f.verdict(x, policy.Subject{Ref: aggregate.Ref{Member: m.Name}}, aggregate.Object{}, input, nil)
 			}
 		}
@@ -72,7 +72,7 @@ func (f *full) binding(b policy.Binding) error {
 		}
 		input := map[string]any{
 			"ref": refJSON(o.Ref()), "object": f.bodies[o.Ref()], "parameters": x.Parameters,
-			"member": map[string]any{"name": o.Member(), "labels": x.labels[o.Member()]},
+			"member": x.member(f, o.Member()),
 		}
 		var wrong error
 		if !at(o.APIVersion(), pin) {
@@ -81,6 +81,40 @@ func (f *full) binding(b policy.Binding) error {
 		f.verdict(x, policy.Subject{Ref: o.Ref()}, o, input, wrong)
 	}
 	return nil
+}
+
+// facts is what is known of a member.
+func (x *oracleBinding) facts(m aggregate.Member) map[string]any {
+	apis, annotations, conditions := []any{}, map[string]any{}, map[string]any{}
+	for _, a := range m.APIs {
+		apis = append(apis, a)
+	}
+	for _, l := range m.Cluster.Annotations {
+		annotations[l.Key] = l.Value
+	}
+	for _, c := range m.Cluster.Conditions {
+		condition := map[string]any{"type": c.Type, "status": c.Status}
+		if c.Reason != "" {
+			condition["reason"] = c.Reason
+		}
+		conditions[c.Type] = condition
+	}
+	facts := map[string]any{
+		"labels": x.labels[m.Name], "version": m.Version, "apis": apis,
+		"annotations": annotations, "paused": m.Cluster.Paused, "conditions": conditions,
+	}
+	if c := m.Cluster; c.Class+c.Version != "" {
+		facts["topology"] = map[string]any{"class": c.Class, "version": c.Version}
+	}
+	return facts
+}
+
+// member is input.member.
+func (x *oracleBinding) member(f *full, name string) map[string]any {
+	m, _ := f.s.Member(name)
+	facts := x.facts(m)
+	facts["name"] = name
+	return facts
 }
 
 // data makes the documents that a binding sees.
@@ -92,11 +126,7 @@ func (f *full) data(x *oracleBinding) {
 			continue
 		}
 		names = append(names, m.Name)
-		apis := []any{}
-		for _, a := range m.APIs {
-			apis = append(apis, a)
-		}
-		put(fleet, map[string]any{"labels": x.labels[m.Name], "version": m.Version, "apis": apis}, "members", m.Name)
+		put(fleet, x.facts(m), "members", m.Name)
 		for info := range f.s.Scopes(m.Name) {
 			put(fleet, info.Status.State.String(), "scopes", m.Name, string(info.Kind))
 		}

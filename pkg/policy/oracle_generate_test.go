@@ -89,7 +89,7 @@ func (g *generator) fleet(key func() string) {
 	if g.self != "input.ref.member" {
 		place = `["shop"]["web"]`
 	}
-	switch n := g.r.IntN(15); {
+	switch n := g.r.IntN(18); {
 	case n < 5 && view == "":
 		g.line("count(data.fleet.names) > %d", g.r.IntN(3))
 	case n == 0:
@@ -137,10 +137,17 @@ func (g *generator) fleet(key func() string) {
 		g.line("%s[%s]", view, key())
 	case n == 14:
 		g.line("data.fleet.by_name[%s]%s", g.kind(), place)
+	case n == 15 && g.self != "input.entries[0].ref.member":
+		g.line("not input.member.%s", pick(g.r, "paused", "annotations.tier", "topology", `conditions.Ready.reason`))
+	case n == 16:
+		g.line("some %s in data.fleet.members[%s].conditions", g.use(g.fresh("c")), g.self)
+	case n == 17 && g.self != "input.entries[0].ref.member":
+		g.line("%s := input.member.%s", g.use(g.fresh("f")), pick(g.r, "conditions", "version", "annotations.owner", "topology.version"))
 	case n == 11:
 		g.line("%s := data.fleet.scopes[%s][%s]", g.use(g.fresh("s")), g.self, g.kind())
 	default:
-		g.line("%s := data.fleet.members[%s].%s", g.use(g.fresh("l")), g.self, pick(g.r, "labels", "version", "labels.region", "apis"))
+		g.line("%s := data.fleet.members[%s].%s", g.use(g.fresh("l")), g.self, pick(g.r, "labels", "version", "labels.region", "apis",
+			"paused", "topology.class", "annotations.owner", "annotations", "conditions.Ready.status", "conditions", "topology"))
 	}
 }
 

@@ -157,6 +157,31 @@ violation contains {"msg": sprintf("%s is of the same region, at %s", [name, dat
 	data.fleet.members[name].labels.region == input.member.labels.region
 }
 `,
+	"clusters": `# METADATA
+# title: What Clusters say
+# custom: {severity: medium, subject: member}
+package oracle.clusters
+
+violation contains {"msg": "is paused", "details": object.get(input.member, "topology", {})} if input.member.paused
+
+violation contains {"msg": sprintf("%s is %s", [name, condition.status])} if {
+	some name, condition in data.fleet.members[input.member.name].conditions
+	condition.type == name
+	condition.status != "True"
+}
+
+violation contains {"msg": sprintf("%s has the same owner", [name]), "details": input.member.annotations} if {
+	some name in data.fleet.names
+	name != input.member.name
+	data.fleet.members[name].annotations.owner == input.member.annotations.owner
+	not data.fleet.members[name].conditions.Ready.reason
+}
+
+violation contains {"msg": "another class", "details": facts} if {
+	some facts in data.fleet.members
+	facts.topology.class != input.member.topology.class
+}
+`,
 	"regions": `# METADATA
 # title: Regions of a host
 # custom: {severity: low, kinds: ["Ingress.networking.k8s.io"]}

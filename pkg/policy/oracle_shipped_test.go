@@ -131,7 +131,7 @@ func (s *shipped) land(kinds []aggregate.Kind) *land {
 	}
 	l.member = func(r *rand.Rand, o *op) {
 		from := pick(r, s.members...)
-		o.Version, o.Labels, o.APIs = from.Version, from.Labels, from.APIs
+		o.Version, o.Labels, o.APIs, o.Cluster = from.Version, from.Labels, from.APIs, smallCluster(r)
 	}
 	l.parameters = func(r *rand.Rand, pkg *policy.Package) map[string]any {
 		if known := s.parameters[pkg.Name]; len(known) > 0 {

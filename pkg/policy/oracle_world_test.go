@@ -32,7 +32,7 @@ func newWorld() (*world, error) {
 // op is one operation on a fleet. What cannot happen, because of the ops
 // that a shrunken history is without, does nothing.
 type op struct {
-	Do      string // put, delete, join, leave, rejoin, relabel, status, reopen
+	Do      string // put, delete, join, leave, rejoin, relabel, cluster, status, reopen
 	Member  string
 	Kind    aggregate.Kind    `json:",omitempty"`
 	NS      string            `json:",omitempty"`
@@ -42,6 +42,7 @@ type op struct {
 	Version string            `json:",omitempty"` // API version of reopen, or of the member
 	Labels  map[string]string `json:",omitempty"` // of the member
 	APIs    []string          `json:",omitempty"` // of the member
+	Cluster aggregate.Cluster // of the member
 	State   aggregate.State
 }
 
@@ -63,7 +64,7 @@ func canonical(v any) ([]byte, error) {
 }
 
 func (w *world) member(o op) aggregate.Member {
-	m := aggregate.Member{Name: o.Member, UID: fmt.Sprintf("%s-%d", o.Member, o.UID), Version: o.Version, APIs: o.APIs}
+	m := aggregate.Member{Name: o.Member, UID: fmt.Sprintf("%s-%d", o.Member, o.UID), Version: o.Version, APIs: o.APIs, Cluster: o.Cluster}
 	for _, k := range slices.Sorted(maps.Keys(o.Labels)) {
 		m.Labels = append(m.Labels, aggregate.Label{Key: k, Value: o.Labels[k]})
 	}
@@ -86,6 +87,13 @@ func (w *world) do(o op) error {
 		now, _ := w.index.Snapshot().Member(o.Member)
 		next := w.member(o)
 		next.UID = now.UID
+		return w.index.PutMember(next)
+	case "cluster":
+		next, _ := w.index.Snapshot().Member(o.Member)
+		if !w.members[o.Member] {
+			return nil
+		}
+		next.Cluster = o.Cluster
 		return w.index.PutMember(next)
 	case "rejoin":
 		return w.rejoin(o)
@@ -270,7 +278,10 @@ func heldVersion(kind aggregate.Kind) string {
 // op returns something that may happen.
 func (l *land) op(r *rand.Rand) op {
 	o := op{Member: pick(r, worldMembers...), Kind: pick(r, l.kinds...)}
-	switch r.IntN(21) {
+	switch r.IntN(23) {
+	case 21, 22:
+		o.Do, o.Kind = "cluster", ""
+		o.Cluster = smallCluster(r)
 	case 20:
 		o.Do, o.Kind, o.UID = "rejoin", "", r.IntN(1000)
 		l.member(r, &o)
@@ -352,6 +363,25 @@ func smallMember(r *rand.Rand, o *op) {
 	if region := pick(r, "", "eu", "us"); region != "" {
 		o.Labels = map[string]string{"region": region}
 	}
+	o.Cluster = smallCluster(r)
+}
+
+func smallCluster(r *rand.Rand) aggregate.Cluster {
+	c := aggregate.Cluster{Paused: r.IntN(3) == 0}
+	for _, key := range []string{"owner", "tier"} {
+		if r.IntN(2) == 0 {
+			c.Annotations = append(c.Annotations, aggregate.Label{Key: key, Value: pick(r, "shop", "pay")})
+		}
+	}
+	for _, name := range []string{"Available", "Ready"} {
+		if r.IntN(3) > 0 {
+			c.Conditions = append(c.Conditions, aggregate.Condition{Type: name, Status: pick(r, "True", "False", ""), Reason: pick(r, "", "Rolling")})
+		}
+	}
+	if r.IntN(2) == 0 {
+		c.Class, c.Version = pick(r, "quick", "slow"), pick(r, "v1.35.0", "v1.36.3")
+	}
+	return c
 }
 
 func smallParameters(r *rand.Rand, pkg *policy.Package) map[string]any {

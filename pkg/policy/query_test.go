@@ -100,6 +100,8 @@ func (g grants) MayReadObjects(member string, kind aggregate.Kind, namespace str
 	return g[aggregate.Ref{Member: member, Kind: kind, Namespace: namespace}]
 }
 
+func (g grants) MayReadClusters() bool { return false }
+
 func (g grants) MayReadScope(member string, kind aggregate.Kind) bool {
 	for ref := range g {
 		if ref.Member == member && ref.Kind == kind {

@@ -43,6 +43,9 @@ const (
 	Error   = verdict.Error   // there is no verdict
 )
 
+// SameVerdict reports whether two verdicts say the same, whenever that was found.
+func SameVerdict(a, b *Verdict) bool { return verdict.Same(a, b) }
+
 // MaxGaps is how many gaps a verdict names.
 const MaxGaps = verdict.MaxGaps
 

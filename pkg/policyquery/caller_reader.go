@@ -68,6 +68,10 @@ func (r *callerReader) MayReadMember(member string) bool {
 	return ok
 }
 
+// MayReadClusters implements policy.Reader. No grant of the query API is about Clusters: who may
+// read them reads them from the hub.
+func (r *callerReader) MayReadClusters() bool { return false }
+
 // seesAllMembers reports whether no member of a snapshot is hidden from the caller.
 func (r *callerReader) seesAllMembers(at *aggregate.Snapshot) bool {
 	n := 0

@@ -320,13 +320,36 @@ func (q Explain) evaluate(ctx context.Context, e *explaining) (*Explanation, err
 // inputOf returns an evaluation's input as far as the caller may read it.
 func (e *explaining) inputOf(input json.RawMessage) json.RawMessage {
 	var fields map[string]json.RawMessage
-	if e.whole {
-		return input
-	}
 	if json.Unmarshal(input, &fields) != nil {
 		return nil // it was not evaluated
 	}
-	delete(fields, "parameters")
+	if !e.whole {
+		delete(fields, "parameters")
+	}
+	if member, ok := fields["member"]; ok {
+		fields["member"] = plainMember(member)
+	}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return nil // it was decoded from JSON
+	}
+	return text
+}
+
+// plainMember is input.member without what nobody may read of Clusters by the query API: annotations, and
+// messages of conditions.
+func plainMember(member json.RawMessage) json.RawMessage {
+	var fields map[string]any
+	if json.Unmarshal(member, &fields) != nil {
+		return nil // it was marshalled
+	}
+	delete(fields, "annotations")
+	conditions, _ := fields["conditions"].(map[string]any)
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok {
+			delete(c, "message")
+		}
+	}
 	text, err := json.Marshal(fields)
 	if err != nil {
 		return nil // it was decoded from JSON

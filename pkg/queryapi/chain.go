@@ -55,7 +55,22 @@ func (s *Server) chain() http.Handler {
 }
 
 func longRunning(r *http.Request, info *apirequest.RequestInfo) bool {
-	return info.Verb == "watch" && (info.IsResourceRequest || r.Method == http.MethodGet)
+	return info.Verb == "watch" && (info.IsResourceRequest || r.Method == http.MethodGet) || isPost(r, info)
+}
+
+// isPost reports whether a request may be one for a Poster, which lasts as a watch does.
+func isPost(r *http.Request, info *apirequest.RequestInfo) bool {
+	return r.Method == http.MethodPost && !info.IsResourceRequest && strings.HasPrefix(info.Path, route.Query+"/")
+}
+
+// poster returns the query that takes a POST request, nil if there is none.
+func (s *Server) poster(r *http.Request) Poster {
+	info, ok := apirequest.RequestInfoFrom(r.Context())
+	if !ok || !isPost(r, info) {
+		return nil
+	}
+	q, _ := s.queryAt(strings.TrimPrefix(info.Path, route.Query+"/")).(Poster)
+	return q
 }
 
 func isWatch(r *http.Request) bool {
@@ -302,6 +317,9 @@ func (s *Server) serveBounded(next http.Handler, answer *statusWriter, r *http.R
 	w := responsewriter.WrapForHTTP1Or2(answer)
 	if r.ContentLength != 0 {
 		limit := int64(s.options.Limits.BodyBytes)
+		if q := s.poster(r); q != nil {
+			limit = q.MaxBody()
+		}
 		err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.Limits.Header))
 		if err != nil && !errors.Is(err, http.ErrNotSupported) {
 			writeError(w, r, s.log, err)

@@ -103,7 +103,11 @@ func (c caller) VisibleIn(ctx context.Context, members []string) (visible []stri
 
 // HubAllows implements Caller.
 func (c caller) HubAllows(ctx context.Context, verb, resource string) (bool, error) {
-	return c.server.authorizer.HubAllows(ctx, c.user, verb, schema.GroupResource{Group: api.GroupName, Resource: resource})
+	gr := schema.ParseGroupResource(resource)
+	if gr.Group == "" {
+		gr.Group = api.GroupName
+	}
+	return c.server.authorizer.HubAllows(ctx, c.user, verb, gr)
 }
 
 // members are the names of those in the index, in order.
@@ -145,6 +149,8 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) error {
 		return s.serveReview(w, r, info)
 	case s.options.UI != nil && strings.HasPrefix(r.URL.Path, uiRelay):
 		return s.serveRelay(w, r)
+	case s.poster(r) != nil:
+		return s.servePost(w, r, target)
 	case !reading:
 		w.Header().Set("Allow", "GET, HEAD")
 		return methodNotAllowed(target, info)
@@ -226,6 +232,15 @@ func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request, target route
 		return apierrors.NewBadRequest("parameter watch is not supported: " + route.Query + "/" + name + " cannot be watched")
 	}
 	return watched.Watch(w, r, s.callerOf(r.Context()))
+}
+
+// servePost serves a request for a Poster.
+func (s *Server) servePost(w http.ResponseWriter, r *http.Request, target route.Target) error {
+	name, _ := s.findQuery(r, strings.TrimPrefix(target.Path, route.Query+"/"))
+	if l := labelsOf(r.Context()); l != nil {
+		l.setResource("query/" + name)
+	}
+	return s.poster(r).Post(w, r, s.callerOf(r.Context()))
 }
 
 // findQuery returns the query that serves a path below /query/v1, and its name; nil if there is

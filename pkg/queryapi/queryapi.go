@@ -2,6 +2,7 @@ package queryapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -66,7 +67,7 @@ type Caller interface {
 	// VisibleIn is Visible among some members only, by name: the others are not reviewed.
 	VisibleIn(ctx context.Context, members []string) (visible []string, until time.Time, err error)
 	// HubAllows reports whether the caller may do what a verb says with a resource of group
-	// federator.dev on the hub, such as list actions. Without a hub everything is allowed.
+	// federator.dev on the hub, such as list actions, or of another group that it names. Without a hub everything is allowed.
 	// Errors are those of Grants.
 	HubAllows(ctx context.Context, verb, resource string) (bool, error)
 }
@@ -77,6 +78,26 @@ type Query interface {
 	// Serve writes the response, or returns an error before it has written anything; one
 	// that is not an *apierrors.StatusError becomes a 500 without its text.
 	Serve(w http.ResponseWriter, r *http.Request, caller Caller) error
+}
+
+// Poster is a Query that takes POST requests, too: for what is too large for a URL, and may take longer than
+// other requests. Nothing is written by them.
+type Poster interface {
+	Query
+	// MaxBody is how many bytes a request may have.
+	MaxBody() int64
+	// Post serves a request without a time limit, until the request's context ends. It reads the body first,
+	// calls ReadDone, and sets its own write deadlines. Errors are as those of Serve.
+	Post(w http.ResponseWriter, r *http.Request, caller Caller) error
+}
+
+// ReadDone ends the time that a client has for its request's body.
+func ReadDone(w http.ResponseWriter) error {
+	err := http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
 }
 
 // Notifier is a Query that says when its answers may have changed, apart from a change of the

@@ -7,6 +7,7 @@ import (
 	"federator.dev/federator/internal/cli/policy/docs"
 	"federator.dev/federator/internal/cli/policy/explain"
 	"federator.dev/federator/internal/cli/policy/history"
+	"federator.dev/federator/internal/cli/policy/preview"
 	"federator.dev/federator/internal/cli/policy/regotest"
 )
 
@@ -18,6 +19,6 @@ func Command(version string) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(checkCommand(version), lintCommand(version), explain.Command(version), diffCommand(version), bench.Command(version))
-	cmd.AddCommand(regotest.Command(), formatCommand(), docs.Command(), history.Command(version))
+	cmd.AddCommand(regotest.Command(), formatCommand(), docs.Command(), history.Command(version), preview.Command(version))
 	return cmd
 }

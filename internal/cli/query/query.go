@@ -24,6 +24,7 @@ const help = `Evaluate a Rego query over data.fleet: the objects of all members 
   data.fleet.objects[kind][member][namespace][name]   one object
   data.fleet.by_name[kind][namespace][name]           member -> object
   data.fleet.members[member].{labels, version, apis}
+  data.fleet.members[member].{annotations, paused, conditions, topology}   of its Cluster
   data.fleet.names                                    names of the members
   data.fleet.scopes[member][kind]                     state of a kind in a member
   data.fleet.passed["2026-01-02T15:04:05Z"]           true if that time has passed

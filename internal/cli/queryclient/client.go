@@ -1,6 +1,7 @@
 package queryclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,6 +78,27 @@ func (a *Client) Open(ctx context.Context, path string, query url.Values, accept
 		return nil, err
 	}
 	req.Header.Set("Accept", accept)
+	return a.do(path, req)
+}
+
+// Post is Get for a request with a body.
+func (a *Client) Post(ctx context.Context, path string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.Root+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	stream, err := a.do(path, req)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	return readResponse(path, stream)
+}
+
+// do returns the body of a response. A Status in the response is returned as the error.
+func (a *Client) do(path string, req *http.Request) (io.ReadCloser, error) {
 	resp, err := a.client.Do(req)
 	if err != nil {
 		return nil, err

@@ -7,8 +7,8 @@ import (
 	"federator.dev/federator/internal/cli/report/sarif"
 )
 
-// level converts a severity to a SARIF level.
-func level(severity string) string {
+// Level converts a severity to a SARIF level.
+func Level(severity string) string {
 	switch severity {
 	case "critical", "high":
 		return "error"
@@ -27,7 +27,7 @@ func (r *Report) sarif(version string) *sarif.Log {
 	files := map[string]string{}
 	for i, p := range r.Policies {
 		rule := sarif.Rule{
-			ID: p.Name, DefaultConfiguration: sarif.Configuration{Level: level(p.Severity)},
+			ID: p.Name, DefaultConfiguration: sarif.Configuration{Level: Level(p.Severity)},
 			Properties: map[string]any{"severity": p.Severity},
 		}
 		if p.Title != "" {
@@ -48,7 +48,7 @@ func (r *Report) sarif(version string) *sarif.Log {
 			continue
 		}
 		out := sarif.Result{
-			RuleID: x.Policy, Kind: "fail", Level: level(x.Severity), Message: sarif.Text{Text: x.Message},
+			RuleID: x.Policy, Kind: "fail", Level: Level(x.Severity), Message: sarif.Text{Text: x.Message},
 			Locations:    []sarif.Location{locate(x.Subject, files[x.Policy])},
 			Fingerprints: map[string]string{"subject/v1": fingerprint(x)},
 			Properties:   map[string]any{"binding": x.Binding, "severity": x.Severity, "subject": x.Subject},

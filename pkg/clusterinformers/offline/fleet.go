@@ -16,6 +16,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
+	"federator.dev/federator/pkg/clusterinformers/internal/clusterfacts"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 )
 
@@ -135,7 +136,7 @@ func (o *Fleet) addCluster(m manifest) error {
 		return m.refuse("a Cluster without metadata.name")
 	}
 	member := &o.member(name).member
-	member.Labels = sortedLabels(c.GetLabels())
+	member.Labels, member.Cluster = sortedLabels(c.GetLabels()), clusterfacts.Of(c)
 	if uid := c.GetUID(); uid != "" {
 		member.UID = string(uid)
 	}

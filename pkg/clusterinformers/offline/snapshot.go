@@ -43,7 +43,58 @@ type savedMember struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 	Version string            `json:"version,omitempty"`
 	APIs    []string          `json:"apis,omitempty"`
+	Cluster *savedCluster     `json:"cluster,omitempty"`
 	Scopes  []savedScope      `json:"scopes,omitempty"`
+}
+
+// savedCluster is what is known of a member's Cluster; snapshots of older versions have none.
+type savedCluster struct {
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Paused      bool              `json:"paused,omitempty"`
+	Conditions  []savedCondition  `json:"conditions,omitempty"`
+	Class       string            `json:"class,omitempty"`
+	Version     string            `json:"version,omitempty"`
+}
+
+type savedCondition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Since   string `json:"lastTransitionTime,omitempty"`
+}
+
+func saveCluster(c *aggregate.Cluster) *savedCluster {
+	if c.Equal(&aggregate.Cluster{}) {
+		return nil
+	}
+	saved := &savedCluster{Annotations: savedLabels(c.Annotations), Paused: c.Paused, Class: c.Class, Version: c.Version}
+	for _, x := range c.Conditions {
+		saved.Conditions = append(saved.Conditions, savedCondition(x))
+	}
+	return saved
+}
+
+func (s *savedCluster) load() aggregate.Cluster {
+	if s == nil {
+		return aggregate.Cluster{}
+	}
+	c := aggregate.Cluster{Annotations: sortedLabels(s.Annotations), Paused: s.Paused, Class: s.Class, Version: s.Version}
+	for _, x := range s.Conditions {
+		c.Conditions = append(c.Conditions, aggregate.Condition(x))
+	}
+	return c
+}
+
+func savedLabels(list []aggregate.Label) map[string]string {
+	if len(list) == 0 {
+		return nil
+	}
+	saved := make(map[string]string, len(list))
+	for _, l := range list {
+		saved[l.Key] = l.Value
+	}
+	return saved
 }
 
 type savedScope struct {
@@ -77,13 +128,7 @@ func SaveSnapshot(dir string, s *aggregate.Snapshot, taken time.Time) error {
 	}
 	fleet := savedFleet{Version: snapshotVersion, Revision: s.Revision(), Taken: taken.UTC()}
 	for m := range s.Members() {
-		saved := savedMember{Name: m.Name, UID: m.UID, Version: m.Version, APIs: m.APIs}
-		if len(m.Labels) > 0 {
-			saved.Labels = make(map[string]string, len(m.Labels))
-		}
-		for _, l := range m.Labels {
-			saved.Labels[l.Key] = l.Value
-		}
+		saved := savedMember{Name: m.Name, UID: m.UID, Labels: savedLabels(m.Labels), Version: m.Version, APIs: m.APIs, Cluster: saveCluster(&m.Cluster)}
 		for info := range s.Scopes(m.Name) {
 			scope, err := saveScope(dir, s, info)
 			if err != nil {
@@ -173,7 +218,7 @@ func loadMember(index *aggregate.Index, dir string, m *savedMember) error {
 		return errors.New("the name is not <namespace>/<name>")
 	}
 	if err := index.PutMember(aggregate.Member{
-		Name: m.Name, UID: m.UID, Labels: sortedLabels(m.Labels), Version: m.Version, APIs: m.APIs,
+		Name: m.Name, UID: m.UID, Labels: sortedLabels(m.Labels), Version: m.Version, APIs: m.APIs, Cluster: m.Cluster.load(),
 	}); err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/clusterfacts"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
@@ -212,6 +213,7 @@ func (p *namespaceInformers) kubeconfig(namespace, name string) (value []byte, e
 type cluster struct {
 	metav1.ObjectMeta
 	hold        connection.Hold
+	facts       aggregate.Cluster
 	initialized bool
 }
 
@@ -220,7 +222,7 @@ func (c *cluster) spec(kubeconfig []byte, unreadable bool) clusterinformers.Spec
 	s := clusterinformers.Spec{
 		Name: c.Namespace + "/" + c.Name, UID: string(c.UID), Kubeconfig: kubeconfig,
 		Credentials:   "Secret " + c.Namespace + "/" + secret.Name(c.Name, secret.Kubeconfig),
-		Uninitialized: !c.initialized, Hold: c.hold,
+		Uninitialized: !c.initialized, Hold: c.hold, Cluster: c.facts,
 	}
 	for k, v := range c.Labels {
 		s.Labels = append(s.Labels, aggregate.Label{Key: k, Value: v})
@@ -251,7 +253,7 @@ func trimCluster(obj any) (any, error) {
 			Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
 			Labels: u.GetLabels(), DeletionTimestamp: u.GetDeletionTimestamp(),
 		},
-		hold: holdOf(u), initialized: initialized(u),
+		hold: holdOf(u), facts: clusterfacts.Of(u), initialized: initialized(u),
 	}, nil
 }
 

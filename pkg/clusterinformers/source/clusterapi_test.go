@@ -164,7 +164,7 @@ func TestClusterAPI_IgnoresIrrelevantChanges(t *testing.T) {
 	v.member("fleet/a", "followed", followed)
 	seen := len(v.all())
 	for i := range 20 {
-		patchCluster(t, hub.DirectRESTConfig(), kube.V1Beta2, "fleet", "a", fmt.Sprintf(`{"metadata":{"annotations":{"touched":"%d"}}}`, i))
+		patchCluster(t, hub.DirectRESTConfig(), kube.V1Beta2, "fleet", "a", fmt.Sprintf(`{"metadata":{"finalizers":["example.com/touched-%d"]}}`, i))
 	}
 	register(t, hub, kube.Cluster{Namespace: "fleet", Name: "b", Kubeconfig: []byte("b")})
 	v.member("fleet/b", "followed", followed)

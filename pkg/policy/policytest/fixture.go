@@ -38,6 +38,31 @@ type member struct {
 	APIs    []string          `json:"apis"`
 	Scopes  map[string]string `json:"scopes"`
 	Objects []map[string]any  `json:"objects"`
+
+	Annotations map[string]string    `json:"annotations"`
+	Paused      bool                 `json:"paused"`
+	Conditions  map[string]condition `json:"conditions"` // by type
+	Topology    struct {
+		Class   string `json:"class"`
+		Version string `json:"version"`
+	} `json:"topology"`
+}
+
+// condition is one of a member's Cluster.
+type condition struct {
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	Since   string `json:"lastTransitionTime"`
+}
+
+// cluster is what the fixture says of a member's Cluster.
+func (m *member) cluster() aggregate.Cluster {
+	c := aggregate.Cluster{Annotations: labelList(m.Annotations), Paused: m.Paused, Class: m.Topology.Class, Version: m.Topology.Version}
+	for name, x := range m.Conditions {
+		c.Conditions = append(c.Conditions, aggregate.Condition{Type: name, Status: x.Status, Reason: x.Reason, Message: x.Message, Since: x.Since})
+	}
+	return c
 }
 
 // expectation is a verdict.

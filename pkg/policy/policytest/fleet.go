@@ -74,7 +74,7 @@ func (c *caseReader) fleet(members []member) fleet {
 			}
 		}
 		f.members = append(f.members, aggregate.Member{
-			Name: m.Name, UID: m.Name, Labels: labelList(m.Labels), Version: m.Version, APIs: slices.Compact(apis),
+			Name: m.Name, UID: m.Name, Labels: labelList(m.Labels), Version: m.Version, APIs: slices.Compact(apis), Cluster: m.cluster(),
 		})
 		f.scopes = append(f.scopes, c.scopes(m, at, kinds)...)
 	}

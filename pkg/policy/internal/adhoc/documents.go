@@ -151,17 +151,13 @@ func (s *store) members(path []string) (ast.Value, []string, error) {
 		if len(path) > 0 && path[0] != m.Name {
 			continue
 		}
-		n := len(m.Name)
-		for _, l := range m.Labels {
-			n += len(l.Key) + len(l.Value)
+		if !s.opts.Reader.MayReadClusters() {
+			m.Cluster = m.Cluster.Plain()
 		}
-		for _, a := range m.APIs {
-			n += len(a)
-		}
-		if err := s.chargeRead(n); err != nil {
+		if err := s.chargeRead(fleetdoc.Size(&m, fleetdoc.AllParts)); err != nil {
 			return nil, nil, err
 		}
-		t.Put(fleetdoc.MemberDocument(m), []string{m.Name})
+		t.Put(fleetdoc.MemberDocument(&m, fleetdoc.AllParts), []string{m.Name})
 	}
 	return t.Value(), path[min(len(path), 1):], nil
 }

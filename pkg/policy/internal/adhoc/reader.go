@@ -16,8 +16,12 @@ type Reader interface {
 	MayReadObjects(member string, kind aggregate.Kind, namespace string) bool
 	// MayReadScope reports whether it may be known that a member has the kind.
 	MayReadScope(member string, kind aggregate.Kind) bool
-	// MayReadMember reports whether the member, its labels, version and APIs may be known.
+	// MayReadMember reports whether the member, its labels, version and APIs may be known, and
+	// of its Cluster the topology, whether it is paused, and the conditions without messages.
 	MayReadMember(member string) bool
+	// MayReadClusters reports whether annotations and messages of conditions of the members'
+	// Clusters may be known, too.
+	MayReadClusters() bool
 }
 
 // Everything is a Reader of everything.
@@ -31,6 +35,9 @@ func (Everything) MayReadScope(string, aggregate.Kind) bool { return true }
 
 // MayReadMember returns true.
 func (Everything) MayReadMember(string) bool { return true }
+
+// MayReadClusters returns true.
+func (Everything) MayReadClusters() bool { return true }
 
 // Views are the views that a query can read, of one revision.
 type Views interface {

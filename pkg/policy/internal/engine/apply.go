@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
@@ -57,8 +55,8 @@ func (r *pass) applyMembers(batch *aggregate.Batch) {
 			r.changes.membersChanged = true
 			// A member that left and rejoined within one batch is reported twice: its
 			// objects may be unchanged.
-			if was, ok := r.before.Snapshot.Member(name); ok && !slices.Equal(was.Labels, d.After.Labels) {
-				r.changed[name] = true
+			if was, ok := r.before.Snapshot.Member(name); ok {
+				r.note(name, fleetdoc.Changed(&was, d.After))
 			}
 			r.invalidate(readKey(readNames))
 		case d.After == nil:
@@ -74,38 +72,26 @@ func (r *pass) applyMembers(batch *aggregate.Batch) {
 			r.invalidate(readKey(readNames))
 		default:
 			name = d.After.Name
-			if !slices.Equal(d.Before.Labels, d.After.Labels) {
-				r.changed[name] = true
-			}
+			r.note(name, fleetdoc.Changed(d.Before, d.After))
 		}
-		r.invalidate(readKey(readMembers))
-		r.invalidate(readKey(readMember, name))
-		if d.Before == nil || d.After == nil || !slices.Equal(d.Before.Labels, d.After.Labels) {
-			r.invalidate(readKey(readMemberLabels, name))
-		}
-		if d.Before == nil || d.After == nil || d.Before.Version != d.After.Version {
-			r.invalidate(readKey(readMemberVersion, name))
-		}
-		if d.Before == nil || d.After == nil || !slices.Equal(d.Before.APIs, d.After.APIs) {
-			r.invalidate(readKey(readMemberAPIs, name))
-		}
+		r.invalidateMember(d)
 		r.changedMembers = append(r.changedMembers, name)
 		if d.After == nil {
 			delete(r.e.memberTerms, name)
 		} else {
-			r.e.memberTerms[name] = memberTerm(*d.After)
+			r.e.memberTerms[name] = fleetdoc.MemberTerm(d.After, r.e.memberParts)
 		}
 	}
 	if len(r.changedMembers) == 0 {
 		return
 	}
-	r.changes.compareAll = r.changes.compareAll || len(r.changed) > 0 // visibility and tolerance may differ
+	r.changes.compareAll = r.changes.compareAll || r.relabelled // visibility and tolerance may differ
 	for _, b := range r.e.bindings {
 		was := &memberSets{b.selected, b.visible}
 		r.previous[b] = was
 		b.updateMembers(r.after)
-		for m := range r.changed {
-			if was.visible.Has(m) != b.visible.Has(m) {
+		for m, parts := range r.changed {
+			if parts&fleetdoc.Labels != 0 && was.visible.Has(m) != b.visible.Has(m) {
 				r.markReaders(b)
 				break
 			}
@@ -113,8 +99,12 @@ func (r *pass) applyMembers(batch *aggregate.Batch) {
 	}
 }
 
-func memberTerm(m aggregate.Member) *ast.Term {
-	return ast.ObjectTerm(ast.Item(inputKeys.labels, fleetdoc.LabelsTerm(m)), ast.Item(inputKeys.name, ast.StringTerm(m.Name)))
+// note takes note of what differs of a member.
+func (r *pass) note(name string, parts fleetdoc.Parts) {
+	if parts != 0 {
+		r.changed[name] |= parts
+		r.relabelled = r.relabelled || parts&fleetdoc.Labels != 0
+	}
 }
 
 // member returns a member of the snapshot, or the zero Member when it has none of that

@@ -7,6 +7,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/lineprofile"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
@@ -29,6 +30,8 @@ type boundBinding struct {
 	mask       *mask.Mask     // of the object
 	pins       map[aggregate.Kind]string
 	memoizable bool // see memoizable
+	// inputParts and fleetParts are what it reads of input.member and data.fleet.members.
+	inputParts, fleetParts fleetdoc.Parts
 	// view is a view of a package in the engine, with what evaluates it.
 	view        *view  // of a ViewSubject
 	fingerprint string // of the package's rules
@@ -52,7 +55,7 @@ type boundBinding struct {
 
 // counters are the statistics of a binding; workers update them.
 type counters struct {
-	evaluations, nanoseconds, overruns, errors, wideReads, reads atomic.Int64
+	evaluations, memoized, nanoseconds, overruns, errors, wideReads, reads atomic.Int64
 
 	scores quarantine.Scores
 }
@@ -75,6 +78,11 @@ func (b *boundBinding) keepFormer(old *boundBinding) {
 		verdicts := old.Verdicts
 		b.former = &verdicts
 	}
+}
+
+// dependsOn reports whether verdicts of a member's subjects may differ when parts of it do.
+func (b *boundBinding) dependsOn(parts fleetdoc.Parts) bool {
+	return parts&b.inputParts != 0 || parts&fleetdoc.Labels != 0 && b.sel.ByMembers()
 }
 
 // count adds n verdicts with a read set to the binding's counts; its published copy is

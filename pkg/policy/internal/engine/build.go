@@ -13,6 +13,14 @@ import (
 
 // build fills new views and evaluates all subjects of new bindings.
 func (r *pass) build(bound []*boundBinding, views []*view) error {
+	if err := r.fillViews(views); err != nil {
+		return err
+	}
+	return r.evaluateBindings(bound)
+}
+
+// fillViews fills new views.
+func (r *pass) fillViews(views []*view) error {
 	for _, v := range views {
 		for kind := range state.KindsOf(v.Pkg, r.after) {
 			if err := r.fillKind(v, kind); err != nil {
@@ -20,6 +28,11 @@ func (r *pass) build(bound []*boundBinding, views []*view) error {
 			}
 		}
 	}
+	return nil
+}
+
+// evaluateBindings evaluates all subjects of new bindings.
+func (r *pass) evaluateBindings(bound []*boundBinding) error {
 	var kinds []aggregate.Kind
 	for _, b := range bound {
 		if b.pkg.Subject == module.ObjectSubject {
@@ -40,7 +53,7 @@ func (r *pass) build(bound []*boundBinding, views []*view) error {
 		case module.ObjectSubject:
 		case module.MemberSubject:
 			for m := range r.after.Members() {
-				if b.selected.Has(m.Name) {
+				if b.selected.Has(m.Name) && r.preview.mayRead(aggregate.Ref{Member: m.Name}) {
 					tasks = append(tasks, task{subject: verdict.Subject{Ref: aggregate.Ref{Member: m.Name}}, bindings: []bindingTask{one}})
 				}
 			}
@@ -62,6 +75,9 @@ func (r *pass) build(bound []*boundBinding, views []*view) error {
 func (r *pass) fillKind(v *view, kind aggregate.Kind) error {
 	batch := make([]aggregate.Object, 0, chunkSize)
 	for o := range state.ObjectsOf(r.after, kind, "") {
+		if !r.preview.mayRead(o.Ref()) {
+			continue
+		}
 		if batch = append(batch, o); len(batch) == chunkSize {
 			if err := r.fill(v, batch); err != nil {
 				return err
@@ -89,7 +105,7 @@ func (r *pass) fill(v *view, batch []aggregate.Object) error {
 	for i, o := range batch {
 		r.setContribution(v, o.Ref(), found[i])
 	}
-	return nil
+	return r.preview.checkViews(r.e)
 }
 
 // evaluateKind evaluates the objects of a kind for those of the bindings whose subjects
@@ -98,6 +114,9 @@ func (r *pass) evaluateKind(kind aggregate.Kind, bound []*boundBinding) error {
 	p := r.e.kindPlan(kind)
 	tasks := make([]task, 0, chunkSize)
 	for o := range state.ObjectsOf(r.after, kind, "") {
+		if !r.preview.mayRead(o.Ref()) {
+			continue
+		}
 		t := task{subject: verdict.Subject{Ref: o.Ref()}, object: o}
 		for _, b := range p.bindings {
 			if slices.Contains(bound, b) && b.isSubject(&b.selected, o) {

@@ -146,6 +146,6 @@ func (c *Changes) compare(t touch) (Change, bool) {
 	case d.Before == nil || d.After == nil:
 		return d, d.Before != d.After
 	default:
-		return d, d.Before.State != d.After.State || d.Before.Message != d.After.Message || !verdict.SameViolations(d.Before.Violations, d.After.Violations)
+		return d, !verdict.Same(d.Before, d.After)
 	}
 }

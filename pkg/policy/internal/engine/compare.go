@@ -15,26 +15,10 @@ import (
 // Changes.After has only these; Changes.Before has these and those that opts.Bindings
 // no longer has.
 func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error) {
-	bindings, err := binding.Validate(opts.Set, opts.Bindings)
+	bindings, _, same, err := differing(s, opts)
 	if err != nil {
 		return nil, err
 	}
-	prints := opts.Set.Fingerprints()
-	changed := map[module.ViewRef]bool{}
-	for _, pkg := range opts.Set.Packages {
-		for _, def := range pkg.Views {
-			ref := module.ViewRef{Package: pkg.Name, View: def.Name}
-			old := state.PartsOf(s).View(ref)
-			changed[ref] = old == nil || state.PartsOf(s).Fingerprints[pkg.Name] != prints[pkg.Name] || !sameSubjects(old.Pkg, pkg)
-		}
-	}
-	same := map[string]bool{}
-	bindings = slices.DeleteFunc(bindings, func(b binding.Binding) bool {
-		old, pkg := state.PartsOf(s).Binding(b.Name), opts.Set.Package(b.Package)
-		same[b.Name] = old != nil && state.PartsOf(s).Fingerprints[b.Package] == prints[b.Package] && samePackage(old.Pkg, pkg) && old.Pkg.Severity == pkg.Severity &&
-			sameBinding(old.Binding, b) && !readsAny(pkg, changed)
-		return same[b.Name]
-	})
 	before := state.Without(s, same)
 	opts.Bindings = bindings
 	opts.AsOf = time.Unix(state.PartsOf(s).Clock, 0)
@@ -43,4 +27,29 @@ func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error
 		return nil, err
 	}
 	return &Changes{Before: before, After: after, compareAll: true}, nil
+}
+
+// differing returns the bindings whose verdicts may differ from those of a state, the views that
+// do, and the names of the bindings that stay the same.
+func differing(s *state.State, opts Options) (bindings []binding.Binding, changed map[module.ViewRef]bool, same map[string]bool, err error) {
+	if bindings, err = binding.Validate(opts.Set, opts.Bindings); err != nil {
+		return nil, nil, nil, err
+	}
+	prints := opts.Set.Fingerprints()
+	changed = map[module.ViewRef]bool{}
+	for _, pkg := range opts.Set.Packages {
+		for _, def := range pkg.Views {
+			ref := module.ViewRef{Package: pkg.Name, View: def.Name}
+			old := state.PartsOf(s).View(ref)
+			changed[ref] = old == nil || state.PartsOf(s).Fingerprints[pkg.Name] != prints[pkg.Name] || !sameSubjects(old.Pkg, pkg)
+		}
+	}
+	same = map[string]bool{}
+	bindings = slices.DeleteFunc(bindings, func(b binding.Binding) bool {
+		old, pkg := state.PartsOf(s).Binding(b.Name), opts.Set.Package(b.Package)
+		same[b.Name] = old != nil && state.PartsOf(s).Fingerprints[b.Package] == prints[b.Package] && samePackage(old.Pkg, pkg) && old.Pkg.Severity == pkg.Severity &&
+			sameBinding(old.Binding, b) && !readsAny(pkg, changed)
+		return same[b.Name]
+	})
+	return bindings, changed, same, nil
 }

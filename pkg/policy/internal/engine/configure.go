@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
@@ -24,10 +22,7 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	r.changes.compareAll, r.changes.rebuilt = true, true
 	e.resetReads()
 	e.readSets.Clear()
-	e.memberTerms = map[string]*ast.Term{}
-	for m := range s.Members() {
-		e.memberTerms[m.Name] = memberTerm(m)
-	}
+	e.setMemberTerms()
 	for _, v := range e.views {
 		v.clear()
 		v.scores.Reset()
@@ -79,6 +74,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 		}
 	}
 	e.install(set, bound, views)
+	e.setMemberTerms()
 	gone := func(id uint32) bool { return e.byID[id] == nil }
 	e.byObject.RemoveBindings(gone)
 	e.bySubject.RemoveBindings(gone)

@@ -89,7 +89,7 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 	case "objects":
 		v, rest, err = ev.objects(rest)
 	case "members":
-		v, rest = ev.members(rest)
+		v, rest, err = ev.members(rest)
 	case "names":
 		ev.record(readKey(readNames))
 		v, err = ev.cached(documentKey{section: readNames}, func() (ast.Value, error) { return ev.names(), nil })
@@ -341,46 +341,6 @@ func hasPrefix(path, prefix []string) bool {
 		}
 	}
 	return true
-}
-
-func (ev *evaluation) names() ast.Value {
-	var names []*ast.Term
-	for m := range ev.w.e.snapshot.Members() {
-		if ev.binding.visible.Has(m.Name) {
-			names = append(names, ast.StringTerm(m.Name))
-		}
-	}
-	return ast.NewArray(names...)
-}
-
-func (ev *evaluation) members(path []string) (ast.Value, []string) {
-	if len(path) > 0 {
-		part, known := readMember, false
-		if len(path) > 1 {
-			part, known = memberFields[path[1]]
-		}
-		if !known {
-			part = readMember
-		}
-		ev.record(readKey(part, path[0]))
-		m, ok := ev.w.e.snapshot.Member(path[0])
-		if !ok || !ev.binding.visible.Has(path[0]) {
-			return nil, nil
-		}
-		if len(path) > 1 {
-			return fleetdoc.MemberField(m, path[1]), path[2:]
-		}
-		return fleetdoc.MemberDocument(m), nil
-	}
-	ev.record(readKey(readMembers))
-	ev.wideReads++
-	t := fleetdoc.NewTree(nil)
-	for m := range ev.w.e.snapshot.Members() {
-		if ev.binding.visible.Has(m.Name) {
-			t.Put(fleetdoc.MemberDocument(m), []string{m.Name})
-		}
-	}
-	return t.Value(), nil
 }
 
 func (ev *evaluation) scopes(path []string) (ast.Value, []string) {

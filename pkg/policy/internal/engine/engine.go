@@ -11,6 +11,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -24,6 +25,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/budget"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/deps"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/quarantine"
 	"federator.dev/federator/pkg/policy/internal/state"
@@ -72,10 +74,13 @@ type Engine struct {
 	byObject     *deps.Table[aggregate.Object]
 	bySubject    *deps.Table[verdict.Subject] // of members and keys
 	memberTerms  map[string]*ast.Term
+	memberParts  fleetdoc.Parts // that memberTerms have
 	synced       bool
 	needsReset   bool
+	wait         func(context.Context) error // before each evaluation; nil: nothing is waited for
 
 	viewEvaluations atomic.Int64
+	viewNanoseconds atomic.Int64
 	unchanged       atomic.Int64
 	memoized        atomic.Int64
 }

@@ -98,9 +98,9 @@ func (w *worker) sample(ctx context.Context, b *boundBinding, t *task, object *a
 	})
 }
 
-var inputKeys = struct{ ref, object, member, parameters, key, entries, name, labels *ast.Term }{
+var inputKeys = struct{ ref, object, member, parameters, key, entries *ast.Term }{
 	ast.InternedTerm("ref"), ast.InternedTerm("object"), ast.InternedTerm("member"), ast.InternedTerm("parameters"),
-	ast.InternedTerm("key"), ast.InternedTerm("entries"), ast.InternedTerm("name"), ast.InternedTerm("labels"),
+	ast.InternedTerm("key"), ast.InternedTerm("entries"),
 }
 
 // input builds the input document of a binding and a subject.
@@ -201,8 +201,9 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	}
 	defer w.meter.LockThread()()
 	w.reset(nil, ref.Member)
-	value, _, err := w.run(ctx, v.query, ast.NewTerm(ast.NewObject(items...)))
+	value, took, err := w.run(ctx, v.query, ast.NewTerm(ast.NewObject(items...)))
 	w.e.viewEvaluations.Add(1)
+	w.e.viewNanoseconds.Add(int64(took))
 	if err == nil && value != nil {
 		if _, ok := limits.Size(value, w.e.opts.Limits.Contribution); !ok {
 			err = budget.ResultError(fmt.Sprintf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))

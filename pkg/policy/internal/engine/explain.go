@@ -125,9 +125,7 @@ func engineAt(opts Options, s *state.State, name string) (*Engine, error) {
 	e.snapshot, e.gaps = s.Snapshot, state.PartsOf(s).Gaps
 	e.clock = clock{asOf: s.AsOf.Unix(), now: state.PartsOf(s).Clock}
 	e.passID++
-	for m := range s.Snapshot.Members() {
-		e.memberTerms[m.Name] = memberTerm(m)
-	}
+	e.setMemberTerms()
 	for _, held := range state.PartsOf(s).Views {
 		v := e.view(held.Pkg.Name, held.Def.Name)
 		v.Adopt(held)

@@ -7,6 +7,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/verdict"
@@ -39,16 +40,19 @@ type pass struct {
 
 	steppedBack bool // the caller's clock, since the last pass
 
-	joined, left, changed map[string]bool // members; changed ones are in both snapshots
-	previous              map[*boundBinding]*memberSets
-	dirty                 map[aggregate.Ref][]*boundBinding          // objects to evaluate
-	dirtySubjects         map[*boundBinding]map[verdict.Subject]bool // members and keys to evaluate
-	changedKeys           map[*view]map[string]bool                  // of views
-	hasDelta              map[aggregate.Ref]bool                     // objects of changed members that have a delta
-	changedScopes         []completeness.Scope                       // in state, or new or gone
-	changedMembers        []string                                   // joined, left or changed
-	viewFailuresChanged   bool
-	useMemo               bool // evaluations share outcomes
+	joined, left        map[string]bool           // members
+	changed             map[string]fleetdoc.Parts // what differs of members that are in both snapshots
+	previous            map[*boundBinding]*memberSets
+	dirty               map[aggregate.Ref][]*boundBinding          // objects to evaluate
+	dirtySubjects       map[*boundBinding]map[verdict.Subject]bool // members and keys to evaluate
+	changedKeys         map[*view]map[string]bool                  // of views
+	hasDelta            map[aggregate.Ref]bool                     // objects of changed members that have a delta
+	changedScopes       []completeness.Scope                       // in state, or new or gone
+	changedMembers      []string                                   // joined, left or changed
+	relabelled          bool                                       // some member has other labels
+	viewFailuresChanged bool
+	useMemo             bool     // evaluations share outcomes
+	preview             *Preview // that the pass is of; nil: it is of the engine
 }
 
 // memberSets are the members that a binding selected and saw before the pass.
@@ -62,7 +66,7 @@ func (e *Engine) startPass(ctx context.Context, after *aggregate.Snapshot) *pass
 	now := max(1, e.wall().Unix())
 	return &pass{
 		e: e, ctx: ctx, before: state, after: after, changes: &Changes{Before: state}, now: now, steppedBack: e.clock.set(now),
-		joined: map[string]bool{}, left: map[string]bool{}, changed: map[string]bool{},
+		joined: map[string]bool{}, left: map[string]bool{}, changed: map[string]fleetdoc.Parts{},
 		previous: map[*boundBinding]*memberSets{},
 		dirty:    map[aggregate.Ref][]*boundBinding{}, dirtySubjects: map[*boundBinding]map[verdict.Subject]bool{}, changedKeys: map[*view]map[string]bool{},
 	}

@@ -9,6 +9,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/lineprofile"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
@@ -142,6 +143,7 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 		}
 	}
 	b.memoizable = memoizable(b)
+	b.inputParts, b.fleetParts = fleetdoc.PartsOf(pkg.Reads.Member), fleetdoc.PartsOf(pkg.Reads.Members)
 	old := e.binding(spec.Name)
 	same := old != nil && old.fingerprint == b.fingerprint && samePackage(old.pkg, pkg) && sameBinding(old.Binding, spec) && !readsAny(pkg, changedViews)
 	if !same {

@@ -65,6 +65,7 @@ type job struct {
 	n        int
 	next     atomic.Int64
 	stop     <-chan struct{}
+	wait     func() error // before each; may be nil
 	f        func(w *worker, i int)
 	done     sync.WaitGroup
 	panicked atomic.Pointer[error] // a panic
@@ -83,6 +84,9 @@ func (j *job) work(w *worker) {
 			return
 		default:
 		}
+		if j.wait != nil && j.wait() != nil {
+			return // the context has ended
+		}
 		if err := guard(func() error { j.f(w, i); return nil }); err != nil {
 			j.panicked.Store(&err)
 			return
@@ -94,6 +98,9 @@ func (j *job) work(w *worker) {
 // returns when all calls have returned, or an error when the context has ended.
 func (e *Engine) parallel(ctx context.Context, n int, f func(w *worker, i int)) error {
 	j := &job{n: n, stop: ctx.Done(), f: f}
+	if e.wait != nil {
+		j.wait = func() error { return e.wait(ctx) }
+	}
 	for range min(e.opts.Parallelism, n) - 1 {
 		j.done.Add(1)
 		select {

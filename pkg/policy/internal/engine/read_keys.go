@@ -8,17 +8,15 @@ import (
 const (
 	readViewKey byte = iota
 	readView
-	readNamed        // by_name[kind][namespace][name], or a prefix
-	readObject       // objects[kind][member][namespace][name], or a prefix
-	readNames        // names
-	readMembers      // members, whole
-	readMember       // members[name], or one of its fields
-	readAllScopes    // scopes, whole
-	readScopes       // scopes[name]
-	readScope        // scopes[name][kind]
-	readMemberLabels // members[name].labels, and so on
-	readMemberVersion
-	readMemberAPIs
+	readNamed      // by_name[kind][namespace][name], or a prefix
+	readObject     // objects[kind][member][namespace][name], or a prefix
+	readNames      // names
+	readMembers    // members, whole
+	readMember     // members[name], whole or whether it is there
+	readAllScopes  // scopes, whole
+	readScopes     // scopes[name]
+	readScope      // scopes[name][kind]
+	readMemberPart // members[name].labels, and so on; or one annotation or condition
 )
 
 var keySeed = maphash.MakeSeed()
@@ -74,7 +72,5 @@ func wholeViewKey(v *view) uint64 { return readKey(readView, viewName(v.ID)) }
 func viewName(id uint32) string {
 	return string([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)}) // Its bytes.
 }
-
-var memberFields = map[string]byte{"labels": readMemberLabels, "version": readMemberVersion, "apis": readMemberAPIs}
 
 func (ev *evaluation) record(k uint64) { ev.keys = append(ev.keys, k) }

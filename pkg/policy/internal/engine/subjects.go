@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/verdict"
@@ -17,7 +18,7 @@ func (r *pass) evaluateChangedObjects(notes []deltaEffect) error {
 	}
 	for i, d := range r.deltas {
 		p := r.e.kindPlans[d.Ref.Kind]
-		if r.changed[d.Ref.Member] {
+		if r.changed[d.Ref.Member] != 0 {
 			r.hasDelta[d.Ref] = true
 		}
 		dirty := r.dirty[d.Ref]
@@ -31,7 +32,7 @@ func (r *pass) evaluateChangedObjects(notes []deltaEffect) error {
 			if !one.before && !one.after {
 				continue
 			}
-			one.evaluate = one.after && (!one.before || notes[i].evaluate[j] || slices.Contains(dirty, b) || r.changed[d.Ref.Member])
+			one.evaluate = one.after && (!one.before || notes[i].evaluate[j] || slices.Contains(dirty, b) || b.dependsOn(r.changed[d.Ref.Member]))
 			t.bindings = append(t.bindings, one)
 		}
 		if !d.After.IsZero() {
@@ -58,9 +59,9 @@ func (r *pass) evaluateObjectsOfChangedMembers() error {
 	var tasks []task
 	for _, kind := range slices.Collect(r.after.Kinds()) {
 		for _, b := range r.e.kindPlan(kind).bindings {
-			for m := range r.changed {
+			for m, parts := range r.changed {
 				was, is := r.previous[b].selected.Has(m), b.selected.Has(m)
-				if !was && !is || was == is && b.pkg.Reads.Member == nil && !b.sel.ByMembers() {
+				if !was && !is || was == is && !b.dependsOn(parts) {
 					continue
 				}
 				for o := range state.ObjectsOf(r.after, kind, m) {
@@ -96,8 +97,13 @@ func (r *pass) evaluateMembersAndKeys() error {
 
 func (r *pass) memberTasks(b *boundBinding) []task {
 	names := map[string]bool{}
-	for _, of := range []map[string]bool{r.joined, r.left, r.changed} {
+	for _, of := range []map[string]bool{r.joined, r.left} {
 		for m := range of {
+			names[m] = true
+		}
+	}
+	for m, parts := range r.changed {
+		if parts&fleetdoc.Labels != 0 || b.dependsOn(parts) {
 			names[m] = true
 		}
 	}
@@ -130,7 +136,7 @@ func (r *pass) keyTasks(b *boundBinding) []task {
 		keys[s.Key] = true
 	}
 	old := state.PartsOf(r.before).Binding(b.Name)
-	if len(r.changed) > 0 {
+	if r.relabelled {
 		for k := range b.view.Keys() {
 			keys[k] = true
 		}

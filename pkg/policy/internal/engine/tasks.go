@@ -32,6 +32,9 @@ func (r *pass) evaluateChunk(tasks []task) error {
 	if err := r.e.parallel(r.ctx, len(tasks), func(w *worker, i int) { r.evaluateTask(w, &tasks[i]) }); err != nil {
 		return err
 	}
+	if r.preview != nil {
+		return r.preview.compare(r, tasks)
+	}
 	r.chooseDefaults(tasks)
 	for i := range tasks {
 		for j := range tasks[i].bindings {
@@ -73,6 +76,7 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 			if f, ok := w.memo.get(one.b, kind); ok {
 				one.b.evaluations.Add(1)
 				r.e.memoized.Add(1)
+				one.b.memoized.Add(1)
 				one.result = w.sharedResult(f, kind)
 				continue
 			}

@@ -9,43 +9,6 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-func MemberDocument(m aggregate.Member) ast.Value {
-	return ast.NewObject(
-		ast.Item(ast.InternedTerm("apis"), ast.NewTerm(apis(m))),
-		ast.Item(ast.InternedTerm("labels"), LabelsTerm(m)),
-		ast.Item(ast.InternedTerm("version"), ast.StringTerm(m.Version)),
-	)
-}
-
-// MemberField is a field of MemberDocument, nil for one that it does not have.
-func MemberField(m aggregate.Member, field string) ast.Value {
-	switch field {
-	case "apis":
-		return apis(m)
-	case "labels":
-		return LabelsTerm(m).Value
-	case "version":
-		return ast.String(m.Version)
-	}
-	return nil
-}
-
-func apis(m aggregate.Member) ast.Value {
-	apis := make([]*ast.Term, 0, len(m.APIs))
-	for _, a := range m.APIs {
-		apis = append(apis, ast.StringTerm(a))
-	}
-	return ast.NewArray(apis...)
-}
-
-func LabelsTerm(m aggregate.Member) *ast.Term {
-	labels := make([][2]*ast.Term, 0, len(m.Labels))
-	for _, l := range m.Labels {
-		labels = append(labels, ast.Item(ast.StringTerm(l.Key), ast.StringTerm(l.Value)))
-	}
-	return ast.ObjectTerm(labels...)
-}
-
 var ErrNotFound = &storage.Error{Code: storage.NotFoundErr, Message: "document does not exist"}
 
 var refKeys = struct{ ref, value, member, kind, namespace, name *ast.Term }{

@@ -42,7 +42,7 @@ func Load(sources []Source, opts Options) (*Set, error) {
 		return nil, err
 	}
 	l := &loader{
-		opts: opts, set: &Set{Modules: map[string]*ast.Module{}, Tests: map[string]*ast.Module{}, texts: map[string][]byte{}},
+		opts: opts, set: &Set{sources: slices.Clone(sources), Modules: map[string]*ast.Module{}, Tests: map[string]*ast.Module{}, texts: map[string][]byte{}},
 		packages: map[string]*Package{}, source: map[string]string{}, text: map[string][]byte{}, consistent: map[*ast.Rule]bool{},
 	}
 	for _, stage := range []func(){

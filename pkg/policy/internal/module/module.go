@@ -140,10 +140,14 @@ type Set struct {
 
 	texts         map[string][]byte // of Modules, and of files with templates
 	templateRules map[string]*ast.Module
+	sources       []Source // that were loaded
 
 	once         sync.Once // for fingerprints, which are computed on first use
 	fingerprints map[string]string
 }
+
+// Sources returns what was loaded. It must not be changed.
+func (s *Set) Sources() []Source { return s.sources }
 
 // Package returns the package with a name, nil when there is none.
 func (s *Set) Package(name string) *Package {
@@ -254,4 +258,29 @@ func sortKinds(kinds []KindRef) []KindRef {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Version, b.Version))
 	})
 	return slices.Compact(kinds)
+}
+
+// ClusterTexts reports whether it reads annotations of members' Clusters or messages of their conditions.
+func (r *Reads) ClusterTexts() bool {
+	for _, m := range []*mask.Mask{r.Member, r.Members} {
+		if m.Child("annotations") != nil || readsMessages(m.Child("conditions")) {
+			return true
+		}
+	}
+	return false
+}
+
+func readsMessages(conditions *mask.Mask) bool {
+	if conditions == nil {
+		return false
+	}
+	if conditions.All || conditions.Elem.Child("message") != nil {
+		return true
+	}
+	for _, c := range conditions.Fields {
+		if c.Child("message") != nil {
+			return true
+		}
+	}
+	return false
 }

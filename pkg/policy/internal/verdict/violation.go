@@ -45,6 +45,11 @@ func SameViolations(a, b []Violation) bool {
 	})
 }
 
+// Same reports whether two verdicts say the same, whenever that was found.
+func Same(a, b *Verdict) bool {
+	return a.State == b.State && a.Message == b.Message && SameViolations(a.Violations, b.Violations)
+}
+
 func sameRemedy(a, b *Remedy) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// ErrPreviewMemory is returned for a preview whose views take more than PreviewOptions allow.
+var ErrPreviewMemory = errors.New("the preview takes too much memory")
+
+// Preview judges a candidate, other policies and bindings, on the snapshot of a state beside
+// the state's own. It goes through the snapshot once, on its caller's goroutine, and keeps
+// views that differ and nothing else: no reads, no verdicts. It belongs to one goroutine.
+type Preview struct {
+	s       *state.State
+	e       *Engine
+	opts    PreviewOptions
+	changed map[*view]bool
+	same    map[string]bool // bindings of both whose verdicts are the same
+	partial *state.State    // the candidate's, without verdicts
+}
+
+// PreviewOptions are how a preview goes.
+type PreviewOptions struct {
+	// Bindings chooses among the candidate's bindings that differ; nil chooses all.
+	Bindings func(name string) bool
+	// MayRead chooses objects, and members (without a kind): no others are evaluated, whether
+	// as subjects or for views. nil chooses all.
+	MayRead func(aggregate.Ref) bool
+	// Wait is called before each evaluation; its error must be that of the context. May be nil.
+	Wait func(context.Context) error
+	// MaxBytes is what views that differ may take; 0 means 64 MiB.
+	MaxBytes int64
+	// Found is called with the verdicts of a subject before and after, where either has
+	// violations or is an Error, whether they differ or not. One is nil where there is none. An error ends the preview.
+	Found func(before, after *verdict.Verdict) error
+}
+
+// PreviewCost is what a preview of a binding took.
+type PreviewCost struct {
+	Evaluations int64 // those whose result was not that of an equal object
+	Shared      int64 // the others
+	CPU         time.Duration
+	Overruns    int64 // evaluations that exceeded their time
+	Errors      int64 // these and all others that failed
+}
+
+// NewPreview returns a preview of a candidate that has evaluated nothing yet.
+func NewPreview(s *state.State, candidate Options) (*Preview, error) {
+	bindings, changed, same, err := differing(s, candidate)
+	if err != nil {
+		return nil, err
+	}
+	candidate.Bindings, candidate.Parallelism, candidate.Memory = bindings, 1, nil
+	candidate.AsOf = time.Unix(state.PartsOf(s).Clock, 0)
+	e, err := New(candidate)
+	if err != nil {
+		return nil, err
+	}
+	p := &Preview{s: s, e: e, changed: map[*view]bool{}, same: same}
+	e.clock.asOf = s.AsOf.Unix()
+	e.snapshot = s.Snapshot
+	e.gaps = completeness.FindGaps(nil, s.Snapshot, e.kinds)
+	e.setMemberTerms()
+	p.takeViews(changed)
+	for _, b := range e.bindings {
+		b.updateMembers(s.Snapshot)
+	}
+	p.partial = p.state()
+	return p, nil
+}
+
+// takeViews takes over the views that are the same. The others get numbers of their own.
+func (p *Preview) takeViews(changed map[module.ViewRef]bool) {
+	next := uint32(0)
+	for _, held := range state.PartsOf(p.s).Views {
+		next = max(next, held.ID+1)
+	}
+	for _, v := range p.e.views {
+		ref := module.ViewRef{Package: v.Pkg.Name, View: v.Def.Name}
+		if held := state.PartsOf(p.s).View(ref); held != nil && !changed[ref] {
+			v.Adopt(held)
+			continue
+		}
+		v.ID = next
+		next++
+		p.changed[v] = true
+	}
+}
+
+// Candidate returns what is known of the candidate before anything is evaluated: the bindings
+// that differ and what they read, without verdicts.
+func (p *Preview) Candidate() *state.State { return p.partial }
+
+// state returns the candidate's bindings and views as they are.
+func (p *Preview) state() *state.State {
+	parts := state.Parts{Set: p.e.set, Gaps: p.e.gaps, Fingerprints: p.e.fingerprints, Clock: p.e.clock.now}
+	for _, v := range p.e.views {
+		parts.Views = append(parts.Views, v.Freeze())
+	}
+	for _, b := range p.e.bindings {
+		b.frozen = nil
+		parts.Bindings = append(parts.Bindings, b.freeze())
+	}
+	s := state.New(p.s.Snapshot, p.s.Synced, time.Time{}, parts)
+	s.AsOf = p.s.AsOf
+	return s
+}
+
+// Run evaluates the candidate. It runs once.
+func (p *Preview) Run(ctx context.Context, opts PreviewOptions) error {
+	if opts.MaxBytes == 0 {
+		opts.MaxBytes = 64 << 20
+	}
+	p.opts, p.e.wait = opts, opts.Wait
+	r := p.e.startPass(ctx, p.s.Snapshot)
+	r.preview = p
+	var bound []*boundBinding
+	for _, b := range p.e.bindings {
+		if opts.Bindings == nil || opts.Bindings(b.Name) {
+			bound = append(bound, b)
+		}
+	}
+	var views []*view
+	for _, v := range slices.SortedFunc(maps.Keys(p.changed), func(a, b *view) int { return int(a.ID) - int(b.ID) }) {
+		if slices.ContainsFunc(bound, func(b *boundBinding) bool { return state.ReadsView(b.pkg, &v.View) }) {
+			views = append(views, v)
+		}
+	}
+	if err := r.fillViews(views); err != nil {
+		return err
+	}
+	p.partial = p.state()
+	if err := r.evaluateBindings(bound); err != nil {
+		return err
+	}
+	return p.findGone(ctx, bound)
+}
+
+// mayRead reports whether an object, or a member, is one of the preview.
+func (p *Preview) mayRead(ref aggregate.Ref) bool {
+	return p == nil || p.opts.MayRead == nil || p.opts.MayRead(ref)
+}
+
+// checkViews returns an error when the views that differ take too much.
+func (p *Preview) checkViews(e *Engine) error {
+	if p == nil {
+		return nil
+	}
+	bytes := int64(0)
+	for v := range p.changed {
+		bytes += v.Held
+	}
+	e.readSets.Sweep()
+	if bytes > p.opts.MaxBytes {
+		return ErrPreviewMemory
+	}
+	return nil
+}
+
+// compare tells of the results of tasks, and keeps nothing of them.
+func (p *Preview) compare(r *pass, tasks []task) error {
+	for i := range tasks {
+		t := &tasks[i]
+		for j := range t.bindings {
+			one := &t.bindings[j]
+			if !one.evaluate {
+				continue
+			}
+			after := state.PartsOf(p.partial).Binding(one.b.Name).Verdict(p.partial, t.subject, one.result.readSet, one.result.outcome)
+			var before *verdict.Verdict
+			if v, ok := p.s.Get(one.b.Name, t.subject); ok {
+				before = &v
+			}
+			if !says(&after) && !says(before) {
+				continue
+			}
+			if err := p.opts.Found(before, &after); err != nil {
+				return err
+			}
+		}
+	}
+	return p.checkViews(r.e)
+}
+
+// says reports whether a verdict is one that people are told of.
+func says(v *verdict.Verdict) bool {
+	return v != nil && (len(v.Violations) > 0 || v.State == verdict.Error)
+}
+
+// findGone tells of the verdicts whose subjects or bindings the candidate does not have.
+func (p *Preview) findGone(ctx context.Context, bound []*boundBinding) error {
+	for b := range p.s.Bindings() {
+		if p.same[b.Name] {
+			continue
+		}
+		_, differs := slices.BinarySearchFunc(p.e.bindings, b.Name, func(x *boundBinding, name string) int { return strings.Compare(x.Name, name) })
+		if differs && !slices.ContainsFunc(bound, func(x *boundBinding) bool { return x.Name == b.Name }) {
+			continue // not chosen
+		}
+		n := 0
+		for v := range p.s.Findings(b.Name, "") {
+			if n++; n%1024 == 0 && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if v.Subject.Ref.Member != "" && !p.mayRead(v.Subject.Ref) {
+				continue
+			}
+			if _, is := p.partial.Get(b.Name, v.Subject); is {
+				continue
+			}
+			if err := p.opts.Found(&v, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Costs returns what evaluating took so far, by binding, and the CPU time of views.
+func (p *Preview) Costs() (costs map[string]PreviewCost, views time.Duration) {
+	costs = map[string]PreviewCost{}
+	for _, b := range p.e.bindings {
+		shared := b.memoized.Load()
+		costs[b.Name] = PreviewCost{
+			Evaluations: b.evaluations.Load() - shared, Shared: shared, CPU: time.Duration(b.nanoseconds.Load()),
+			Overruns: b.overruns.Load(), Errors: b.errors.Load(),
+		}
+	}
+	return costs, time.Duration(p.e.viewNanoseconds.Load())
+}

@@ -1,0 +1,246 @@
+package policyquery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// Preview serves POST /query/v1/preview: how other policies would change what Violations shows to the
+// caller, on the fleet as it is. Evaluating what somebody sends takes a processor for minutes, so that callers
+// need a grant of their own: verb preview on policysources.federator.dev of the hub. It evaluates bindings
+// whose reads the caller may read, and subjects that the caller may read, and nothing else: no count, error,
+// cost, end or time of an answer depends on the rest.
+//
+// One preview runs at a time. It is safe for concurrent use, and must not be copied after first use.
+type Preview struct {
+	Kinds Kinds
+	Loop  *enforce.Loop // of the policy engine
+	// MaxBytes bounds what a preview holds, MaxTime how long it takes; 0 means 64 MiB and 5 minutes.
+	MaxBytes int64
+	MaxTime  time.Duration
+
+	mu      sync.Mutex
+	running *previewer // nil: none
+}
+
+// previewer is who has begun a preview.
+type previewer struct {
+	user  string
+	since time.Time
+}
+
+// Bounds of a request and of an answer.
+const (
+	maxCandidate     = 8 << 20 // bytes of a request
+	maxCandidateFile = 2000
+	previewTime      = 5 * time.Minute
+	previewBytes     = 64 << 20
+	answerTime       = 30 * time.Second // for writing the answer
+)
+
+// PreviewVerb is the verb that callers need on policysources.federator.dev of the hub.
+const PreviewVerb = "preview"
+
+// PreviewCandidate is the request: policies to compare with the active ones.
+type PreviewCandidate struct {
+	// Source is the PolicySource whose files these are: they replace all that it has. Without it they replace
+	// packages of the same names, and no package goes.
+	Source string        `json:"source,omitempty"`
+	Files  []PreviewFile `json:"files"`
+	// Bindings replace the active ones of the same names, and are added to the others.
+	Bindings []policy.Binding `json:"bindings,omitempty"`
+}
+
+// PreviewFile is one file of Rego. Tests are not read.
+type PreviewFile struct {
+	Path string `json:"path"`
+	Text string `json:"text"`
+}
+
+var (
+	_ queryapi.Poster    = &Preview{}
+	_ queryapi.Describer = &Preview{}
+)
+
+// MaxBody implements queryapi.Poster.
+func (*Preview) MaxBody() int64 { return maxCandidate }
+
+// Serve implements queryapi.Query.
+func (*Preview) Serve(w http.ResponseWriter, _ *http.Request, _ queryapi.Caller) error {
+	w.Header().Set("Allow", http.MethodPost)
+	return apierrors.NewBadRequest("a preview is a POST request, of the candidate's files: federator policy preview makes one")
+}
+
+// Describe implements queryapi.Describer.
+func (*Preview) Describe() queryapi.Operation {
+	return queryapi.Operation{
+		Description: "With POST, judge other policies on the fleet as it is, beside the active ones: the verdicts that would appear, vanish or " +
+			"change, the corrections that would be called for, and what evaluating takes, as far as the caller may read the objects. " +
+			"It requires the verb preview on policysources.federator.dev of the hub. One preview runs at a time. " +
+			"GET is refused.",
+		Response: PreviewReport{},
+	}
+}
+
+// Post implements queryapi.Poster.
+func (q *Preview) Post(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	if may, err := caller.HubAllows(r.Context(), PreviewVerb, string(HubPolicySources)); err != nil {
+		return err
+	} else if !may {
+		return apierrors.NewForbidden(previewResource, "", errors.New("previews require the verb "+PreviewVerb+" on policysources.federator.dev of the hub"))
+	}
+	candidate, err := readCandidate(r)
+	if err == nil {
+		err = queryapi.ReadDone(w)
+	}
+	if err != nil {
+		return err
+	}
+	end, err := q.begin(caller.User().GetName())
+	if err != nil {
+		return err
+	}
+	defer end()
+	report, err := q.preview(r.Context(), candidate, caller)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(report)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // if supported
+	_, _ = w.Write(append(body, '\n'))                                             // the client may be gone
+	return nil
+}
+
+// begin makes a preview the one that runs. The error is a 429 that does not say whose another is.
+func (q *Preview) begin(user string) (end func(), err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if is := q.running; is != nil {
+		whose := "another preview"
+		if is.user == user {
+			whose = "another preview of yours"
+		}
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%s has been running since %s, and one runs at a time: please try again later", whose, is.since.UTC().Format(time.RFC3339)), 10)
+	}
+	q.running = &previewer{user, time.Now()}
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.running = nil
+	}, nil
+}
+
+func readCandidate(r *http.Request) (*PreviewCandidate, error) {
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	c := &PreviewCandidate{}
+	if err := d.Decode(c); err != nil {
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the limit is %d bytes", maxCandidate))
+		}
+		return nil, apierrors.NewBadRequest("the candidate is not understood: " + clip.Line(err.Error(), 500))
+	}
+	if len(c.Files) > maxCandidateFile {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the candidate has %d files, more than %d", len(c.Files), maxCandidateFile))
+	}
+	return c, nil
+}
+
+// preview evaluates a candidate.
+func (q *Preview) preview(ctx context.Context, c *PreviewCandidate, caller queryapi.Caller) (*PreviewReport, error) {
+	state := q.Loop.State()
+	if state == nil {
+		return nil, errNotEvaluated
+	}
+	set, bindings, err := candidateOf(state, c)
+	if err != nil {
+		return nil, err
+	}
+	p, err := q.Loop.NewPreview(state, set, bindings)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(clip.Text(err.Error(), maxProblems))
+	}
+	reader, err := newCallerReader(ctx, caller, q.Kinds, state.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	v := &previewing{
+		before: readScope{state, reader}, after: readScope{p.Candidate(), reader}, budget: q.MaxBytes,
+		readable: map[string]bool{}, wasReadable: map[string]bool{}, policies: map[string]*PreviewPolicy{}, groups: map[previewGroup]*PreviewGroup{},
+		corrections: map[previewCorrection]*PreviewCorrection{}, sampled: map[string]int{},
+	}
+	if v.budget == 0 {
+		v.budget = previewBytes
+	}
+	if err := v.chooseBindings(ctx, caller); err != nil {
+		return nil, err
+	}
+	report, err := v.run(ctx, q, p)
+	if err != nil {
+		return nil, err
+	}
+	return report, v.sameGrants(ctx, caller, q.Kinds)
+}
+
+// maxProblems bounds the text of what is wrong with a candidate.
+const maxProblems = 16 << 10
+
+// candidateOf returns the policies and bindings that would be active.
+func candidateOf(s *policy.State, c *PreviewCandidate) (*policy.Set, []policy.Binding, error) {
+	src := policy.Source{Name: c.Source}
+	for _, f := range c.Files {
+		src.Files = append(src.Files, policy.File{Path: f.Path, Data: []byte(f.Text)})
+	}
+	set, err := policy.Load(policy.Replace(s.Set(), src), policy.LoadOptions{})
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest("the candidate cannot be loaded:\n" + clip.Text(err.Error(), maxProblems))
+	}
+	bindings := slices.Clone(c.Bindings)
+	for b := range s.Bindings() {
+		known := slices.ContainsFunc(c.Bindings, func(x policy.Binding) bool { return x.Name == b.Name })
+		if !known && set.Package(b.Package) != nil {
+			bindings = append(bindings, b)
+		}
+	}
+	more, _ := policy.DefaultBindings(set, bindings) // those without need parameters
+	return set, append(bindings, more...), nil
+}
+
+// sameGrants returns an error when the caller may no longer read what the preview has read.
+func (v *previewing) sameGrants(ctx context.Context, caller queryapi.Caller, kinds Kinds) error {
+	snapshot := v.before.state.Snapshot
+	later, err := newCallerReader(ctx, caller, kinds, snapshot)
+	if err != nil {
+		return err
+	}
+	if v.before.reader.equal(later, snapshot) {
+		return nil
+	}
+	if later.err != nil {
+		return later.err
+	}
+	return apierrors.NewConflict(previewResource, "", errors.New("what you may read has changed meanwhile: please try again"))
+}
+
+// mayRead reports whether an object, or a member, may be read.
+func (v *previewing) mayRead(ref aggregate.Ref) bool {
+	return v.after.mayReadSubject(policy.Subject{Ref: ref})
+}
