@@ -264,7 +264,7 @@ func TestQuery_SeesTheDocumentsOfPolicies(t *testing.T) {
 	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), objects), Views: hosts(objects), Reader: policy.Everything{}, Timeout: time.Minute}
 	for query, want := range map[string]string{
 		`data.fleet.names`:                                      `[["eu/one","eu/two","us/one"]]`,
-		`data.fleet.members["eu/one"]`:                          `[{"apis":["v1"],"labels":{"region":"eu"},"version":"v1.36.3"}]`,
+		`data.fleet.members["eu/one"]`:                          `[{"annotations":{},"apis":["v1"],"conditions":{},"labels":{"region":"eu"},"paused":false,"version":"v1.36.3"}]`,
 		`data.fleet.scopes["eu/two"].Pod`:                       `["Synced"]`,
 		`data.fleet.objects.Pod["us/one"].a.x.spec.host`:        `["h2"]`,
 		`data.fleet.objects.Node["us/one"][""].n.metadata.name`: `["n"]`,
