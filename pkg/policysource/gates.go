@@ -110,6 +110,15 @@ func (s validSource) verify(c *Candidate, got *checkout.Result, now time.Time) *
 	return v
 }
 
+// holdsPolicies reports whether a file has a package, or templates of Gatekeeper: of YAML and
+// JSON, only such files are read.
+func holdsPolicies(f policy.File) bool {
+	if strings.HasSuffix(f.Path, ".rego") {
+		return !strings.HasSuffix(f.Path, "_test.rego")
+	}
+	return len(f.Data) > 0
+}
+
 // checkContent is the gate for commits without policies.
 func checkContent(c *Candidate) *gateResult {
 	files, err := policy.ReadSource(c.Source, c.Tree)
@@ -117,10 +126,8 @@ func checkContent(c *Candidate) *gateResult {
 		return rejection(Content, "Content", "%v", err)
 	}
 	c.Files = files
-	for _, f := range files.Files {
-		if strings.HasSuffix(f.Path, ".rego") && !strings.HasSuffix(f.Path, "_test.rego") {
-			return nil
-		}
+	if slices.ContainsFunc(files.Files, holdsPolicies) {
+		return nil
 	}
 	return rejection(Content, "Emptied", "commit %s contains no policy in %q", c.Commit.Hash, c.Commit.Path)
 }

@@ -124,6 +124,30 @@ func TestManager_BadCommitsLeaveTheLastGoodObserved(t *testing.T) {
 	}
 }
 
+func TestManager_TemplatesAloneArePolicies(t *testing.T) {
+	r := newRepo(t, t.TempDir(), "r")
+	hash := commit(t, r, plus(nil, "policies/library.yaml", `apiVersion: templates.gatekeeper.sh/v1
+kind: ConstraintTemplate
+metadata: {name: named}
+spec:
+  crd: {spec: {names: {kind: Named}}}
+  targets:
+    - target: admission.k8s.gatekeeper.sh
+      rego: |
+        package named
+        violation[{"msg": "it is bad"}] { input.review.object.metadata.name == "bad" }
+---
+apiVersion: constraints.gatekeeper.sh/v1beta1
+kind: Named
+metadata: {name: pods}
+spec: {match: {kinds: [{apiGroups: [""], kinds: [Pod]}]}}
+`))
+	m := start(t, options(), source("team", r))
+	if st := active(t, m, "team", hash); st.Set.Constraint("Named/pods") == nil || !st.Policies["team"].Current {
+		t.Errorf("the constraint is not there: %+v", st.Status["team"])
+	}
+}
+
 func TestManager_ForcedPush(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	first := commit(t, r, good("one"))
