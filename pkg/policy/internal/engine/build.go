@@ -123,6 +123,7 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 	if err := work(); err != nil {
 		return nil, err
 	}
+	e.callerWorker.memo.release()
 	e.readSets.Sweep()
 	e.synced = e.synced || e.gaps.Synced()
 	parts := state.Parts{Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.now}
