@@ -11,9 +11,10 @@
 //   - An Engine holds the verdicts of all bindings on one snapshot of the index.
 //     Apply takes it to the next one: it updates views with what changed, finds the
 //     subjects that read what changed in a reverse table of reads, misses included,
-//     and evaluates only these, in parallel.
+//     and evaluates only these, in parallel. What read an instant that has passed since
+//     is found in the same table; Advance does that alone, where nothing else changes.
 //   - A State is what the engine publishes, once for each batch: immutable, of one
-//     snapshot. Its verdicts are Known; Unknown where something that they read is
+//     snapshot, as of one time, which never falls. Its verdicts are Known; Unknown where something that they read is
 //     incomplete, or its contribution to a view failed; or Error. Completeness is not
 //     stored with a verdict: verdicts that have read the same kinds and members share
 //     a read set, so that a member that goes Stale turns a million of them Unknown
@@ -43,7 +44,7 @@
 // # Layers
 //
 // This package is the door. Below it, references run one way: internal/engine and
-// internal/adhoc, then state, then matview, completeness, binding and quarantine, then
+// internal/adhoc, then state, then matview, completeness, instants, binding and quarantine, then
 // verdict, budget, fleetdoc and sorted; module loads packages, limits bounds builtins.
 // Package explain evaluates a verdict again, for people.
 //
@@ -60,7 +61,8 @@
 // A subject that is clean and has read nothing but itself takes no memory. In
 // return, listing all verdicts walks the objects again; listing violations and errors
 // costs no more than their number. Reads are remembered as 64-bit hashes: two that
-// collide cost an evaluation too many, never one too few. A policy that reads an entire
+// collide cost an evaluation too many, never one too few. Instants that have passed are
+// not remembered: where the clock is set back, policies that ask are evaluated whole. A policy that reads an entire
 // view, kind or member is evaluated again with every change of it: allowed, counted,
 // and warned of by Lint.
 package policy

@@ -228,8 +228,10 @@ func TestEngine_AClockThatStepsBack(t *testing.T) {
 
 func TestEngine_InstantsThatAreNone(t *testing.T) {
 	t.Parallel()
-	for _, key := range []string{"", "2026-01-02", "2026-01-02T15:04:05", "2026-01-02t15:04:05Z", "2026-01-02T15:04:05z", "2026-01-02T15:04:05.0Z",
-		"2026-01-02T15:04:05+00:00", "2026-01-02T24:00:00Z", "2026-01-02T23:59:60Z", "2026-02-30T00:00:00Z", "99999-01-02T15:04:05Z"} {
+	for _, key := range []string{
+		"", "2026-01-02", "2026-01-02T15:04:05", "2026-01-02t15:04:05Z", "2026-01-02T15:04:05z", "2026-01-02T15:04:05.0Z",
+		"2026-01-02T15:04:05+00:00", "2026-01-02T24:00:00Z", "2026-01-02T23:59:60Z", "2026-02-30T00:00:00Z", "99999-01-02T15:04:05Z",
+	} {
 		x := newTimed(t, expiryText, policy.EngineOptions{}, deployment("fleet/a", "d", map[string]any{"until": key}))
 		if got := x.found(); !strings.HasPrefix(got, "d Error ") || !strings.Contains(got, "is no instant in UTC") {
 			t.Errorf("%q: %s", key, got)

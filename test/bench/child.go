@@ -40,6 +40,7 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"policy-delta":    policyDelta,
 	"policy-flat":     policyFlat,
 	"policy-hostile":  policyHostile,
+	"policy-time":     policyTime,
 	"policy-queries":  policyQueries,
 	"isolation":       isolation,
 	"drain":           drain,

@@ -4,10 +4,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/instants"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
 // Apply takes the engine to the snapshot after a batch, which must start at the
@@ -137,4 +142,92 @@ func (r *pass) updateGaps() {
 	found, differ := e.gaps.Update(r.after, e.kinds, r.changedScopes, r.changedMembers)
 	r.changes.compareAll = r.changes.compareAll || differ
 	e.gaps = found
+}
+
+// markPassed marks the subjects that read an instant which has passed since. After a step back these are all
+// that may have read one which had passed: such reads are not recorded.
+func (r *pass) markPassed() {
+	for at := range r.e.instants.Until(r.e.clock.Now) {
+		r.invalidate(instants.Key(at))
+	}
+	if !r.steppedBack {
+		return
+	}
+	for _, b := range r.e.bindings {
+		if b.pkg.Reads.Time {
+			r.markSubjects(b)
+		}
+	}
+}
+
+// markSubjects marks all subjects of a binding.
+func (r *pass) markSubjects(b *boundBinding) {
+	switch b.pkg.Subject {
+	case module.ObjectSubject:
+		for kind := range state.KindsOf(b.pkg, r.after) {
+			for o := range state.ObjectsOf(r.after, kind, "") {
+				if b.isSubject(&b.selected, o) {
+					r.markObject(b, o.Ref())
+				}
+			}
+		}
+	case module.MemberSubject:
+		for m := range r.after.Members() {
+			var s verdict.Subject
+			s.Ref.Member = m.Name
+			r.markSubject(b, s)
+		}
+	case module.ViewSubject:
+		for k := range b.view.Keys() {
+			r.markSubject(b, verdict.Subject{Key: k})
+		}
+	}
+}
+
+// Advance takes the engine to the present time at its snapshot: it evaluates what read an instant that has
+// passed since, and what quarantines withheld that have ended, and no others. Apply does so as well. It returns
+// nil, and publishes nothing, when nothing is due.
+func (e *Engine) Advance(ctx context.Context) (*Changes, error) {
+	if !e.calls.TryLock() {
+		return nil, ErrBusy
+	}
+	defer e.calls.Unlock()
+	if e.needsReset || e.snapshot == nil {
+		return nil, ErrReset
+	}
+	if !e.due(e.wall()) {
+		return nil, nil
+	}
+	r := e.startPass(ctx, e.snapshot)
+	r.markPassed()
+	r.markRetries()
+	return r.finish(func() error {
+		return firstError(r.endQuarantines, r.retryContributions, r.restoreViews, r.evaluateMembersAndKeys, r.evaluateReaders)
+	})
+}
+
+// due reports whether time alone has changed something.
+func (e *Engine) due(now time.Time) bool {
+	s := e.State()
+	if !s.Retry.IsZero() && !now.Before(s.Retry) || !s.Wake.IsZero() && !now.Before(s.Wake) {
+		return true
+	}
+	if !e.clock.IsBack(now.Unix()) {
+		return false
+	}
+	for _, b := range e.bindings {
+		if b.pkg.Reads.Time {
+			return true
+		}
+	}
+	return false
+}
+
+func firstError(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -142,9 +142,10 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 	if err := work(); err != nil {
 		return nil, err
 	}
+	e.callerWorker.memo.release()
 	e.readSets.Sweep()
 	e.synced = e.synced || e.gaps.Synced()
-	parts := state.Parts{Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.now}
+	parts := state.Parts{Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.Now}
 	var retry time.Time
 	wait := func(list []verdict.Quarantine) {
 		for _, q := range list {
@@ -166,8 +167,8 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 		parts.Bindings = append(parts.Bindings, one)
 	}
 	s := state.New(r.after, e.synced, retry, parts)
-	s.AsOf = time.Unix(e.clock.asOf, 0).UTC()
-	if at, ok := e.instants.after(e.clock.now); ok {
+	s.AsOf = time.Unix(e.clock.AsOf, 0).UTC()
+	if at, ok := e.instants.After(e.clock.Now); ok {
 		s.Wake = time.Unix(at, 0).UTC()
 	}
 	r.changes.After = s

@@ -13,6 +13,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/budget"
 	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
@@ -369,4 +370,24 @@ func (ev *evaluation) scopes(path []string) (ast.Value, []string) {
 		}
 	}
 	return t.Value(), nil
+}
+
+// passed is data.fleet.passed[instant]. An instant that has passed goes on having passed, so that only others
+// are recorded.
+func (ev *evaluation) passed(path []string) (ast.Value, []string, error) {
+	if len(path) == 0 {
+		return nil, nil, fmt.Errorf("data.fleet.passed: %w: name an instant", errNoKey)
+	}
+	at, err := fleetdoc.Instant(path[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &ev.w.e.clock
+	if at > c.Now {
+		ev.record(instants.Key(at))
+		if at <= c.AsOf {
+			ev.reads.AddDoubt()
+		}
+	}
+	return fleetdoc.Passed(at, c.AsOf), path[1:], nil
 }

@@ -26,6 +26,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/deps"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/quarantine"
 	"federator.dev/federator/pkg/policy/internal/state"
@@ -67,10 +68,10 @@ type Engine struct {
 	callerWorker *worker
 	snapshot     *aggregate.Snapshot
 	passID       int64 // identifies the pass whose documents workers cache
-	clock        clock
+	clock        instants.Clock
 	gaps         *completeness.Gaps
 	readSets     completeness.ReadSets
-	instants     instants
+	instants     instants.Set
 	byObject     *deps.Table[aggregate.Object]
 	bySubject    *deps.Table[verdict.Subject] // of members and keys
 	memberTerms  map[string]*ast.Term
@@ -100,7 +101,7 @@ func New(opts Options) (*Engine, error) {
 		opts.Clock = time.Now
 	}
 	if !opts.AsOf.IsZero() && opts.AsOf.Unix() < 1 {
-		return nil, errAsOf
+		return nil, errors.New("policy engine: AsOf is before 1970")
 	}
 	if opts.Parallelism == 0 {
 		opts.Parallelism = runtime.GOMAXPROCS(0)
@@ -118,19 +119,27 @@ func New(opts Options) (*Engine, error) {
 	return e, nil
 }
 
+// wall returns the time of the caller's clock.
+func (e *Engine) wall() time.Time {
+	if !e.opts.AsOf.IsZero() {
+		return e.opts.AsOf
+	}
+	return e.opts.Clock()
+}
+
 func (e *Engine) newWorker() *worker {
 	return &worker{e: e, meter: budget.NewMeter(e.opts.CPU)}
 }
 
 func (e *Engine) resetReads() {
-	e.instants = newInstants()
+	e.instants = instants.NewSet()
 	e.byObject = deps.New(func(b uint32, o aggregate.Object) uint64 {
 		r := o.Ref()
 		return readKey(byte(b), r.Member, string(r.Kind), r.Namespace, r.Name, string(rune(b>>8)))
-	}, func(a, b aggregate.Object) bool { return a.Ref() == b.Ref() }, e.instants.watch(0))
+	}, func(a, b aggregate.Object) bool { return a.Ref() == b.Ref() }, e.instants.Watch(0))
 	e.bySubject = deps.New(func(b uint32, s verdict.Subject) uint64 {
 		return readKey(byte(b), s.Ref.Member, s.Key, string(rune(b>>8)))
-	}, func(a, b verdict.Subject) bool { return a == b }, e.instants.watch(1))
+	}, func(a, b verdict.Subject) bool { return a == b }, e.instants.Watch(1))
 }
 
 // State returns the newest state, nil before the first Reset: one atomic load.
@@ -163,7 +172,7 @@ func (e *Engine) Stats() Stats {
 	}
 	p1, e1, b1 := e.byObject.Size()
 	p2, e2, b2 := e.bySubject.Size()
-	s.Instants = e.instants.inOrder.Len()
+	s.Instants = e.instants.Len()
 	s.Pairs, s.Edges, s.DependencyBytes = p1+p2, e1+e2, b1+b2
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/linetrace"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
@@ -123,7 +124,7 @@ func engineAt(opts Options, s *state.State, name string) (*Engine, error) {
 		return nil, fmt.Errorf("%w: the set differs from that of the state", binding.ErrInvalid)
 	}
 	e.snapshot, e.gaps = s.Snapshot, state.PartsOf(s).Gaps
-	e.clock = clock{asOf: s.AsOf.Unix(), now: state.PartsOf(s).Clock}
+	e.clock = instants.Clock{AsOf: s.AsOf.Unix(), Now: state.PartsOf(s).Clock}
 	e.passID++
 	e.setMemberTerms()
 	for _, held := range state.PartsOf(s).Views {

@@ -61,6 +61,13 @@ func onlyKind(m *mask.Mask) bool {
 	return !m.All && m.Elem == nil
 }
 
+// release forgets the outcomes of a large pass, of which an idle engine needs none.
+func (t *memo) release() {
+	if len(t.outcomes) > 256 {
+		*t = memo{}
+	}
+}
+
 // start prepares the memo for an object, pruned to what all evaluations of it read.
 func (t *memo) start(passID int64, body []byte, m *mask.Mask) bool {
 	if t.passID != passID || t.bytes > maxMemoBytes {

@@ -65,7 +65,7 @@ func (e *Engine) startPass(ctx context.Context, after *aggregate.Snapshot) *pass
 	state := e.State()
 	now := max(1, e.wall().Unix())
 	return &pass{
-		e: e, ctx: ctx, before: state, after: after, changes: &Changes{Before: state}, now: now, steppedBack: e.clock.set(now),
+		e: e, ctx: ctx, before: state, after: after, changes: &Changes{Before: state}, now: now, steppedBack: e.clock.Set(now),
 		joined: map[string]bool{}, left: map[string]bool{}, changed: map[string]fleetdoc.Parts{},
 		previous: map[*boundBinding]*memberSets{},
 		dirty:    map[aggregate.Ref][]*boundBinding{}, dirtySubjects: map[*boundBinding]map[verdict.Subject]bool{}, changedKeys: map[*view]map[string]bool{},

@@ -52,7 +52,7 @@ func evaluateAt(ctx context.Context, opts Options, s *aggregate.Snapshot, asOf i
 	if err != nil {
 		return nil, err
 	}
-	e.clock.asOf = asOf
+	e.clock.AsOf = asOf
 	err = e.runWorkers(ctx, func() error {
 		_, err := e.Reset(ctx, s)
 		return err

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"hash/maphash"
+
+	"federator.dev/federator/pkg/policy/internal/instants"
 )
 
 // Sections of the keys that identify what an evaluation read.
@@ -30,39 +32,7 @@ func readKey(section byte, parts ...string) uint64 {
 		_, _ = h.WriteString(p)
 		_ = h.WriteByte(0)
 	}
-	return h.Sum64() &^ instantBit
-}
-
-// A key that names an instant has this bit, and the instant in the others: which instants there are is found
-// among the keys. They are mixed, since tables of keys take them as they are, and instants are often whole days.
-const (
-	instantBit  = 1 << 63
-	instantBits = 1<<62 - 1
-	mixing      = 0x9E3779B97F4A7C15
-	unmixing    = 0xF1DE83E19937733D // mixing * unmixing is 1, modulo 2^64
-)
-
-// instantKey returns the key of an instant after 1970.
-func instantKey(at int64) uint64 {
-	x := uint64(at) // It is not negative.
-	for range 2 {
-		x = x * mixing & instantBits
-		x ^= x >> 31
-	}
-	return instantBit | x
-}
-
-// instantOf returns the instant that a key names, if it names one.
-func instantOf(key uint64) (int64, bool) {
-	if key&instantBit == 0 {
-		return 0, false
-	}
-	x := key & instantBits
-	for range 2 {
-		x ^= x >> 31
-		x = x * unmixing & instantBits
-	}
-	return int64(x), true // It is what instantKey took.
+	return h.Sum64() &^ instants.Bit
 }
 
 func viewKey(v *view, k string) uint64 { return readKey(readViewKey, viewName(v.ID), k) }
