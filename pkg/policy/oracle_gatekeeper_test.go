@@ -34,7 +34,9 @@ func plainTemplates(t testing.TB) map[string]plainTemplate {
 		var doc struct {
 			Kind string
 			Spec struct {
-				CRD     struct{ Spec struct{ Names struct{ Kind string } } }
+				CRD struct {
+					Spec struct{ Names struct{ Kind string } }
+				}
 				Targets []struct {
 					Rego string
 					Code []struct {

@@ -101,6 +101,7 @@ type Package struct {
 	HasViolationRules bool                 // it has violation rules, not views only
 	Template          *gatekeeper.Template // that the package was translated from; nil for others
 	Compiler          *ast.Compiler        // of a Template
+	Indexes           []Index              // of a Template, of data.inventory
 	Subject           SubjectKind
 	SubjectView       string // of a ViewSubject
 	Remedies          []Remedy
