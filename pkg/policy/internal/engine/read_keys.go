@@ -19,6 +19,8 @@ const (
 	readMemberLabels // members[name].labels, and so on
 	readMemberVersion
 	readMemberAPIs
+	readIndex  // of a template: one key in a member
+	readExists // whether a kind has objects in a member
 )
 
 var keySeed = maphash.MakeSeed()

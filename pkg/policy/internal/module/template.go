@@ -283,7 +283,10 @@ func (l *loader) checkTemplate(p *Package) {
 		return
 	}
 	a := l.analyse(p, "", isViolation)
-	p.Reads, p.WideReads = a.templateReads(), a.wideReads.sorted()
+	p.Reads = a.templateReads()
+	if len(l.findings.list) == 0 {
+		l.index(p)
+	}
 }
 
 // compilerOf returns the compiler of a package's rules.
