@@ -17,6 +17,7 @@ import (
 type encoder struct {
 	object map[string]any
 	meta   map[string]any
+	keep   bool  // the object as it is: with values of Secrets, without a name or a UID
 	err    error // the first
 }
 
@@ -26,15 +27,24 @@ func (e *encoder) record(uid string) (*aggregate.Record, aggregate.Kind, string,
 	e.object, _ = normalizeNumbers(e.object).(map[string]any) // a copy
 	version, kind := e.text(e.object, "apiVersion"), e.text(e.object, "kind")
 	meta, ok := e.object["metadata"].(map[string]any)
-	if !ok {
+	if !ok && (!e.keep || e.object["metadata"] != nil) {
 		e.fail("metadata is not a map")
+	}
+	if meta == nil {
 		meta = map[string]any{}
 	}
 	e.meta = meta
-	rec := &aggregate.Record{Namespace: e.optional(meta, "namespace", ""), Name: e.text(meta, "name")}
+	rec := &aggregate.Record{Namespace: e.optional(meta, "namespace", "")}
+	if rec.Name = e.optional(meta, "name", ""); rec.Name == "" && e.keep {
+		rec.Name = "unnamed"
+	} else if rec.Name == "" {
+		rec.Name = e.text(meta, "name")
+	}
 	rec.UID, rec.ResourceVersion = e.optional(meta, "uid", uid), e.optional(meta, "resourceVersion", "1")
-	meta["uid"], meta["resourceVersion"] = rec.UID, rec.ResourceVersion
-	delete(meta, "managedFields")
+	if !e.keep {
+		meta["uid"], meta["resourceVersion"] = rec.UID, rec.ResourceVersion
+		delete(meta, "managedFields")
+	}
 	rec.Labels = labelList(e.texts("labels"))
 	e.texts("annotations")
 	rec.Owners = e.owners()
@@ -46,7 +56,7 @@ func (e *encoder) record(uid string) (*aggregate.Record, aggregate.Kind, string,
 	if ref, err := module.ParseKind(string(fleetKind)); e.err == nil && (err != nil || ref.Version != "") {
 		e.fail("%q is not a kind", fleetKind)
 	}
-	if fleetKind == "Secret" || fleetKind == "ConfigMap" {
+	if !e.keep && (fleetKind == "Secret" || fleetKind == "ConfigMap") {
 		e.redact()
 	}
 	if e.err != nil {

@@ -38,17 +38,19 @@ const (
 	Passed  Outcome = "pass"
 	Failed  Outcome = "fail"
 	Errored Outcome = "error" // the test itself could not be evaluated
-	Skipped Outcome = "skip"  // its name begins with todo_
+	Skipped Outcome = "skip"  // its name begins with todo_, or Case.Reason says why
 )
 
-// Case is one Rego test, or one document of a fixture.
+// Case is one Rego test, one document of a fixture, or one case of a suite.
 type Case struct {
 	ID       string        `json:"id"`   // what Options.Run is matched with
 	Name     string        `json:"name"` // within its file
 	File     string        `json:"file"`
 	Line     int           `json:"line"`
-	Fleet    bool          `json:"fleet"` // a fixture
+	Fleet    bool          `json:"fleet"`           // a fixture
+	Suite    bool          `json:"suite,omitempty"` // of a suite of Gatekeeper's
 	Outcome  Outcome       `json:"outcome"`
+	Reason   string        `json:"reason,omitempty"` // of a Skipped one: why
 	Failures []Failure     `json:"failures,omitempty"`
 	Output   string        `json:"output,omitempty"` // of print
 	Duration time.Duration `json:"nanoseconds"`
@@ -113,6 +115,10 @@ func Run(ctx context.Context, tree fs.FS, opts Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	suites, err := readSuites(&source, tree)
+	if err != nil {
+		return nil, err
+	}
 	set, err := policy.Load([]policy.Source{source}, opts.Load)
 	if err != nil {
 		return nil, err
@@ -135,6 +141,12 @@ func Run(ctx context.Context, tree fs.FS, opts Options) (*Result, error) {
 			return nil, fmt.Errorf("%s: %w", f.id(), err)
 		}
 		r.Cases = append(r.Cases, c)
+	}
+	of := suiteRun{tree: tree, opts: opts, into: r}
+	for i := range suites {
+		if err := of.run(ctx, &suites[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", suites[i].name, err)
+		}
 	}
 	slices.SortStableFunc(r.Cases, func(a, b Case) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Name, b.Name))

@@ -25,7 +25,8 @@ type boundBinding struct {
 	pkg        *module.Package
 	sel        *binding.Selection
 	query      query
-	mask       *mask.Mask // of the object
+	celParams  map[string]any // of a package with CEL
+	mask       *mask.Mask     // of the object
 	pins       map[aggregate.Kind]string
 	memoizable bool // see memoizable
 	// view is a view of a package in the engine, with what evaluates it.

@@ -28,14 +28,17 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		return result{outcome: &state.Outcome{Failure: &state.Failure{Err: fmt.Sprintf("member %q: %s", member, why), QuarantinedFor: member}}}
 	}
 	defer w.meter.LockThread()()
-	if w.trace == nil && b.profile != nil {
+	if w.trace == nil && b.profile != nil && b.pkg.CEL == nil {
 		w.sample(ctx, b, t, object)
 	}
 	w.reset(b, t.subject.Ref.Member)
 	var v ast.Value
 	var took time.Duration
 	var err error
-	if w.selectsNamespace(b, t) {
+	var violations []verdict.Violation
+	if selected := w.selectsNamespace(b, t); selected && b.pkg.CEL != nil {
+		violations, took, err = w.runCEL(ctx, b, t)
+	} else if selected {
 		var input *ast.Term
 		if input, err = w.input(b, t, object); err == nil {
 			v, took, err = w.run(ctx, b.query, input)
@@ -58,8 +61,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		out.keys = slices.Clone(keys)
 		b.reads.Add(int64(len(keys)))
 	}
-	var violations []verdict.Violation
-	if err == nil {
+	if err == nil && b.pkg.CEL == nil {
 		err = guard(func() (err error) {
 			violations, err = b.violations(v, t, &w.e.opts.Limits)
 			return err

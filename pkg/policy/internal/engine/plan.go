@@ -145,6 +145,11 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 		return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
 	}
 	b := &boundBinding{Binding: spec, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pinnedVersions(pkg), fingerprint: prints[pkg.Name]}
+	if pkg.CEL != nil {
+		if b.celParams, err = celParams(&spec); err != nil {
+			return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
+		}
+	}
 	b.memoizable = memoizable(b)
 	old := e.binding(spec.Name)
 	same := old != nil && old.fingerprint == b.fingerprint && samePackage(old.pkg, pkg) && sameBinding(old.Binding, spec) && !readsAny(pkg, changedViews)

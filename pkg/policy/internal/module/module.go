@@ -10,6 +10,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/admissioncel"
 	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
@@ -98,10 +99,11 @@ type Package struct {
 	Severity          string // low, medium, high or critical
 	AnyKind           bool   // kinds: ["*"]
 	Kinds             []KindRef
-	HasViolationRules bool                 // it has violation rules, not views only
-	Template          *gatekeeper.Template // that the package was translated from; nil for others
-	Compiler          *ast.Compiler        // of a Template
-	Indexes           []Index              // of a Template, of data.inventory
+	HasViolationRules bool                  // it has violation rules, not views only
+	Template          *gatekeeper.Template  // that the package was translated from; nil for others
+	Compiler          *ast.Compiler         // of a Template
+	CEL               *admissioncel.Program // of a Template with engine K8sNativeValidation, instead of rules
+	Indexes           []Index               // of a Template, of data.inventory
 	Subject           SubjectKind
 	SubjectView       string // of a ViewSubject
 	Remedies          []Remedy
@@ -113,6 +115,7 @@ type Package struct {
 	// byNamespaces says that constraints of the template select Namespaces by their labels.
 	byNamespaces bool
 	libraryOf    *Package // the one package that may refer to it, of a template's library
+	celWarnings  []string // of what Gatekeeper evaluates otherwise than it is written
 	guards       []guard  // of violation and views, rule by rule
 	annotations  *ast.Annotations
 	modules      []*ast.Module          // as written

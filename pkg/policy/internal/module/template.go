@@ -119,8 +119,9 @@ func (l *loader) template(t *gatekeeper.Template, modules map[string]*ast.Module
 		l.problem("package", t.Position, "package %s is already there", name)
 		return
 	}
-	if t.Rego == nil {
-		l.problem("engine", t.Position, "the template of %s has no Rego: its engine is not evaluated over a fleet", t.Kind)
+	cel := engineOf(t, celEngine)
+	if t.Rego == nil && cel == nil {
+		l.problem("engine", t.Position, "the template of %s has neither Rego nor CEL: its engine is not evaluated over a fleet", t.Kind)
 		return
 	}
 	p := &Package{
@@ -136,6 +137,13 @@ func (l *loader) template(t *gatekeeper.Template, modules map[string]*ast.Module
 	l.packages[name] = p
 	l.set.Packages = append(l.set.Packages, p)
 	l.templateKinds(p)
+	if cel != nil {
+		if m := l.templateCEL(p, cel); m != nil {
+			p.modules = []*ast.Module{m}
+			modules[name] = m
+		}
+		return
+	}
 	for i := range t.Rego.Libs {
 		lib := l.parseTemplate(&t.Rego.Libs[i], t.Rego.V1)
 		if lib == nil {
@@ -271,6 +279,10 @@ func (l *loader) checkTemplate(p *Package) {
 		}
 	}
 	p.HasViolationRules = true
+	if p.CEL != nil {
+		p.Reads = celReads(p.CEL)
+		return
+	}
 	a := l.analyse(p, "", isViolation)
 	p.Reads = a.templateReads()
 	if len(l.findings.list) == 0 {
