@@ -198,7 +198,8 @@ func (l *loader) templateKinds(p *Package) {
 			}
 			kind := aggregate.MakeKind(k.Kind, k.Group)
 			if k.AnyGroup {
-				kind = aggregate.MakeKind(k.Kind, builtinGroup(k.Kind))
+				group, _ := builtinGroup(k.Kind)
+				kind = aggregate.MakeKind(k.Kind, group)
 			}
 			if _, err := ParseKind(string(kind)); err == nil && !seen[kind] {
 				seen[kind] = true

@@ -439,11 +439,15 @@ func (p *Package) inventoryKinds(apiVersion, kind string) []KindRef {
 		}
 	}
 	if len(out) == 0 && kind != "" {
-		// What the constraints are about has the group that they name.
+		// The groups that constraints name for it, and that which every cluster has.
 		for _, k := range p.Kinds {
 			if name, _ := k.Kind.Split(); name == kind {
 				out = append(out, KindRef{Kind: k.Kind})
 			}
+		}
+		group, known := builtinGroup(kind)
+		if one := (KindRef{Kind: aggregate.MakeKind(kind, group)}); known && !slices.Contains(out, one) {
+			out = append(out, one)
 		}
 	}
 	return out
