@@ -68,7 +68,7 @@ func NewPreview(s *state.State, candidate Options) (*Preview, error) {
 		return nil, err
 	}
 	p := &Preview{s: s, e: e, changed: map[*view]bool{}, same: same}
-	e.clock.asOf = s.AsOf.Unix()
+	e.clock.AsOf = s.AsOf.Unix()
 	e.snapshot = s.Snapshot
 	e.gaps = completeness.FindGaps(nil, s.Snapshot, e.kinds)
 	e.setMemberTerms()
