@@ -146,7 +146,7 @@ func (o Options) compile(c *Candidate, st *State, reserved map[string]string) *g
 	}
 	own := packages(set, c.Source)
 	if len(own) == 0 {
-		return rejection(Content, "Emptied", "commit %s contains no package with METADATA in %q", c.Commit.Hash, c.Commit.Path)
+		return rejection(Content, "Emptied", "commit %s contains no package with METADATA and no ConstraintTemplate in %q", c.Commit.Hash, c.Commit.Path)
 	}
 	for _, pkg := range own {
 		if owner, taken := reserved[pkg]; taken && owner != c.Source {

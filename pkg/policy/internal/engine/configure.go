@@ -9,7 +9,6 @@ import (
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/module"
-	"federator.dev/federator/pkg/policy/internal/state"
 )
 
 // Reset evaluates everything on a snapshot: the first one, or one that no batch leads

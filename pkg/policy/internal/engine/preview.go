@@ -104,7 +104,7 @@ func (p *Preview) Candidate() *state.State { return p.partial }
 
 // state returns the candidate's bindings and views as they are.
 func (p *Preview) state() *state.State {
-	parts := state.Parts{Set: p.e.set, Gaps: p.e.gaps, Fingerprints: p.e.fingerprints, Clock: p.e.clock.now}
+	parts := state.Parts{Set: p.e.set, Gaps: p.e.gaps, Fingerprints: p.e.fingerprints, Clock: p.e.clock.Now}
 	for _, v := range p.e.views {
 		parts.Views = append(parts.Views, v.Freeze())
 	}
