@@ -68,7 +68,7 @@ type Member struct {
 	UID     string  // of its Cluster
 	Labels  []Label // of its Cluster, sorted by key
 	Cluster Cluster
-	Version string  // of its API server, e.g. "v1.36.3"; "" when never reached
+	Version string // of its API server, e.g. "v1.36.3"; "" when never reached
 	APIs    []string
 	// Discovery is what it served when it was last discovered, in the words of who discovers it,
 	// who reads it again after a restart. Equal texts should be one string.

@@ -112,8 +112,12 @@ func (PreviewCorrection) SchemaName() string { return "PreviewCorrection" }
 
 // Words of a report.
 const (
-	PreviewAdded, PreviewChanged, PreviewRemoved     = "Added", "Changed", "Removed"
-	PreviewAppears, PreviewVanishes, PreviewChanging = "Appears", "Vanishes", "Changes"
+	PreviewAdded    = "Added"
+	PreviewChanged  = "Changed"
+	PreviewRemoved  = "Removed"
+	PreviewAppears  = "Appears"
+	PreviewVanishes = "Vanishes"
+	PreviewChanging = "Changes"
 )
 
 // previewing is one preview for a caller.

@@ -181,7 +181,7 @@ func (p *previewed) post(ctx context.Context, user *http.Client, c policyquery.P
 func (p *previewed) eventuallyPost(user *http.Client, c policyquery.PreviewCandidate) (r policyquery.PreviewReport, text string) {
 	p.t.Helper()
 	eventually(p.t, func() (err error) {
-		code := 0
+		var code int
 		if r, code, text = p.post(p.t.Context(), user, c); code != http.StatusOK {
 			err = fmt.Errorf("%d %s", code, text)
 		}

@@ -40,6 +40,7 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"policy-full":         policyFull,
 	"policy-delta":        policyDelta,
 	"policy-flat":         policyFlat,
+	"policy-preview":      policyPreview,
 	"policy-hostile":      policyHostile,
 	"policy-time":         policyTime,
 	"policy-queries":      policyQueries,

@@ -67,6 +67,7 @@ var benchmarks = []benchmark{
 	{name: "policy/delta_p99", run: deltaLatency},
 	{name: "policy/flat_cost,policy/flat_evaluations", run: flatCost},
 	{name: "policy/time_record,policy/time_fire", run: recordedTime},
+	{name: "policy/preview_latency,policy/preview_cost", run: previews},
 	{name: "policy/hostile", run: hostileNeighbours},
 	{name: "enforce/delta_cost", run: deltaCost},
 	{name: "remediate/drift_to_corrected", run: corrections},

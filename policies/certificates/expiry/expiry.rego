@@ -4,12 +4,11 @@
 #   Evaluates the DNS names of cert-manager Certificates, each name once for all
 #   members: a violation lists the certificates that expire too early and whether
 #   another member has one that does not. If another member has one, renewal works
-#   there; if none has, the name is about to be without a certificate. Policies cannot
-#   read the clock: set the parameter until to the time until which certificates must
-#   be valid, and update it every day. Without it, only certificates that cert-manager
-#   itself reports as expired are violations. Certificates without DNS names, and
-#   Secrets that cert-manager does not manage, are not evaluated. Verdicts are Unknown
-#   while the Certificates of a member are incomplete.
+#   there; if none has, the name is about to be without a certificate. A certificate
+#   expires too early when fewer than the given days are left, or when cert-manager
+#   itself reports it as expired. Certificates without DNS names, and Secrets that
+#   cert-manager does not manage, are not evaluated. Verdicts are Unknown while the
+#   Certificates of a member are incomplete.
 # custom:
 #   severity: high
 #   subject: view.names
@@ -17,14 +16,16 @@
 #   parameters:
 #     type: object
 #     properties:
-#       until:
-#         description: Time until which certificates must be valid, such as 2026-12-31T00:00:00Z.
-#         type: string
-#         pattern: '^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$'
-#         default: ""
+#       days:
+#         description: How many days before a certificate ends it should have been renewed.
+#         type: integer
+#         minimum: 0
+#         maximum: 3650
+#         default: 21
 package federator.certificates.expiry
 
 import data.federator.lib.members
+import data.federator.lib.time as lib
 
 # The certificates of a name: until when they are valid, and whether they have expired.
 view.names[name] contains {"notAfter": not_after, "expired": expired} if some name in names
@@ -42,8 +43,7 @@ lasting := [entry | some entry in input.entries; not too_early(entry.value)]
 
 too_early(certificate) if certificate.expired
 
-# Both are in UTC and have the same length, so that they sort like times.
-too_early(certificate) if certificate.notAfter < input.parameters.until
+too_early(certificate) if lib.expires_within(certificate.notAfter, lib.days(input.parameters.days))
 
 places(entries) := {sprintf("%s %s/%s", [entry.ref.member, entry.ref.namespace, entry.ref.name]) | some entry in entries}
 

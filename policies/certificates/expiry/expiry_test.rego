@@ -11,11 +11,18 @@ soon := "2026-12-01T00:00:00Z"
 
 late := "2027-03-01T00:00:00Z"
 
-found(entries, until) := violations if {
-	violations := expiry.violation with input as {"key": "a.example", "entries": entries, "parameters": {"until": until}}
+# found is what is found on 2026-12-11, when a week is left of 2026-12-18.
+found(entries, days) := violations if {
+	violations := expiry.violation with input as {"key": "a.example", "entries": entries, "parameters": {"days": days}}
+		with data.fleet as {"passed": passed}
 }
 
-messages(entries) := {v.msg | some v in found(entries, "2027-01-01T00:00:00Z")}
+passed := {
+	"2026-11-10T00:00:00Z": true, "2026-12-03T00:00:00Z": true,
+	"2001-01-01T00:00:00Z": true, "2026-12-11T00:00:00Z": true,
+}
+
+messages(entries) := {v.msg | some v in found(entries, 21)}
 
 names(object) := {name: values |
 	views := expiry.view with input as {
@@ -26,7 +33,7 @@ names(object) := {name: values |
 }
 
 test_the_only_one_expires if {
-	found([entry("fleet/eu-1", soon, false)], "2027-01-01T00:00:00Z") == {{
+	found([entry("fleet/eu-1", soon, false)], 21) == {{
 		"msg": "expires at 2026-12-01T00:00:00Z in fleet/eu-1 shop/web; lasts nowhere else",
 		"details": {"certificates": [{"ref": entry("fleet/eu-1", "", false).ref, "notAfter": soon}]},
 	}}
@@ -41,13 +48,18 @@ test_several_expire if {
 }
 
 test_all_last if {
-	messages([entry("fleet/eu-1", late, false), entry("fleet/us-1", "2027-01-01T00:00:00Z", false)]) == set()
+	messages([entry("fleet/eu-1", late, false), entry("fleet/us-1", "2027-01-02T00:00:00Z", false)]) == set()
 	messages([]) == set()
 }
 
-test_without_a_time if {
-	found([entry("fleet/eu-1", "2001-01-01T00:00:00Z", false)], "") == set()
-	{v.msg | some v in found([entry("fleet/eu-1", soon, true)], "")} == {"expires at 2026-12-01T00:00:00Z in fleet/eu-1 shop/web; lasts nowhere else"}
+test_days if {
+	found([entry("fleet/eu-1", "2026-12-18T00:00:00Z", false)], 6) == set()
+	count(found([entry("fleet/eu-1", "2026-12-18T00:00:00Z", false)], 7)) == 1
+	count(found([entry("fleet/eu-1", "2001-01-01T00:00:00Z", false)], 0)) == 1
+}
+
+test_expired_by_cert_manager if {
+	{v.msg | some v in found([entry("fleet/eu-1", late, true)], 21)} == {"expires at 2027-03-01T00:00:00Z in fleet/eu-1 shop/web; lasts nowhere else"}
 }
 
 certificate(spec, status) := {"spec": spec, "status": status}

@@ -4,7 +4,7 @@
 #   A CronJob that is suspended and then forgotten may mean that there have been no
 #   backups for a year. A suspended CronJob must give the reason in an annotation. The
 #   policy cannot tell how long a CronJob has been suspended: Kubernetes does not
-#   record it, and policies cannot read the clock.
+#   record it.
 # custom:
 #   severity: low
 #   kinds: ["CronJob.batch"]

@@ -29,7 +29,8 @@ func TestOf_ByContract(t *testing.T) {
 		text string
 		want aggregate.Cluster
 	}{
-		"v1beta2": {`
+		"v1beta2": {
+			`
 apiVersion: cluster.x-k8s.io/v1beta2
 metadata: {annotations: {b: "2", a: "1", kubectl.kubernetes.io/last-applied-configuration: "{}"}}
 spec: {paused: true, topology: {classRef: {name: quick, namespace: classes}, version: v1.36.0}}
@@ -41,8 +42,10 @@ status:
   - {status: "True"}
   - odd
   deprecated: {v1beta1: {conditions: [{type: Old, status: "True"}]}}`,
-			aggregate.Cluster{Annotations: []aggregate.Label{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}}, Paused: true, Class: "quick", Version: "v1.36.0", Conditions: ready}},
-		"v1beta1, with the conditions of both": {`
+			aggregate.Cluster{Annotations: []aggregate.Label{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}}, Paused: true, Class: "quick", Version: "v1.36.0", Conditions: ready},
+		},
+		"v1beta1, with the conditions of both": {
+			`
 apiVersion: cluster.x-k8s.io/v1beta1
 metadata: {annotations: {cluster.x-k8s.io/paused: ""}}
 spec: {topology: {class: quick, version: v1.36.0}}
@@ -52,11 +55,14 @@ status:
     conditions:
     - {type: Available, status: "True", lastTransitionTime: "2026-01-02T03:04:05Z"}
     - {type: Ready, status: "False", reason: Rolling, message: two of three}`,
-			aggregate.Cluster{Annotations: []aggregate.Label{{Key: "cluster.x-k8s.io/paused"}}, Paused: true, Class: "quick", Version: "v1.36.0", Conditions: ready}},
-		"v1beta1, with its own": {`
+			aggregate.Cluster{Annotations: []aggregate.Label{{Key: "cluster.x-k8s.io/paused"}}, Paused: true, Class: "quick", Version: "v1.36.0", Conditions: ready},
+		},
+		"v1beta1, with its own": {
+			`
 apiVersion: cluster.x-k8s.io/v1beta1
 status: {conditions: [{type: Old, status: "True", severity: Info}]}`,
-			aggregate.Cluster{Conditions: []aggregate.Condition{{Type: "Old", Status: "True"}}}},
+			aggregate.Cluster{Conditions: []aggregate.Condition{{Type: "Old", Status: "True"}}},
+		},
 		"nothing that is understood": {`
 apiVersion: cluster.x-k8s.io/v1beta2
 spec: {paused: "maybe", topology: {classRef: quick, version: 1}}
