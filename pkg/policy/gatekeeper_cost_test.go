@@ -15,8 +15,12 @@ var inventoryChanges = []struct {
 	object  func(i int) map[string]any
 	change  op
 }{
-	{"K8sUniqueIngressHost/unique-ingress-host", []aggregate.Kind{"Ingress.networking.k8s.io"}, func(i int) map[string]any { return ingress(fmt.Sprint("h", i)) },
-		putIn("fleet/a", "Ingress.networking.k8s.io", "shop", "o1", ingress("h2"))},
+	{
+		"K8sUniqueIngressHost/unique-ingress-host",
+		[]aggregate.Kind{"Ingress.networking.k8s.io"},
+		func(i int) map[string]any { return ingress(fmt.Sprint("h", i)) },
+		putIn("fleet/a", "Ingress.networking.k8s.io", "shop", "o1", ingress("h2")),
+	},
 	{"K8sUniqueServiceSelector/unique-service-selector", []aggregate.Kind{"Service"}, func(i int) map[string]any {
 		return map[string]any{"spec": map[string]any{"selector": map[string]any{"app": fmt.Sprint(i)}}}
 	}, putIn("fleet/a", "Service", "shop", "o1", map[string]any{"spec": map[string]any{"selector": map[string]any{"app": "2"}}})},
