@@ -46,13 +46,18 @@ type plan struct {
 func parseManifests(source string, p policysource.Policies) *plan {
 	out := &plan{commit: p.Commit.Hash, signer: p.Commit.Signer, commits: p.Line}
 	seen := map[string]string{}
-	err := fs.WalkDir(p.Tree, ".", func(name string, d fs.DirEntry, err error) error {
+	suites, err := suiteDirs(p.Tree)
+	if err != nil {
+		out.addFinding("", 0, err.Error())
+		return out
+	}
+	err = fs.WalkDir(p.Tree, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
-		case d.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)) || strings.HasSuffix(name, "_fleet.yaml"):
+		case d.IsDir() || !isDocuments(name) || strings.HasSuffix(name, "_fleet.yaml"):
 			return nil // a test fixture
 		}
 		data, err := fs.ReadFile(p.Tree, name)
@@ -61,7 +66,7 @@ func parseManifests(source string, p policysource.Policies) *plan {
 		}
 		file := path.Join(p.Commit.Path, name)
 		for _, d := range splitDocuments(data) {
-			m, why := parseManifest(source, d.text)
+			m, why := parseManifest(source, d.text, slices.ContainsFunc(suites, func(dir string) bool { return within(name, dir) }))
 			switch {
 			case why == "" && m == nil:
 				continue
@@ -85,6 +90,47 @@ func parseManifests(source string, p policysource.Policies) *plan {
 	}
 	slices.SortFunc(out.manifests, func(a, b manifest) int { return strings.Compare(a.name, b.name) })
 	return out
+}
+
+func isDocuments(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name))
+}
+
+// suiteDirs returns the directories with suites of Gatekeeper's: what is in and below them is what these test.
+func suiteDirs(tree fs.FS) (dirs []string, err error) {
+	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case d.IsDir() || !isDocuments(name) || slices.Contains(dirs, path.Dir(name)):
+			return nil
+		}
+		data, err := fs.ReadFile(tree, name)
+		if err == nil && bytes.Contains(data, []byte("test.gatekeeper.sh/")) {
+			dirs = append(dirs, path.Dir(name))
+		}
+		return err
+	})
+	return dirs, err
+}
+
+func within(name, dir string) bool { return dir == "." || strings.HasPrefix(name, dir+"/") }
+
+// ofGatekeeper reports whether documents of an API are those of a repository of Gatekeeper's: package policy
+// reads what there is of policies in them, and nothing else is done with them.
+func ofGatekeeper(version any) bool {
+	text, _ := version.(string)
+	group, _, _ := strings.Cut(text, "/")
+	return strings.HasSuffix(group, ".gatekeeper.sh") || group == "kustomize.config.k8s.io"
+}
+
+// ofUs reports whether an API is federator's, in any version.
+func ofUs(version any) bool {
+	text, _ := version.(string)
+	group, _, _ := strings.Cut(text, "/")
+	return group == api.GroupName
 }
 
 func (p *plan) addFinding(file string, line int, why string) {
@@ -130,8 +176,9 @@ func splitDocuments(data []byte) []document {
 }
 
 // parseManifest returns the FleetPolicy in a document, nil if the document is not a
-// Kubernetes object, or the reason why the document is not allowed.
-func parseManifest(source string, text []byte) (*manifest, string) {
+// Kubernetes object or is read by others, or the reason why the document is not allowed. Among
+// the objects that suites test, any may be.
+func parseManifest(source string, text []byte, tested bool) (*manifest, string) {
 	data, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		return nil, "invalid YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")
@@ -147,7 +194,7 @@ func parseManifest(source string, text []byte) (*manifest, string) {
 	version, hasVersion := object["apiVersion"]
 	kind, hasKind := object["kind"]
 	switch {
-	case !hasKind && !hasVersion:
+	case !hasKind && !hasVersion, ofGatekeeper(version), tested && !ofUs(version):
 		return nil, ""
 	case kind != "FleetPolicy" || version != v1alpha1.SchemeGroupVersion().String():
 		return nil, fmt.Sprintf("only FleetPolicies of %s are allowed in a repository: this is a %s of %s",
