@@ -75,8 +75,12 @@ var planCommands = map[string]command{
 	}},
 }
 
-// planViews are views about Plans of many targets.
+// planViews are views about Plans of many targets, and of the query API.
 var planViews = map[string]view{
+	// query shows the response of the query API to a request of the reader.
+	"query": {"PATH", func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) (string, error) {
+		return s.exec(ctx, "kubectl", []string{"KUBECACHEDIR=" + filepath.Join(shared.dir, "kubectl")}, "--kubeconfig", ts.MkAbs("reader.kubeconfig"), "get", "--raw", args[0])
+	}},
 	// elapsed shows the time since command clock.
 	"elapsed": {"", func(_ context.Context, s *story, _ *testscript.TestScript, _ []string) (string, error) {
 		return time.Since(s.clock).Round(100 * time.Millisecond).String(), nil
