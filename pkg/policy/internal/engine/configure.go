@@ -11,6 +11,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/state"
 )
 
 // Reset evaluates everything on a snapshot: the first one, or one that no batch leads
@@ -153,4 +154,38 @@ func appendNew(kinds []aggregate.Kind, kind aggregate.Kind) []aggregate.Kind {
 		return kinds
 	}
 	return append(kinds, kind)
+}
+
+// Compare returns how other policies and bindings would change the verdicts of a state,
+// on its snapshot. It evaluates the bindings that differ, at the cost of Configure.
+// Changes.After has only these; Changes.Before has these and those that opts.Bindings
+// no longer has.
+func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error) {
+	bindings, err := binding.Validate(opts.Set, opts.Bindings)
+	if err != nil {
+		return nil, err
+	}
+	prints := opts.Set.Fingerprints()
+	changed := map[module.ViewRef]bool{}
+	for _, pkg := range opts.Set.Packages {
+		for _, def := range pkg.Views {
+			ref := module.ViewRef{Package: pkg.Name, View: def.Name}
+			old := state.PartsOf(s).View(ref)
+			changed[ref] = old == nil || state.PartsOf(s).Fingerprints[pkg.Name] != prints[pkg.Name] || !sameSubjects(old.Pkg, pkg)
+		}
+	}
+	same := map[string]bool{}
+	bindings = slices.DeleteFunc(bindings, func(b binding.Binding) bool {
+		old, pkg := state.PartsOf(s).Binding(b.Name), opts.Set.Package(b.Package)
+		same[b.Name] = old != nil && state.PartsOf(s).Fingerprints[b.Package] == prints[b.Package] && samePackage(old.Pkg, pkg) && old.Pkg.Severity == pkg.Severity &&
+			sameBinding(old.Binding, b) && !readsAny(pkg, changed)
+		return same[b.Name]
+	})
+	before := state.Without(s, same)
+	opts.Bindings = bindings
+	after, err := Evaluate(ctx, opts, s.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	return &Changes{Before: before, After: after, compareAll: true}, nil
 }

@@ -166,6 +166,7 @@ func (x *indexer) ref(b ast.Body, i int, r ast.Ref, bound map[ast.Var]bool) ([]*
 	if t, ok := e.Terms.(*ast.Term); ok && p.section == "cluster" && len(r) == 5 && known(p.apiVersion) && known(p.kind) && t.Value.Compare(r) == 0 {
 		mode = LookupExists
 	}
+	var before []*ast.Expr
 	steps := []*ast.Term{ast.StringTerm(mode)}
 	open, useful := false, mode != LookupPath
 	for _, t := range []*ast.Term{p.namespace, p.apiVersion, p.kind, p.name} {
@@ -174,7 +175,7 @@ func (x *indexer) ref(b ast.Body, i int, r ast.Ref, bound map[ast.Var]bool) ([]*
 			open = open || t != nil
 			continue
 		}
-		steps = append(steps, t.Copy())
+		steps = append(steps, x.plain(t, e.Location, &before))
 		useful = useful || open
 	}
 	if !known(p.name) && (p.namespace == nil || !known(p.namespace)) && (mode == LookupPath || mode == LookupExists && p.section != "cluster") {
@@ -188,10 +189,25 @@ func (x *indexer) ref(b ast.Body, i int, r ast.Ref, bound map[ast.Var]bool) ([]*
 	at := ast.VarTerm(fmt.Sprintf("__federator%d__", x.made))
 	at.Location = e.Location
 	encode := &ast.Expr{Location: e.Location, Generated: true, Terms: []*ast.Term{
-		ast.NewTerm(ast.MustParseRef(LookupBuiltin)), ast.ArrayTerm(append(steps, value)...), at,
+		ast.NewTerm(ast.MustParseRef(LookupBuiltin)), ast.ArrayTerm(append(steps, x.plain(value, e.Location, &before))...), at,
 	}}
 	to := append(ast.Ref{ast.DefaultRootDocument, ast.StringTerm(LookupRoot), at}, r[2:]...)
-	return []*ast.Expr{encode}, to
+	return append(before, encode), to
+}
+
+// plain is a term as it may stand in an array of what was compiled: evaluation would not
+// resolve a reference there.
+func (x *indexer) plain(t *ast.Term, loc *ast.Location, before *[]*ast.Expr) *ast.Term {
+	if _, isRef := t.Value.(ast.Ref); !isRef {
+		return t.Copy()
+	}
+	x.made++
+	v := ast.VarTerm(fmt.Sprintf("__federator%d__", x.made))
+	v.Location = loc
+	resolve := ast.Equality.Expr(v, t.Copy())
+	resolve.Location, resolve.Generated = loc, true
+	*before = append(*before, resolve)
+	return v.Copy()
 }
 
 // assignedTo returns the variable that an expression gives the value of a reference.
