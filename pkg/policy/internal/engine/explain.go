@@ -193,6 +193,9 @@ func (s tracedStore) Read(ctx context.Context, txn storage.Transaction, path sto
 }
 
 func (t *trace) read(path storage.Path, ok bool, bytes int64) {
+	if len(path) > 2 && path[0] == module.LookupRoot {
+		path = append(storage.Path{"inventory"}, path[2:]...) // as the template has it
+	}
 	name := path.Ref(ast.DefaultRootDocument).String()
 	if i := slices.IndexFunc(t.reads, func(r Read) bool { return r.Path == name }); i >= 0 {
 		t.reads[i].Times++
