@@ -70,6 +70,14 @@ type FleetPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self != 'fleet' && !self.startsWith('fleet.')",message="package fleet is reserved: data.fleet holds the documents of the fleet"
 	Package string `json:"package"`
 
+	// constraint is the constraint that the policy applies, as <kind>/<name>, where the
+	// package is that of a ConstraintTemplate of Gatekeeper: gatekeeper.<template>.
+	// It gives the parameters, and matches besides match. Constraints only observe.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^[A-Za-z][A-Za-z0-9]*/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Constraint string `json:"constraint,omitempty"`
+
 	// source is the name of the PolicySource that must provide the package. If
 	// empty, the package may come from any PolicySource or from the policies built
 	// into federator.

@@ -23,7 +23,7 @@ import (
 func toBinding(fp *v1alpha1.FleetPolicy) (policy.Binding, error) {
 	spec := &fp.Spec
 	b := policy.Binding{
-		Name: fp.Name, Package: spec.Package, Mode: policy.Mode(spec.Mode),
+		Name: fp.Name, Package: spec.Package, Constraint: spec.Constraint, Mode: policy.Mode(spec.Mode),
 		Members: toMemberSelector(spec.Members), Visibility: toMemberSelector(spec.Visibility),
 		Match: policy.Match{Namespaces: toStrings(spec.Match.Namespaces), Labels: spec.Match.Labels.Meta()},
 	}

@@ -233,3 +233,57 @@ spec:
 		})
 	}
 }
+
+// TestGatekeeper_ConstraintsOnlyObserve binds a constraint as a FleetPolicy does.
+func TestGatekeeper_ConstraintsOnlyObserve(t *testing.T) {
+	t.Parallel()
+	set := loadFiles(t, gatekeeperFiles(t)...)
+	bind := func(b policy.Binding) error {
+		b.Name = "mine"
+		_, err := policy.ValidateBindings(set, []policy.Binding{b})
+		return err
+	}
+	one := policy.Binding{Package: "gatekeeper.k8srequiredlabels", Constraint: "K8sRequiredLabels/must-have-owner"}
+	if err := bind(one); err != nil {
+		t.Error(err)
+	}
+	for want, b := range map[string]policy.Binding{
+		"only observes":               {Package: one.Package, Constraint: one.Constraint, Mode: policy.Enforce},
+		"name one of its constraints": {Package: one.Package},
+		"there is no constraint":      {Package: one.Package, Constraint: "K8sRequiredLabels/other"},
+		"is not of package":           {Package: "gatekeeper.k8sallowedrepos", Constraint: one.Constraint},
+	} {
+		if err := bind(b); !errors.Is(err, policy.ErrBinding) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	mine, _ := policy.DefaultBindings(set, []policy.Binding{{Name: "mine", Package: one.Package, Constraint: one.Constraint}})
+	if slices.ContainsFunc(mine, func(b policy.Binding) bool { return b.Constraint == one.Constraint }) {
+		t.Error("a constraint that a binding names has another one by default")
+	}
+	for _, b := range mine {
+		if b.Mode != policy.Observe {
+			t.Errorf("%s is in mode %s", b.Name, b.Mode)
+		}
+	}
+}
+
+// TestGatekeeper_FleetInventoryKeepsMembersApart opts in to the inventory of the fleet.
+func TestGatekeeper_FleetInventoryKeepsMembersApart(t *testing.T) {
+	t.Parallel()
+	w := gatekeeperWorld(t)
+	mustDo(
+		t, w,
+		putIn("fleet/a", "Ingress.networking.k8s.io", "shop", "one", ingress("x.example")),
+		putIn("fleet/b", "Ingress.networking.k8s.io", "shop", "one", ingress("x.example")),
+	)
+	set := loadFiles(t, append(gatekeeperFiles(t, "uniqueingresshost"), policy.File{Path: "c.yaml", Data: []byte(`
+apiVersion: constraints.gatekeeper.sh/v1beta1
+kind: K8sUniqueIngressHost
+metadata: {name: fleet, annotations: {federator.dev/inventory: fleet, federator.dev/members: "fleet/a"}}
+`)})...)
+	e, cursor := gatekeeperEngine(t, w, set)
+	wantMessages(t, e.State(), "K8sUniqueIngressHost/fleet", "fleet/a|shop|one|ingress host conflicts with an existing ingress <x.example>")
+	mustDo(t, w, putIn("fleet/b", "Ingress.networking.k8s.io", "shop", "one", ingress("y.example")))
+	wantMessages(t, apply(t, e, cursor).After, "K8sUniqueIngressHost/fleet")
+}

@@ -72,6 +72,26 @@ type PolicyList struct {
 	Unreadable   int    `json:"unreadable,omitempty"` // FleetPolicies that cannot be decoded, and are left out
 }
 
+// PolicyConstraint is a constraint of Gatekeeper, as it is written. Its enforcement actions are those of
+// admission, which is Gatekeeper's: here it observes.
+type PolicyConstraint struct {
+	Kind                     string         `json:"kind"`
+	Name                     string         `json:"name"`
+	File                     string         `json:"file"`
+	Line                     int            `json:"line"`
+	EnforcementAction        string         `json:"enforcementAction"`
+	ScopedEnforcementActions []any          `json:"scopedEnforcementActions,omitempty"`
+	Match                    map[string]any `json:"match,omitempty"`
+}
+
+func constraintOf(b *policy.Binding) *PolicyConstraint {
+	c := b.Applied()
+	if c == nil {
+		return nil
+	}
+	return &PolicyConstraint{c.Kind, c.Name, c.File, c.Line, c.EnforcementAction, c.Scoped, c.Match}
+}
+
 // PolicyItem is a policy.
 type PolicyItem struct {
 	Name        string        `json:"name"`
@@ -80,9 +100,12 @@ type PolicyItem struct {
 	Description string        `json:"description,omitempty"`
 	Severity    string        `json:"severity,omitempty"`
 	Source      *PolicyOrigin `json:"source,omitempty"`
-	Kinds       []string      `json:"kinds,omitempty"` // "*" is any
-	Subject     string        `json:"subject,omitempty"`
-	Withheld    bool          `json:"withheld,omitempty"` // as in ViolationList: it has no counts
+	// Constraint is what a policy from Gatekeeper is.
+	Constraint *PolicyConstraint `json:"constraint,omitempty"`
+
+	Kinds    []string `json:"kinds,omitempty"` // "*" is any
+	Subject  string   `json:"subject,omitempty"`
+	Withheld bool     `json:"withheld,omitempty"` // as in ViolationList: it has no counts
 
 	// Counts are of what the caller may read. Subjects and Unknown are not set where that is only
 	// some namespaces of a member: clean subjects are not counted by namespace.
@@ -285,7 +308,7 @@ func (l *policyListing) itemOf(ctx context.Context, b policy.Binding) (PolicyIte
 	p := l.state.Package(b.Name)
 	item := PolicyItem{
 		Name: b.Name, Package: b.Package, Title: p.Title, Description: p.Description, Severity: p.Severity, Source: &PolicyOrigin{Name: p.Source, File: p.File},
-		Kinds: kindNames(p), Subject: p.Subject.String(), Withheld: !l.mayRead(b.Name),
+		Kinds: kindNames(p), Subject: p.Subject.String(), Withheld: !l.mayRead(b.Name), Constraint: constraintOf(&b),
 	}
 	if l.mayListHub {
 		item.Mode, item.State, item.Exemptions, item.Parameters = string(b.Mode), "Observing", b.Exemptions, b.Parameters

@@ -96,10 +96,13 @@ func (ViolationList) SchemaName() string { return "Found" }
 
 // Finding is the result of one policy for one subject.
 type Finding struct {
-	Policy     string             `json:"policy"`
-	Package    string             `json:"package"`
-	Title      string             `json:"title,omitempty"` // of the package
-	Severity   string             `json:"severity"`
+	Policy   string `json:"policy"`
+	Package  string `json:"package"`
+	Title    string `json:"title,omitempty"` // of the package
+	Severity string `json:"severity"`
+	// EnforcementAction is what the constraint says of admission; nothing comes of it here.
+	EnforcementAction string `json:"enforcementAction,omitempty"`
+
 	Subject    Subject            `json:"subject"`
 	State      string             `json:"state"` // Known, Unknown or Error
 	Violations []Violation        `json:"violations,omitempty"`
@@ -134,8 +137,13 @@ func (s readScope) findingOf(b policy.Binding, severity string, v *policy.Verdic
 	if at := v.FirstSeen.At(0); v.State == policy.Error && !at.IsZero() {
 		since = &at
 	}
+	action := ""
+	if c := b.Applied(); c != nil {
+		action = c.EnforcementAction
+	}
 	return Finding{
-		Policy: b.Name, Package: b.Package, Title: title, Severity: severity, Subject: subjectOf(v.Subject), State: v.State.String(),
+		EnforcementAction: action,
+		Policy:            b.Name, Package: b.Package, Title: title, Severity: severity, Subject: subjectOf(v.Subject), State: v.State.String(),
 		Since: since, Violations: found, Gaps: v.Gaps, Message: v.Message, Revision: v.Revision,
 	}
 }

@@ -118,7 +118,8 @@ func checkContent(c *Candidate) *gateResult {
 	}
 	c.Files = files
 	for _, f := range files.Files {
-		if strings.HasSuffix(f.Path, ".rego") && !strings.HasSuffix(f.Path, "_test.rego") {
+		template := f.Data != nil && !strings.HasSuffix(f.Path, ".rego") // ConstraintTemplates, or constraints
+		if template || strings.HasSuffix(f.Path, ".rego") && !strings.HasSuffix(f.Path, "_test.rego") {
 			return nil
 		}
 	}
@@ -139,7 +140,7 @@ func (o Options) compile(c *Candidate, st *State, reserved map[string]string) *g
 	}
 	own := packages(set, c.Source)
 	if len(own) == 0 {
-		return rejection(Content, "Emptied", "commit %s contains no package with METADATA in %q", c.Commit.Hash, c.Commit.Path)
+		return rejection(Content, "Emptied", "commit %s contains no package with METADATA and no ConstraintTemplate in %q", c.Commit.Hash, c.Commit.Path)
 	}
 	for _, pkg := range own {
 		if owner, taken := reserved[pkg]; taken && owner != c.Source {

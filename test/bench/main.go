@@ -62,6 +62,7 @@ var benchmarks = []benchmark{
 	{name: "query/watch_fanout", run: watchFanout},
 	{name: "query/policies,query/actions,query/violations", run: askPolicies},
 	{name: "policy/reviews_per_core,policy/gain", run: reviews},
+	{name: "gatekeeper", run: gatekeeperVerdicts},
 	{name: "policy/full_reevaluation,policy/bytes", run: fullEvaluation},
 	{name: "policy/delta_p99", run: deltaLatency},
 	{name: "policy/flat_cost,policy/flat_evaluations", run: flatCost},

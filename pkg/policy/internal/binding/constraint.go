@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"cmp"
 	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -55,6 +56,18 @@ func (b *Binding) checkConstraint(set *module.Set, p *module.Package, report fun
 
 // Applied returns the constraint that the binding applies, nil for none.
 func (b *Binding) Applied() *gatekeeper.Constraint { return b.constraint }
+
+// Describe returns a package as the constraint describes it: with its title, description
+// and severity, where it has these.
+func (b *Binding) Describe(p *module.Package) *module.Package {
+	c := b.constraint
+	if c == nil || c.Title == "" && c.Description == "" && c.Severity == "" {
+		return p
+	}
+	described := *p
+	described.Title, described.Description, described.Severity = cmp.Or(c.Title, p.Title), cmp.Or(c.Description, p.Description), cmp.Or(c.Severity, p.Severity)
+	return &described
+}
 
 // matches reports whether the constraint may match an object: all that asks the object
 // alone.

@@ -115,7 +115,7 @@ func (v *view) clear() {
 func (b *boundBinding) freeze() *state.Binding {
 	if b.frozen == nil {
 		b.frozen = &state.Binding{
-			Binding: b.Binding, Pkg: b.pkg, Selection: b.sel, Selected: b.selected, Visible: b.visible, Tolerated: b.tolerated, Profile: b.profile,
+			Binding: b.Binding, Pkg: b.pkg, Described: b.Describe(b.pkg), Selection: b.sel, Selected: b.selected, Visible: b.visible, Tolerated: b.tolerated, Profile: b.profile,
 			Verdicts: b.Verdicts.Freeze(),
 		}
 		if b.view != nil {

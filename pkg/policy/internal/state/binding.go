@@ -17,6 +17,7 @@ type Binding struct {
 	binding.Binding
 
 	Pkg                          *module.Package
+	Described                    *module.Package // Pkg as its constraint describes it
 	Selection                    *binding.Selection
 	View                         uint32 // of a ViewSubject
 	Selected, Visible, Tolerated binding.MemberSet

@@ -65,7 +65,7 @@ func Without(s *State, names map[string]bool) *State {
 func (s *State) Bindings() iter.Seq2[binding.Binding, string] {
 	return func(yield func(binding.Binding, string) bool) {
 		for _, b := range s.parts.Bindings {
-			if !yield(b.Binding, b.Pkg.Severity) {
+			if !yield(b.Binding, b.Described.Severity) {
 				return
 			}
 		}
@@ -120,10 +120,11 @@ func (s *State) Get(binding string, subject verdict.Subject) (v verdict.Verdict,
 // Set returns the policies that the state was evaluated with.
 func (s *State) Set() *module.Set { return s.parts.Set }
 
-// Package returns the loaded package of a binding, nil for an unknown binding.
+// Package returns the loaded package of a binding, with what its constraint says of title,
+// description and severity; nil for an unknown binding.
 func (s *State) Package(binding string) *module.Package {
 	if b := s.parts.Binding(binding); b != nil {
-		return b.Pkg
+		return b.Described
 	}
 	return nil
 }
