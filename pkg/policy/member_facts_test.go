@@ -83,3 +83,81 @@ func TestEngine_MemberFactsAreReadOneByOne(t *testing.T) {
 		}
 	}
 }
+
+const (
+	readsEach = `# METADATA
+# title: One member
+# custom: {severity: low, kinds: ["Deployment.apps"]}
+package test.each
+
+violation contains {"msg": sprintf("in %s", [name])} if {
+	some name, m in data.fleet.members
+	m.labels.region == "eu"
+	m.conditions.Ready.status == "False"
+}
+`
+	readsWhole = `# METADATA
+# title: The member as a whole
+# custom: {severity: low, kinds: ["Deployment.apps"]}
+package test.whole
+
+violation contains {"msg": "owned"} if {
+	m := data.fleet.members[input.ref.member]
+	m.annotations.owner == "b"
+}
+`
+	readsInputCondition = `# METADATA
+# title: The condition of the own member
+# custom: {severity: low, kinds: ["Deployment.apps"]}
+package test.input
+
+violation contains {"msg": "not ready"} if input.member.conditions.Ready.status == "False"
+
+violation contains {"msg": "owned"} if input.member.annotations.owner == "b"
+`
+)
+
+// Conditions of Clusters change all the time, in their messages above all: nobody is evaluated for what they do
+// not read of them, however they come to it.
+func TestEngine_MemberFactsThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	w, err := deployments(t, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := load(t, readsEach, readsWhole, readsInputCondition)
+	e, cursor := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set)})
+	ready := func(status, message string, others ...aggregate.Condition) []aggregate.Condition {
+		return append(others, aggregate.Condition{Type: "Ready", Status: status, Message: message})
+	}
+	for _, step := range []struct {
+		what        string
+		cluster     aggregate.Cluster
+		evaluations int64
+	}{
+		{"a condition", aggregate.Cluster{Conditions: ready("False", "1 of 3")}, 10 + 5},
+		{"its message", aggregate.Cluster{Conditions: ready("False", "2 of 3")}, 0},
+		{"another condition", aggregate.Cluster{Conditions: ready("False", "2 of 3", aggregate.Condition{Type: "Other"})}, 0},
+		{"another annotation", aggregate.Cluster{Annotations: []aggregate.Label{{Key: "a", Value: "b"}}, Conditions: ready("False", "")}, 0},
+		{"its annotation", aggregate.Cluster{Annotations: []aggregate.Label{{Key: "owner", Value: "b"}}, Conditions: ready("False", "")}, 5 + 5},
+		{"paused", aggregate.Cluster{Paused: true, Class: "quick", Annotations: []aggregate.Label{{Key: "owner", Value: "b"}}, Conditions: ready("False", "")}, 0},
+		{"the condition goes", aggregate.Cluster{Paused: true, Annotations: []aggregate.Label{{Key: "owner", Value: "b"}}}, 10 + 5},
+	} {
+		before := e.Stats().Evaluations
+		now, _ := w.index.Snapshot().Member("fleet/a")
+		now.Cluster = step.cluster
+		if err := w.index.PutMember(now); err != nil {
+			t.Fatal(err)
+		}
+		batch, err := cursor.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Apply(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.Stats().Evaluations - before; got != step.evaluations {
+			t.Errorf("%s: %d evaluations, want %d", step.what, got, step.evaluations)
+		}
+	}
+}

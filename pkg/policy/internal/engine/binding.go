@@ -80,11 +80,6 @@ func (b *boundBinding) keepFormer(old *boundBinding) {
 	}
 }
 
-// dependsOn reports whether verdicts of a member's subjects may differ when parts of it do.
-func (b *boundBinding) dependsOn(parts fleetdoc.Parts) bool {
-	return parts&b.inputParts != 0 || parts&fleetdoc.Labels != 0 && b.sel.ByMembers()
-}
-
 // count adds n verdicts with a read set to the binding's counts; its published copy is
 // outdated then.
 func (b *boundBinding) count(member string, c *completeness.ReadSet, f *state.Outcome, n int) {

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"maps"
-
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -32,7 +30,7 @@ func (ev *evaluation) members(path []string) (ast.Value, []string, error) {
 		}
 		return fleetdoc.MemberField(&m, path[1]), path[2:], ev.charge(int64(fleetdoc.Size(&m, fleetdoc.Fields[path[1]])))
 	}
-	ev.record(readKey(readMembers))
+	ev.record(ev.binding.membersKey())
 	ev.wideReads++
 	t := fleetdoc.NewTree(nil)
 	for m := range ev.w.e.snapshot.Members() {
@@ -47,6 +45,14 @@ func (ev *evaluation) members(path []string) (ast.Value, []string, error) {
 	return t.Value(), nil, nil
 }
 
+// membersKey is the key of reads of all members as one document, which has what the binding reads of each.
+func (b *boundBinding) membersKey() uint64 { return readKey(readMembers, viewName(b.id)) }
+
+// memberKey is the key of reads of a member as one document, or of whether it is there.
+func (b *boundBinding) memberKey(name string) uint64 {
+	return readKey(readMember, viewName(b.id), name)
+}
+
 // recordMember records what is read of a member: conditions and annotations change by
 // themselves, and are read one by one.
 func (ev *evaluation) recordMember(path []string) {
@@ -54,14 +60,17 @@ func (ev *evaluation) recordMember(path []string) {
 	if len(path) > 1 {
 		part = fleetdoc.Fields[path[1]]
 	}
-	switch {
-	case part == 0:
-		ev.record(readKey(readMember, path[0]))
-	case len(path) > 2 && part&(fleetdoc.Conditions|fleetdoc.Annotations) != 0:
-		ev.record(readKey(readMemberPart, path[0], path[1], path[2]))
-	default:
-		ev.record(readKey(readMemberPart, path[0], path[1]))
+	n := 2
+	switch part {
+	case 0:
+		ev.record(ev.binding.memberKey(path[0]))
+		return
+	case fleetdoc.Annotations:
+		n = 3
+	case fleetdoc.Conditions:
+		n = 4
 	}
+	ev.record(readKey(readMemberPart, path[:min(n, len(path))]...))
 }
 
 // setMemberTerms makes input.member of all members, with the parts that any binding reads.
@@ -79,63 +88,67 @@ func (e *Engine) setMemberTerms() {
 // joined or left differs in everything.
 func (r *pass) invalidateMember(d aggregate.MemberDelta) {
 	before, after := d.Before, d.After
-	changed := fleetdoc.AllParts
+	changed, there := fleetdoc.AllParts, false
 	switch {
 	case before == nil:
 		before = &aggregate.Member{Name: after.Name}
 	case after == nil:
 		after = &aggregate.Member{Name: before.Name}
 	default:
-		changed = fleetdoc.Changed(before, after)
+		changed, there = fleetdoc.Changed(before, after), true
 	}
 	name := before.Name
-	r.invalidate(readKey(readMembers))
-	r.invalidate(readKey(readMember, name))
+	for _, b := range r.e.bindings {
+		if !there || fleetdoc.Differ(before, after, changed, b.pkg.Reads.Members) {
+			r.invalidate(b.membersKey())
+			r.invalidate(b.memberKey(name))
+		}
+	}
 	for field, part := range fleetdoc.Fields {
 		if changed&part != 0 {
 			r.invalidate(readKey(readMemberPart, name, field))
 		}
 	}
 	if changed&fleetdoc.Annotations != 0 {
-		for key := range differingKeys(annotationsOf(before), annotationsOf(after)) {
+		for _, key := range fleetdoc.DifferingLabels(before.Cluster.Annotations, after.Cluster.Annotations) {
 			r.invalidate(readKey(readMemberPart, name, "annotations", key))
 		}
 	}
 	if changed&fleetdoc.Conditions != 0 {
-		for key := range differingKeys(conditionsOf(before), conditionsOf(after)) {
+		for key, fields := range fleetdoc.DifferingConditions(before.Cluster.Conditions, after.Cluster.Conditions) {
 			r.invalidate(readKey(readMemberPart, name, "conditions", key))
+			for _, field := range fields {
+				r.invalidate(readKey(readMemberPart, name, "conditions", key, field))
+			}
 		}
 	}
 }
 
-func annotationsOf(m *aggregate.Member) map[string]string {
-	out := make(map[string]string, len(m.Cluster.Annotations))
-	for _, l := range m.Cluster.Annotations {
-		out[l.Key] = l.Value
-	}
-	return out
+// memberBinding is a member and a binding that reads something of it.
+type memberBinding struct {
+	b      *boundBinding
+	member string
 }
 
-func conditionsOf(m *aggregate.Member) map[string]aggregate.Condition {
-	out := make(map[string]aggregate.Condition, len(m.Cluster.Conditions))
-	for _, c := range m.Cluster.Conditions {
-		out[c.Type] = c
+// affects reports whether verdicts of a member's subjects may differ, as what the binding reads of the member does.
+func (r *pass) affects(b *boundBinding, member string) bool {
+	parts := r.changed[member]
+	switch {
+	case parts&fleetdoc.Labels != 0 && b.sel.ByMembers():
+		return true
+	case parts&b.inputParts == 0:
+		return false
 	}
-	return out
-}
-
-// differingKeys returns the keys under which two maps differ.
-func differingKeys[V comparable](a, b map[string]V) map[string]bool {
-	keys := map[string]bool{}
-	for k := range maps.Keys(a) {
-		if v, ok := b[k]; !ok || v != a[k] {
-			keys[k] = true
+	at := memberBinding{b, member}
+	does, known := r.affected[at]
+	if !known {
+		before, was := r.before.Snapshot.Member(member)
+		after, is := r.after.Member(member)
+		does = !was || !is || fleetdoc.Differ(&before, &after, parts, b.pkg.Reads.Member)
+		if r.affected == nil {
+			r.affected = map[memberBinding]bool{}
 		}
+		r.affected[at] = does
 	}
-	for k := range maps.Keys(b) {
-		if _, ok := a[k]; !ok {
-			keys[k] = true
-		}
-	}
-	return keys
+	return does
 }

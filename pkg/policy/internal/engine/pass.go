@@ -42,6 +42,7 @@ type pass struct {
 
 	joined, left        map[string]bool           // members
 	changed             map[string]fleetdoc.Parts // what differs of members that are in both snapshots
+	affected            map[memberBinding]bool    // what is known of them: see affects
 	previous            map[*boundBinding]*memberSets
 	dirty               map[aggregate.Ref][]*boundBinding          // objects to evaluate
 	dirtySubjects       map[*boundBinding]map[verdict.Subject]bool // members and keys to evaluate

@@ -11,12 +11,12 @@ const (
 	readNamed      // by_name[kind][namespace][name], or a prefix
 	readObject     // objects[kind][member][namespace][name], or a prefix
 	readNames      // names
-	readMembers    // members, whole
-	readMember     // members[name], whole or whether it is there
+	readMembers    // members, whole, of a binding
+	readMember     // members[name], whole or whether it is there, of a binding
 	readAllScopes  // scopes, whole
 	readScopes     // scopes[name]
 	readScope      // scopes[name][kind]
-	readMemberPart // members[name].labels, and so on; or one annotation or condition
+	readMemberPart // members[name].labels, and so on; or one annotation, condition or field of a condition
 )
 
 var keySeed = maphash.MakeSeed()

@@ -32,7 +32,7 @@ func (r *pass) evaluateChangedObjects(notes []deltaEffect) error {
 			if !one.before && !one.after {
 				continue
 			}
-			one.evaluate = one.after && (!one.before || notes[i].evaluate[j] || slices.Contains(dirty, b) || b.dependsOn(r.changed[d.Ref.Member]))
+			one.evaluate = one.after && (!one.before || notes[i].evaluate[j] || slices.Contains(dirty, b) || r.affects(b, d.Ref.Member))
 			t.bindings = append(t.bindings, one)
 		}
 		if !d.After.IsZero() {
@@ -59,9 +59,9 @@ func (r *pass) evaluateObjectsOfChangedMembers() error {
 	var tasks []task
 	for _, kind := range slices.Collect(r.after.Kinds()) {
 		for _, b := range r.e.kindPlan(kind).bindings {
-			for m, parts := range r.changed {
+			for m := range r.changed {
 				was, is := r.previous[b].selected.Has(m), b.selected.Has(m)
-				if !was && !is || was == is && !b.dependsOn(parts) {
+				if !was && !is || was == is && !r.affects(b, m) {
 					continue
 				}
 				for o := range state.ObjectsOf(r.after, kind, m) {
@@ -103,7 +103,7 @@ func (r *pass) memberTasks(b *boundBinding) []task {
 		}
 	}
 	for m, parts := range r.changed {
-		if parts&fleetdoc.Labels != 0 || b.dependsOn(parts) {
+		if parts&fleetdoc.Labels != 0 || r.affects(b, m) {
 			names[m] = true
 		}
 	}

@@ -58,6 +58,80 @@ func Changed(a, b *aggregate.Member) (p Parts) {
 	return p
 }
 
+// Differ reports whether what a mask reads of two members differs, of the parts that do.
+func Differ(a, b *aggregate.Member, parts Parts, m *mask.Mask) bool {
+	for name, part := range Fields {
+		reads := m.Child(name)
+		if parts&part == 0 || reads == nil {
+			continue
+		}
+		switch {
+		case reads.All:
+			return true
+		case part == Labels:
+			if readsAny(reads, DifferingLabels(a.Labels, b.Labels)) {
+				return true
+			}
+		case part == Annotations:
+			if readsAny(reads, DifferingLabels(a.Cluster.Annotations, b.Cluster.Annotations)) {
+				return true
+			}
+		case part == Conditions:
+			for key, fields := range DifferingConditions(a.Cluster.Conditions, b.Cluster.Conditions) {
+				if of := reads.Child(key); of != nil && (slices.Contains(fields, "type") || slices.ContainsFunc(fields, func(f string) bool { return of.Child(f) != nil })) {
+					return true
+				}
+			}
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+func readsAny(m *mask.Mask, keys []string) bool {
+	return slices.ContainsFunc(keys, func(k string) bool { return m.Child(k) != nil })
+}
+
+// DifferingLabels returns the keys under which labels or annotations differ.
+func DifferingLabels(a, b []aggregate.Label) (keys []string) {
+	differ(a, b, func(x aggregate.Label) string { return x.Key }, func(key string, _, _ aggregate.Label) { keys = append(keys, key) })
+	return keys
+}
+
+// DifferingConditions returns the types of the conditions that differ, and the fields that do.
+func DifferingConditions(a, b []aggregate.Condition) map[string][]string {
+	out := map[string][]string{}
+	differ(a, b, func(x aggregate.Condition) string { return x.Type }, func(key string, x, y aggregate.Condition) {
+		was, is := conditionFields(&x), conditionFields(&y)
+		for i := range was {
+			if was[i] != is[i] || x.Type != y.Type { // of one that appeared or vanished, all do
+				out[key] = append(out[key], was[i][0])
+			}
+		}
+	})
+	return out
+}
+
+// differ calls found for each key under which two lists differ; one that a list does not have is zero there.
+func differ[T comparable](a, b []T, keyOf func(T) string, found func(key string, a, b T)) {
+	was := make(map[string]T, len(a))
+	for _, x := range a {
+		was[keyOf(x)] = x
+	}
+	for _, y := range b {
+		key := keyOf(y)
+		if x := was[key]; x != y {
+			found(key, x, y)
+		}
+		delete(was, key)
+	}
+	for key, x := range was {
+		var none T
+		found(key, x, none)
+	}
+}
+
 // MemberDocument has the given parts of a member.
 func MemberDocument(m *aggregate.Member, parts Parts) ast.Value {
 	return ast.NewObject(memberItems(m, parts)...)
@@ -154,9 +228,7 @@ func conditions(list []aggregate.Condition) ast.Value {
 	for i := range list {
 		c := &list[i]
 		fields := make([][2]*ast.Term, 0, 5)
-		for _, f := range [][2]string{
-			{"type", c.Type}, {"status", c.Status}, {"reason", c.Reason}, {"message", c.Message}, {"lastTransitionTime", c.Since},
-		} {
+		for _, f := range conditionFields(c) {
 			if f[1] != "" || f[0] == "status" {
 				fields = append(fields, ast.Item(ast.InternedTerm(f[0]), ast.StringTerm(f[1])))
 			}
@@ -164,6 +236,10 @@ func conditions(list []aggregate.Condition) ast.Value {
 		items = append(items, ast.Item(ast.StringTerm(c.Type), ast.ObjectTerm(fields...)))
 	}
 	return ast.NewObject(items...)
+}
+
+func conditionFields(c *aggregate.Condition) [5][2]string {
+	return [5][2]string{{"type", c.Type}, {"status", c.Status}, {"reason", c.Reason}, {"message", c.Message}, {"lastTransitionTime", c.Since}}
 }
 
 // topology is nil for a Cluster that has none.
