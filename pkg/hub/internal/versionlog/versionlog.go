@@ -81,7 +81,7 @@ func (v *Log) Configured(ok bool) {
 func (v *Log) Observe(c *policy.Changes, batch *aggregate.Batch) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if batch != nil || v.next == nil || c.Before == nil {
+	if batch != nil || v.next == nil || c.Before == nil || !c.Rebuilt() { // time alone changes verdicts meanwhile
 		return
 	}
 	for name, digest := range v.next {

@@ -128,3 +128,35 @@ func TestLog_SayWhatTheyChanged(t *testing.T) {
 		t.Errorf("of policies that are no more %d versions are remembered", len(r.v.began))
 	}
 }
+
+// TestLog_TimePassesMeanwhile has time alone change verdicts after a version took effect, and before that is noted.
+func TestLog_TimePassesMeanwhile(t *testing.T) {
+	t.Parallel()
+	manifests, err := offline.New(offline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := manifests.Add("objects", strings.NewReader("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: shop, labels: {tier: gold}}\n"), "fleet/eu-1"); err != nil {
+		t.Fatal(err)
+	}
+	index, err := manifests.Index(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, fp := newVersionRig(t, index.Snapshot()), &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u"}}
+	fp.Status.Versions = r.configure(tierPolicy, "gold", fp, time.Now())
+	set, bindings, digests := r.load(tierPolicy, "silver")
+	r.v.Configure(map[string]v1alpha1.PlanDigests{"tier": digests})
+	for range 2 { // the second time nothing differs, as where the loop lets time pass
+		changes, err := r.engine.Configure(t.Context(), set, bindings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.v.Observe(changes, nil)
+	}
+	r.v.Configured(true)
+	got := r.v.Of(fp, Version{Digests: digests, Origin: &v1alpha1.Origin{Source: "git"}}, time.Now())
+	if last := got[len(got)-1]; last.Changes == nil || last.Changes.Appeared != 1 {
+		t.Errorf("the version changed %+v", last.Changes)
+	}
+}
