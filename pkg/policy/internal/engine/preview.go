@@ -62,13 +62,14 @@ func NewPreview(s *state.State, candidate Options) (*Preview, error) {
 		return nil, err
 	}
 	candidate.Bindings, candidate.Parallelism, candidate.Memory = bindings, 1, nil
-	candidate.AsOf = time.Unix(state.PartsOf(s).Clock, 0)
+	candidate.AsOf = presentOf(s, candidate.Clock)
 	e, err := New(candidate)
 	if err != nil {
 		return nil, err
 	}
 	p := &Preview{s: s, e: e, changed: map[*view]bool{}, same: same}
 	e.clock.asOf = s.AsOf.Unix()
+	e.clock.set(candidate.AsOf.Unix())
 	e.snapshot = s.Snapshot
 	e.gaps = completeness.FindGaps(nil, s.Snapshot, e.kinds)
 	e.setMemberTerms()
@@ -113,7 +114,7 @@ func (p *Preview) state() *state.State {
 		parts.Bindings = append(parts.Bindings, b.freeze())
 	}
 	s := state.New(p.s.Snapshot, p.s.Synced, time.Time{}, parts)
-	s.AsOf = p.s.AsOf
+	s.AsOf = time.Unix(p.e.clock.asOf, 0).UTC()
 	return s
 }
 
