@@ -28,7 +28,7 @@ func (f *FleetPolicies) Diff(ctx context.Context, c policysource.Candidate) (pol
 		return out, errNotSynced
 	}
 	bindings := f.candidateBindings(c)
-	changes, err := policy.Compare(ctx, state, policy.EngineOptions{Set: c.Set, Bindings: bindings, Parallelism: 1})
+	changes, err := policy.Compare(ctx, state, policy.EngineOptions{Set: c.Set, Bindings: bindings, Parallelism: 1, Clock: f.opts.Clock})
 	if err != nil {
 		return out, err
 	}

@@ -329,3 +329,41 @@ func TestEvaluate_AsOf(t *testing.T) {
 		}
 	}
 }
+
+// TestPreview_IsAsOfNow previews a policy that asks the time on a fleet where nothing has changed for hours, by
+// policies that do not.
+func TestPreview_IsAsOfNow(t *testing.T) {
+	t.Parallel()
+	for _, active := range []string{strings.Replace(expiryText, "data.fleet.passed[input.object.spec.until]", "false", 1), strings.ReplaceAll(expiryText, "package expiry", "package other")} {
+		x := newTimed(t, active, policy.EngineOptions{}, until("soon", time.Minute), until("late", time.Hour))
+		x.now = noon.Add(2 * time.Hour)
+		set := load(t, expiryText)
+		bindings, _ := policy.DefaultBindings(set, nil)
+		candidate := policy.EngineOptions{Set: set, Bindings: bindings, Clock: func() time.Time { return x.now }}
+		want, asOf := 2, x.now
+		if wake := x.State().Wake; !wake.IsZero() { // verdicts before and after are of one time
+			want, asOf = 0, wake.Add(-time.Second)
+		}
+		p, err := policy.NewPreview(x.State(), candidate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		err = p.Run(t.Context(), policy.PreviewOptions{Found: func(_, after *policy.Verdict) error {
+			if after != nil {
+				found += len(after.Violations)
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes, err := policy.Compare(t.Context(), x.State(), candidate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := changes.After.Total("expiry").Violations; found != want || n != want || !p.Candidate().AsOf.Equal(asOf) || !changes.After.AsOf.Equal(asOf) {
+			t.Errorf("previewed %d violations as of %v, compared %d as of %v; want %d as of %v", found, p.Candidate().AsOf, n, changes.After.AsOf, want, asOf)
+		}
+	}
+}

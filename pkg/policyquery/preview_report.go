@@ -333,7 +333,7 @@ func (v *previewing) report(p *policy.Preview) *PreviewReport {
 	costs, views := p.Costs()
 	s := v.before.state
 	r := &PreviewReport{
-		APIVersion: "query.federator.dev/v1", Kind: "Preview", Revision: s.Snapshot.Revision(), AsOf: s.AsOf,
+		APIVersion: "query.federator.dev/v1", Kind: "Preview", Revision: s.Snapshot.Revision(), AsOf: p.Candidate().AsOf,
 		Samples: v.samples, Withheld: v.withheld, ViewCPUMillis: millis(views), CPUMillis: millis(views),
 		Groups: slices.Collect(maps.Values(v.groups)), Policies: slices.Collect(maps.Values(v.policies)), Corrections: slices.Collect(maps.Values(v.corrections)),
 	}

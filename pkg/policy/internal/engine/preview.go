@@ -63,13 +63,14 @@ func NewPreview(s *state.State, candidate Options) (*Preview, error) {
 		return nil, err
 	}
 	candidate.Bindings, candidate.Parallelism, candidate.Memory = bindings, 1, nil
-	candidate.AsOf = time.Unix(state.PartsOf(s).Clock, 0)
+	candidate.AsOf = presentOf(s, candidate.Clock)
 	e, err := New(candidate)
 	if err != nil {
 		return nil, err
 	}
 	p := &Preview{s: s, e: e, changed: map[*view]bool{}, same: same}
 	e.clock.AsOf = s.AsOf.Unix()
+	e.clock.Set(candidate.AsOf.Unix())
 	e.snapshot = s.Snapshot
 	e.gaps = completeness.FindGaps(nil, s.Snapshot, e.kinds)
 	e.setMemberTerms()
@@ -114,7 +115,7 @@ func (p *Preview) state() *state.State {
 		parts.Bindings = append(parts.Bindings, b.freeze())
 	}
 	s := state.New(p.s.Snapshot, p.s.Synced, time.Time{}, parts)
-	s.AsOf = p.s.AsOf
+	s.AsOf = time.Unix(p.e.clock.AsOf, 0).UTC()
 	return s
 }
 
@@ -242,7 +243,7 @@ func (p *Preview) Costs() (costs map[string]PreviewCost, views time.Duration) {
 }
 
 // Compare returns how other policies and bindings would change the verdicts of a state,
-// on its snapshot, as of its time. It evaluates the bindings that differ, at the cost of Configure.
+// on its snapshot, as of its time, or of the present by opts.Clock if that is set. It evaluates the bindings that differ, at the cost of Configure.
 // Changes.After has only these; Changes.Before has these and those that opts.Bindings
 // no longer has.
 func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error) {
@@ -252,12 +253,30 @@ func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error
 	}
 	before := state.Without(s, same)
 	opts.Bindings = bindings
-	opts.AsOf = time.Unix(state.PartsOf(s).Clock, 0)
+	opts.AsOf = presentOf(s, opts.Clock)
 	after, err := evaluateAt(ctx, opts, s.Snapshot, s.AsOf.Unix())
 	if err != nil {
 		return nil, err
 	}
 	return &Changes{Before: before, After: after, compareAll: true}, nil
+}
+
+// presentOf returns the time as of which others are compared with a state. A state is published when something
+// changes, which may be long ago: its verdicts are those of the present as well, unless one of their instants has
+// passed since.
+func presentOf(s *state.State, clock func() time.Time) time.Time {
+	at := time.Unix(state.PartsOf(s).Clock, 0)
+	if clock == nil {
+		return at
+	}
+	now := clock().Truncate(time.Second)
+	if !s.Wake.IsZero() && !now.Before(s.Wake) {
+		now = s.Wake.Add(-time.Second)
+	}
+	if now.After(at) {
+		return now
+	}
+	return at
 }
 
 // differing returns the bindings whose verdicts may differ from those of a state, the views that

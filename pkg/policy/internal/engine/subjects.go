@@ -163,9 +163,10 @@ func (r *pass) keyTasks(b *boundBinding) []task {
 	return tasks
 }
 
-// evaluateReaders evaluates unchanged objects that read something that changed.
+// evaluateReaders evaluates unchanged objects that read something that changed. There may be very many, where
+// they all read one instant.
 func (r *pass) evaluateReaders() error {
-	var tasks []task
+	tasks := make([]task, 0, min(len(r.dirty), chunkSize))
 	for ref, bound := range r.dirty {
 		o, ok := r.after.Get(ref)
 		if !ok {
@@ -180,6 +181,12 @@ func (r *pass) evaluateReaders() error {
 		if len(t.bindings) > 0 {
 			tasks = append(tasks, t)
 		}
+		if len(tasks) == chunkSize {
+			if err := r.evaluateChunk(tasks); err != nil {
+				return err
+			}
+			tasks = tasks[:0]
+		}
 	}
-	return r.evaluateAll(tasks)
+	return r.evaluateChunk(tasks)
 }
