@@ -26,6 +26,7 @@ SOAK ?= 30m
 HOSTILE ?= 10m
 HOSTILE_SEED ?=
 HOSTILE_CLASSES ?=
+DIR ?=
 MEMBERS ?= 250
 KINDS ?= 47
 CLIENTS ?= print
@@ -70,6 +71,13 @@ test: kube helm ## run every test, real control planes included
 .PHONY: gatekeeper
 gatekeeper: ## compare with Gatekeeper: its matcher, framework and suites
 	for m in $(TEST_MODULES); do (cd $$m && go test -timeout 10m ./...); done
+
+# One directory is tested at a time: templates of one name may be in several.
+.PHONY: gatekeeper-library
+gatekeeper-library: ## run the suites of a library of Gatekeeper's policies, in DIR
+	@test -n "$(DIR)" || { echo 'DIR is the directory of a library'; exit 2; }
+	grep -rl --include='*.yaml' --include='*.yml' '^kind: Suite' "$(DIR)" | xargs -n1 dirname | sort -u | \
+		xargs go run ./cmd/federator policy test
 
 .PHONY: race
 race: kube ## run the tests of pkg/, internal/ and cmd/ with the race detector and invariants checked

@@ -39,6 +39,10 @@ const (
 	SeverityWarning = module.SeverityWarning
 )
 
+// GatorPoint is the enforcement point at which Constraint.ActionsAt is asked for manifests
+// that are checked before they are applied, as Gatekeeper's own tool does.
+const GatorPoint = gatekeeper.GatorPoint
+
 // Severities returns the severities of policies, the lowest first.
 func Severities() []string { return slices.Clone(module.Severities) }
 

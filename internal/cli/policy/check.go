@@ -21,10 +21,12 @@ its default parameters.
 
 Exits with 0 if no policy of at least the severity --fail-on has findings, 1 if one has
 violations, 2 if the input is invalid, and 3 if none has violations, but verdicts are
-unknown or evaluations failed.
+unknown or evaluations failed. As with "gator test", a constraint of Gatekeeper only
+counts if its enforcementAction is deny.
 
   federator policy check -f manifests/
   federator policy check --policies policies/ --contexts dev,staging --fail-on high
+  federator policy check -f manifests/ --policies gatekeeper-library/ -o gator
   federator policy check --snapshot fleet-before --bindings bindings.yaml -o sarif`
 
 // checkOptions are the flags of `federator policy check`.
@@ -45,7 +47,7 @@ func checkCommand(version string) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return exit.BadInput(check(cmd, &opts, version)) },
 	}
 	opts.in.Register(cmd.Flags())
-	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json, sarif or junit")
+	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json, sarif or junit; gator and gator-json write the violations of constraints as \"gator test\" does")
 	cmd.Flags().StringVar(&opts.failOn, "fail-on", report.Severities[0], "minimum `severity` to fail for: low, medium, high, critical, or none to never fail")
 	cmd.Flags().BoolVar(&opts.allowUnknown, "allow-unknown", false, "do not fail for unknown verdicts")
 	return cmd

@@ -58,6 +58,9 @@ type Result struct {
 	Reason   string          `json:"reason,omitempty"`   // why it is exempt
 	Details  json.RawMessage `json:"details,omitempty"`
 	Remedy   json.RawMessage `json:"remedy,omitempty"`
+	// EnforcementActions are what a constraint of Gatekeeper does at admission.
+	EnforcementActions []string  `json:"enforcementActions,omitempty"`
+	Enforced           *Enforced `json:"-"` // nil: not of a constraint
 }
 
 // Subject is what was evaluated: an object, a member, or a key of a view.
@@ -127,6 +130,7 @@ const FailNever = "none"
 
 // Check returns an error if there are violations or errors, or with unknowns unknown
 // verdicts, of at least a severity. Without a violation its exit code is exit.CodeUnknown.
+// What a constraint of Gatekeeper only warns of is no violation to fail for.
 func (r *Report) Check(failOn string, unknowns bool) error {
 	if failOn == FailNever {
 		return nil
@@ -134,7 +138,7 @@ func (r *Report) Check(failOn string, unknowns bool) error {
 	minimum := slices.Index(Severities, failOn)
 	counts := map[string]int{}
 	for _, x := range r.Results {
-		if slices.Index(Severities, x.Severity) >= minimum && (x.State == Violation || x.State == Error || x.State == Unknown && unknowns) {
+		if slices.Index(Severities, x.Severity) >= minimum && (x.State == Violation && x.Enforced.denies() || x.State == Error || x.State == Unknown && unknowns) {
 			counts[x.State] += max(x.Count, 1)
 		}
 	}
@@ -157,7 +161,7 @@ func (r *Report) Check(failOn string, unknowns bool) error {
 }
 
 // Formats are the output formats of a report.
-var Formats = []string{"table", "json", "sarif", "junit"}
+var Formats = []string{"table", "json", "sarif", "junit", "gator", "gator-json"}
 
 // Write writes the report in one of the formats.
 func (r *Report) Write(w io.Writer, format, version string) error {
@@ -171,6 +175,8 @@ func (r *Report) Write(w io.Writer, format, version string) error {
 		return console.WriteJSON(w, r.sarif(version))
 	case "junit":
 		return r.junit(w)
+	case "gator", "gator-json":
+		return r.writeGator(w, format == "gator-json")
 	}
 	return fmt.Errorf("--output %q is not %s", format, strings.Join(Formats, ", "))
 }

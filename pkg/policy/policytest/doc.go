@@ -1,6 +1,6 @@
 // Package policytest runs the tests of a tree of policies: Rego tests as "opa test"
-// does, and fleet fixtures, which compare the verdicts of the engine on an entire fleet
-// with expected ones.
+// does, fleet fixtures, which compare the verdicts of the engine on an entire fleet
+// with expected ones, and suites of Gatekeeper.
 //
 // Rego tests are the rules test_* of *_test.rego files. Errors of builtins fail
 // them, and builtins have the same limits as in the engine.
@@ -36,6 +36,21 @@
 // Each case is evaluated on its complete fleet, and again by an engine that starts with
 // an empty one and applies change after change, in an order that Options.Seed decides,
 // while time passes until now.
+//
+// # Suites
+//
+// A file with documents of kind Suite (test.gatekeeper.sh) is read as gator reads it, with
+// the files that it names, which are of no other test. Each case is a fleet of one member
+// with the object and its inventory, which the engine judges; assertions are about the
+// messages. Expansion adds the objects that it generates. What differs from gator:
+//
+//   - The object is among data.inventory, as in an audit, and wins over an object of the
+//     same name in the inventory.
+//   - An AdmissionReview is its object. A case is skipped with the reason if it is about a
+//     deletion, or if the template mentions what else a request has.
+//   - A case whose inventory has one kind at two versions is skipped: a member's are held at
+//     one.
+//   - Mutators are not applied.
 //
 // # Concurrency
 //

@@ -142,7 +142,7 @@ func (r *suiteRun) load(s *suite, t *suiteTest, into *appliedConstraint) ([]Fail
 		return nil, fmt.Errorf("%s has %d constraints of the template: %v", t.Constraint, len(bindings), policy.LoadErrors(warnings))
 	}
 	into.bindings = bindings
-	into.active = atGator(set.Constraints[0].EnforcementAction, set.Constraints[0].Scoped)
+	into.active = len(set.Constraints[0].ActionsAt(policy.GatorPoint)) > 0
 	into.asksOf = requestField(template.Data)
 	if t.Expansion != "" {
 		into.expansions, err = r.expansions(s, t.Expansion)
@@ -176,25 +176,6 @@ func wantConstraintError(err error, constraint string) error {
 		}
 	}
 	return err
-}
-
-// atGator reports whether a constraint applies at the enforcement point of gator, whose
-// suites these are.
-func atGator(action string, scoped []any) bool {
-	if action != "scoped" {
-		return true
-	}
-	for _, s := range scoped {
-		of, _ := s.(map[string]any)
-		points, _ := of["enforcementPoints"].([]any)
-		for _, p := range points {
-			point, _ := p.(map[string]any)
-			if name := point["name"]; name == "gator.gatekeeper.sh" || name == "*" {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // requestFields are those of a review that only a request has.

@@ -28,6 +28,9 @@ func newReport(b *policyfiles.Bundle, fleet *input.Fleet, state *policy.State) (
 	}
 	for binding := range state.Bindings() {
 		g := collector{fleet: fleet, state: state, pkg: b.Set.Package(binding.Package), binding: binding.Name, report: r}
+		if binding.Constraint != "" {
+			g.enforced = enforcementOf(b.Set, binding.Constraint)
+		}
 		if err := g.collect(); err != nil {
 			return nil, err
 		}
@@ -43,6 +46,7 @@ type collector struct {
 	pkg        *policy.Package
 	binding    string
 	report     *report.Report
+	enforced   *report.Enforced // nil: not of a constraint
 	incomplete map[incompleteKey]*incomplete
 	order      []incompleteKey // of incomplete
 }
@@ -128,8 +132,35 @@ func (g *collector) violation(s policy.Subject, v policy.Violation) error {
 			return err
 		}
 	}
+	if g.enforced != nil {
+		if err := g.enforce(s, &x); err != nil {
+			return err
+		}
+	}
 	g.report.Results = append(g.report.Results, x)
 	return nil
+}
+
+// enforcementOf is what a constraint says that Gatekeeper does at admission.
+func enforcementOf(set *policy.Set, name string) *report.Enforced {
+	c := set.Constraint(name)
+	if c == nil {
+		return nil
+	}
+	return &report.Enforced{Actions: c.ActionsAt(policy.GatorPoint), Scoped: c.EnforcementAction == "scoped", Constraint: c.Body}
+}
+
+// enforce adds what a constraint says of a violation.
+func (g *collector) enforce(s policy.Subject, x *report.Result) error {
+	of := *g.enforced
+	x.EnforcementActions, x.Enforced = of.Actions, &of
+	o, ok := g.fleet.Snapshot.Get(s.Ref)
+	if !ok {
+		return nil
+	}
+	var err error
+	of.Object, err = o.AppendBody(nil)
+	return err
 }
 
 func (g *collector) subject(s policy.Subject) report.Subject {

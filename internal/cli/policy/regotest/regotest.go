@@ -24,11 +24,16 @@ except that errors of builtins fail them. Fleet fixtures, *_fleet.yaml, define a
 of members, objects and incomplete scopes, and the verdicts expected for it. Each is
 evaluated twice: at once, and incrementally, change by change.
 
+Suites of Gatekeeper (test.gatekeeper.sh/v1alpha1) run as they are, with the files that
+they name. A case that asks for what only an admission request has is skipped, with the
+reason.
+
 Exits with 0 if all tests pass, 1 if one fails or the coverage is below --threshold,
 and 2 if policies or fixtures are invalid.
 
   federator policy test policies/
   federator policy test policies/ --run unique_host -v
+  federator policy test gatekeeper-library/library/general
   federator policy test policies/ --threshold 90 -o junit > junit.xml`
 
 // options are the flags of `federator policy test`.

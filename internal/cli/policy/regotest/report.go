@@ -2,6 +2,7 @@ package regotest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -71,6 +72,9 @@ func (r *results) table(verbose, color bool) []byte {
 // failureLines describes the failures of a test, one per line.
 func failureLines(c *policytest.Case) []string {
 	var out []string
+	if c.Reason != "" {
+		out = append(out, c.Reason)
+	}
 	for _, f := range c.Failures {
 		line := fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
 		if f.Subject != "" {
@@ -147,7 +151,7 @@ func (r *results) junit() *junit.Suites {
 			suite.Errors++
 			suites.Errors++
 		case policytest.Skipped:
-			x.Skipped = &junit.Message{Message: "its name begins with todo_"}
+			x.Skipped = &junit.Message{Message: junit.Text(cmp.Or(c.Reason, "its name begins with todo_"))}
 			suite.Skipped++
 			suites.Skipped++
 		}

@@ -108,6 +108,7 @@ type view struct {
 	matview.View
 
 	query   query
+	index   *module.Index // nil: it is a view of policies
 	pins    map[aggregate.Kind]string
 	scores  *quarantine.Scores
 	retries map[aggregate.Ref]int // how often objects exceeded the budget

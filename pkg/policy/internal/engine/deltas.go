@@ -89,6 +89,9 @@ func (r *pass) setContribution(v *view, ref aggregate.Ref, c matview.Contributio
 			changed[k] = true
 			r.invalidate(viewKey(v, k))
 		}
+		if v.index != nil {
+			r.invalidateIndex(v, ref.Member, k)
+		}
 		if len(changed) == 1 {
 			r.invalidate(wholeViewKey(v))
 		}
@@ -96,6 +99,9 @@ func (r *pass) setContribution(v *view, ref aggregate.Ref, c matview.Contributio
 	r.viewFailuresChanged = r.viewFailuresChanged || failed
 	if v.CheckLimit(limit) {
 		r.viewFailuresChanged = true
+		if v.index != nil {
+			r.markReadersOf(v)
+		}
 	}
 }
 
@@ -157,6 +163,7 @@ func (r *pass) invalidateObject(d aggregate.Delta) {
 	r.invalidate(readKey(readObject, kind, ref.Member, ref.Namespace))
 	r.invalidate(readKey(readObject, kind, ref.Member))
 	r.invalidate(readKey(readObject, kind))
+	r.invalidateExistence(d)
 	r.invalidate(readKey(readNamed, kind, ref.Namespace, ref.Name))
 	r.invalidate(readKey(readNamed, kind, ref.Namespace))
 	r.invalidate(readKey(readNamed, kind))

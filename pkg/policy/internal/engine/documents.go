@@ -66,8 +66,8 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 	if ev.budget.Cancelled() {
 		return nil, budget.ErrExceeded
 	}
-	if len(path) > 0 && path[0] == "inventory" && ev.binding != nil && ev.binding.pkg.IsTemplate() {
-		return ev.inventory(path[1:])
+	if len(path) > 0 && ev.binding != nil && ev.binding.pkg.IsTemplate() {
+		return ev.templateData(path)
 	}
 	if len(path) == 0 || path[0] != "fleet" {
 		return nil, nil // There is no other base data; OPA looks for it when a rule is read by a prefix of its name.

@@ -105,7 +105,7 @@ func New(opts Options) (*Engine, error) {
 	if opts.Parallelism == 0 {
 		opts.Parallelism = runtime.GOMAXPROCS(0)
 	}
-	e := &Engine{opts: opts, jobs: make(chan *job), memberTerms: map[string]*ast.Term{}}
+	e := &Engine{opts: opts, nextID: 1, jobs: make(chan *job), memberTerms: map[string]*ast.Term{}}
 	e.quarantine = quarantine.Rules{Overruns: opts.Limits.Overruns, Slow: opts.Limits.Slow, Processors: opts.Parallelism, Clock: opts.Clock}
 	e.readSets.Clear()
 	e.callerWorker = e.newWorker()

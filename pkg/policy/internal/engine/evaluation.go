@@ -182,6 +182,9 @@ func checkPinned(pins map[aggregate.Kind]string, o aggregate.Object) error {
 // contribute evaluates a view for one object.
 func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, body []byte) matview.Contribution {
 	ref := o.Ref()
+	if v.index != nil {
+		return w.contributeIndex(ctx, v, ref, body)
+	}
 	fail := func(err error) matview.Contribution {
 		return matview.FailedContribution(ref, err.Error())
 	}

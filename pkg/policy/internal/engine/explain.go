@@ -127,8 +127,9 @@ func engineAt(opts Options, s *state.State, name string) (*Engine, error) {
 	e.passID++
 	e.setMemberTerms()
 	for _, held := range state.PartsOf(s).Views {
-		v := e.view(held.Pkg.Name, held.Def.Name)
-		v.Adopt(held)
+		if v := e.view(held.Pkg.Name, held.Def.Name); v != nil { // indexes of other templates are not there
+			v.Adopt(held)
+		}
 	}
 	e.bindings[0].updateMembers(s.Snapshot)
 	return e, nil

@@ -102,6 +102,15 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*bou
 			views = append(views, v)
 		}
 	}
+	indexes := e.planIndexes(set, bindings, prints)
+	for _, v := range indexes {
+		if v.View.ID == 0 {
+			v.View.ID = e.nextID
+			e.nextID++
+			changed[v] = true
+		}
+	}
+	views = append(views, indexes...)
 	slices.SortFunc(views, func(a, b *view) int {
 		return cmp.Or(strings.Compare(a.Pkg.Name, b.Pkg.Name), strings.Compare(a.Def.Name, b.Def.Name))
 	})

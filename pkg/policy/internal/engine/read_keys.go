@@ -17,6 +17,8 @@ const (
 	readScopes     // scopes[name]
 	readScope      // scopes[name][kind]
 	readMemberPart // members[name].labels, and so on; or one annotation or condition
+	readIndex      // of a template: one key in a member
+	readExists     // whether a kind has objects in a member
 )
 
 var keySeed = maphash.MakeSeed()

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -129,20 +130,14 @@ func parseInventory(path []string) (p inventoryPath, rest []string) {
 // visible ones where the constraint says so.
 func (ev *evaluation) inventory(path []string) (ast.Value, error) {
 	p, rest := parseInventory(path)
-	if p.section != "" && p.section != "cluster" && p.section != "namespace" {
-		return nil, nil // It does not exist.
-	}
 	t := fleetdoc.NewTree(path[:len(path)-len(rest)])
-	for i := range ev.binding.pkg.Reads.Inventory {
-		k := &ev.binding.pkg.Reads.Inventory[i]
-		kind, group := k.Kind.Split()
-		if p.kind != "" && p.kind != kind || p.apiVersion != "" && groupOf(p.apiVersion) != group {
-			continue
-		}
-		if err := ev.inventoryKind(t, k, p); err != nil {
-			return nil, err
-		}
+	if err := ev.inventoryTree(t, p); err != nil {
+		return nil, err
 	}
+	return inventoryValue(t, path, rest)
+}
+
+func inventoryValue(t *fleetdoc.Tree, path, rest []string) (ast.Value, error) {
 	if t.Empty() {
 		if len(path) <= 1 {
 			return ast.NewObject(), nil
@@ -150,6 +145,35 @@ func (ev *evaluation) inventory(path []string) (ast.Value, error) {
 		return nil, nil
 	}
 	return fleetdoc.Find(t.Value(), rest), nil
+}
+
+// inventoryTree adds the objects that a path may reach.
+func (ev *evaluation) inventoryTree(t *fleetdoc.Tree, p inventoryPath) error {
+	if p.section != "" && p.section != "cluster" && p.section != "namespace" {
+		return nil // It does not exist.
+	}
+	for k := range ev.inventoryKinds(p) {
+		if err := ev.inventoryKind(t, k, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inventoryKinds yields the kinds of the template's data.inventory that a path may reach.
+func (ev *evaluation) inventoryKinds(p inventoryPath) iter.Seq[*module.InventoryKind] {
+	return func(yield func(*module.InventoryKind) bool) {
+		for i := range ev.binding.pkg.Reads.Inventory {
+			k := &ev.binding.pkg.Reads.Inventory[i]
+			kind, group := k.Kind.Split()
+			if p.kind != "" && p.kind != kind || p.apiVersion != "" && groupOf(p.apiVersion) != group {
+				continue
+			}
+			if !yield(k) {
+				return
+			}
+		}
+	}
 }
 
 func groupOf(apiVersion string) string {
@@ -177,7 +201,9 @@ func (ev *evaluation) inventoryKind(t *fleetdoc.Tree, k *module.InventoryKind, p
 		return ev.inventoryObject(t, k, p, append(key, p.name))
 	}
 	ev.record(readKey(readObject, key...))
-	ev.wideReads++
+	if p.namespace == "" {
+		ev.wideReads++
+	}
 	list, err := ev.w.e.snapshot.List(q)
 	if err != nil {
 		return err

@@ -24,6 +24,8 @@ type query struct {
 	indexing bool
 	// lenient is for templates: an error of a builtin is undefined.
 	lenient bool
+	// key is for indexes: the variable whose values an object is found by.
+	key ast.Var
 }
 
 const answer = ast.Var("answer")
@@ -87,6 +89,9 @@ func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value
 		query := topdown.NewQuery(q.body).WithIndexing(q.indexing).WithCompiler(q.compiler).
 			WithStore(engineStore{}).WithTransaction(ev).WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(!q.lenient).
 			WithMetrics(metrics.NoOp()).WithTime(epoch)
+		if q.lenient {
+			query = query.WithBuiltins(templateBuiltins)
+		}
 		if w.trace != nil {
 			w.trace.attach(query, input)
 		}
@@ -94,7 +99,11 @@ func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value
 			query = query.WithQueryTracer(w.tracer)
 		}
 		return query.Iter(ctx, func(r topdown.QueryResult) error {
-			v = r[answer].Value
+			if q.key != "" {
+				v = addKey(v, r[q.key])
+			} else {
+				v = r[answer].Value
+			}
 			return nil
 		})
 	})

@@ -113,7 +113,9 @@ func (g generator) some(max int, one func() string) []any {
 	return out
 }
 
-func (g generator) word() string { return g.one("a", "ab", "abc", "b", "ba", "kube-a", "a-system", "c") }
+func (g generator) word() string {
+	return g.one("a", "ab", "abc", "b", "ba", "kube-a", "a-system", "c")
+}
 
 func (g generator) glob() string {
 	return g.one("", "*") + g.one("", g.word(), g.word(), g.word()) + g.one("", "*", "*")
@@ -212,4 +214,3 @@ func (g generator) object() (*unstructured.Unstructured, *corev1.Namespace) {
 	}
 	return o, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.GetNamespace(), Labels: g.labels()}}
 }
-

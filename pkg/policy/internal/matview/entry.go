@@ -42,6 +42,9 @@ func FailedContribution(ref aggregate.Ref, why string) Contribution {
 	return Contribution{objectEntries: &objectEntries{Ref: ref, failed: why}}
 }
 
+// Failed reports whether the contribution is unknown.
+func (c Contribution) Failed() bool { return c.objectEntries != nil && c.failed != "" }
+
 // WithheldContribution is one that is unknown because of a quarantine.
 func WithheldContribution(ref aggregate.Ref, why string) Contribution {
 	return Contribution{objectEntries: &objectEntries{Ref: ref, failed: why, withheld: true}}

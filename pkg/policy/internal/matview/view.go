@@ -132,6 +132,16 @@ func (v *View) Entries(key string) iter.Seq[Entry] {
 	}
 }
 
+// EntriesIn yields the entries of a key that are of objects of a kind in a member, by ref.
+func (v *View) EntriesIn(key string, kind aggregate.Kind, member string) iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		from := Entry{key: key, Object: &objectEntries{Ref: aggregate.Ref{Kind: kind, Member: member}}}
+		v.entries.Ascend(from, func(e Entry) bool {
+			return e.key == key && e.Object.Ref.Kind == kind && e.Object.Ref.Member == member && yield(e)
+		})
+	}
+}
+
 // Keys yields the keys, in order.
 func (v *View) Keys() iter.Seq[string] {
 	return func(yield func(string) bool) {

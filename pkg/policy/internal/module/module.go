@@ -105,6 +105,7 @@ type Package struct {
 	Template          *gatekeeper.Template  // that the package was translated from; nil for others
 	Compiler          *ast.Compiler         // of a Template
 	CEL               *admissioncel.Program // of a Template with engine K8sNativeValidation, instead of rules
+	Indexes           []Index               // of a Template, of data.inventory
 	Subject           SubjectKind
 	SubjectView       string // of a ViewSubject
 	Remedies          []Remedy

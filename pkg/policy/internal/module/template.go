@@ -198,7 +198,8 @@ func (l *loader) templateKinds(p *Package) {
 			}
 			kind := aggregate.MakeKind(k.Kind, k.Group)
 			if k.AnyGroup {
-				kind = aggregate.MakeKind(k.Kind, builtinGroup(k.Kind))
+				group, _ := builtinGroup(k.Kind)
+				kind = aggregate.MakeKind(k.Kind, group)
 			}
 			if _, err := ParseKind(string(kind)); err == nil && !seen[kind] {
 				seen[kind] = true
@@ -283,7 +284,10 @@ func (l *loader) checkTemplate(p *Package) {
 		return
 	}
 	a := l.analyse(p, "", isViolation)
-	p.Reads, p.WideReads = a.templateReads(), a.wideReads.sorted()
+	p.Reads = a.templateReads()
+	if len(l.findings.list) == 0 {
+		l.index(p)
+	}
 }
 
 // compilerOf returns the compiler of a package's rules.

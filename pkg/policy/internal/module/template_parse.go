@@ -102,29 +102,31 @@ func relocate(m *ast.Module, t *gatekeeper.Text) {
 	}
 }
 
-// builtinGroup is the API group of a kind that every cluster has, "" for those of the core
-// group and for unknown ones: a constraint that names kinds of any group is about these at
-// least, whatever else serves a kind of that name.
-func builtinGroup(kind string) string {
+// builtinGroup is the API group of a kind that every cluster has: what names kinds of any
+// group is about these at least, whatever else serves a kind of that name.
+func builtinGroup(kind string) (group string, known bool) {
 	switch kind {
+	case "ConfigMap", "Endpoints", "Event", "LimitRange", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod",
+		"ReplicationController", "ResourceQuota", "Secret", "Service", "ServiceAccount":
+		return "", true
 	case "ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet":
-		return "apps"
+		return "apps", true
 	case "HorizontalPodAutoscaler":
-		return "autoscaling"
+		return "autoscaling", true
 	case "CronJob", "Job":
-		return "batch"
+		return "batch", true
 	case "Ingress", "IngressClass", "NetworkPolicy":
-		return "networking.k8s.io"
+		return "networking.k8s.io", true
 	case "PodDisruptionBudget":
-		return "policy"
+		return "policy", true
 	case "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding":
-		return "rbac.authorization.k8s.io"
+		return "rbac.authorization.k8s.io", true
 	case "CSIDriver", "CSINode", "StorageClass", "VolumeAttachment":
-		return "storage.k8s.io"
+		return "storage.k8s.io", true
 	case "CustomResourceDefinition":
-		return "apiextensions.k8s.io"
+		return "apiextensions.k8s.io", true
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
-		return "admissionregistration.k8s.io"
+		return "admissionregistration.k8s.io", true
 	}
-	return ""
+	return "", false
 }

@@ -98,32 +98,11 @@ func (s ruleScope) inventoryLevel(of string, height int, members sources) *sourc
 // inventoryKinds returns the kinds that a reference to data.inventory can reach, with the
 // version that it names.
 func (s ruleScope) inventoryKinds(apiVersion, kind string, loc *ast.Location) []KindRef {
-	group, version, _ := strings.Cut(apiVersion, "/")
-	if version == "" {
-		group, version = "", apiVersion
-	}
-	if apiVersion != "" && kind != "" {
-		k, err := ParseKind(string(aggregate.MakeKind(kind, group)))
-		if err != nil {
+	out := s.p.inventoryKinds(apiVersion, kind)
+	for _, k := range out {
+		if _, err := ParseKind(string(k.Kind)); err != nil {
 			s.report.errorAt("kind", loc, "%v", err)
 			return nil
-		}
-		return []KindRef{{Kind: k.Kind, Version: version}}
-	}
-	var out []KindRef
-	t := s.p.Template
-	for _, k := range t.Synced {
-		one := KindRef{Kind: aggregate.MakeKind(k.Kind, k.Group), Version: version}
-		if (kind == "" || kind == k.Kind) && (apiVersion == "" || group == k.Group) && !slices.Contains(out, one) {
-			out = append(out, one)
-		}
-	}
-	if len(out) == 0 && kind != "" {
-		// What the constraints are about has the group that they name.
-		for _, k := range s.p.Kinds {
-			if name, _ := k.Kind.Split(); name == kind {
-				out = append(out, KindRef{Kind: k.Kind})
-			}
 		}
 	}
 	if len(out) == 0 {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"iter"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -19,6 +20,9 @@ type Views struct{ s *State }
 func (v Views) Names() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for _, w := range v.s.parts.Views {
+			if strings.HasPrefix(w.Def.Name, "$") {
+				continue // an index, of a template
+			}
 			if !yield(w.Pkg.Name, w.Def.Name) {
 				return
 			}
@@ -28,7 +32,7 @@ func (v Views) Names() iter.Seq2[string, string] {
 
 func (v Views) find(pkg, name string) *matview.View {
 	for _, w := range v.s.parts.Views {
-		if w.Pkg.Name == pkg && w.Def.Name == name {
+		if w.Pkg.Name == pkg && w.Def.Name == name && !strings.HasPrefix(name, "$") {
 			return w
 		}
 	}

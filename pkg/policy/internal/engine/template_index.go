@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/types"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/pkg/policy/internal/matview"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/quarantine"
+	"federator.dev/federator/pkg/policy/internal/state"
+)
+
+// lookup is what a rewritten reference to data.inventory looks for.
+type lookup struct {
+	mode  string // see module.LookupPath
+	known inventoryPath
+	none  bool   // a step is not a string: nothing is there
+	key   string // of an index
+}
+
+// What stands for a step of a lookup that is not known, and for one that is not a string.
+const (
+	unknownStep = "\x01"
+	noStep      = "\x02"
+)
+
+// templateBuiltins has what rewritten references call: it encodes a lookup as one step of
+// a path.
+var templateBuiltins = map[string]*topdown.Builtin{module.LookupBuiltin: {
+	Decl: &ast.Builtin{Name: module.LookupBuiltin, Decl: types.NewFunction(types.Args(types.A), types.S)},
+	Func: func(_ topdown.BuiltinContext, args []*ast.Term, iter func(*ast.Term) error) error {
+		return iter(ast.StringTerm(encodeLookup(args[0].Value.(*ast.Array)))) // as module writes it
+	},
+}}
+
+func encodeLookup(a *ast.Array) string {
+	var b strings.Builder
+	for i := range a.Len() - 1 {
+		switch v := a.Elem(i).Value.(type) {
+		case ast.String:
+			b.WriteString(string(v))
+		case ast.Null:
+			b.WriteString(unknownStep)
+		default:
+			b.WriteString(noStep)
+		}
+		b.WriteByte(0)
+	}
+	b.WriteString(indexKey(a.Elem(a.Len() - 1).Value))
+	return b.String()
+}
+
+func decodeLookup(s string) lookup {
+	parts := strings.SplitN(s, "\x00", 6)
+	if len(parts) != 6 {
+		return lookup{none: true}
+	}
+	l := lookup{mode: parts[0], key: parts[5], none: slices.Contains(parts[:5], noStep)}
+	for i, to := range []*string{&l.known.namespace, &l.known.apiVersion, &l.known.kind, &l.known.name} {
+		if parts[i+1] != unknownStep {
+			*to = parts[i+1]
+			l.none = l.none || *to == ""
+		}
+	}
+	return l
+}
+
+// indexKey is the key of a value. Equal values have the same; others rarely.
+func indexKey(v ast.Value) string {
+	if s, ok := v.(ast.String); ok && len(s) <= 64 {
+		return "=" + string(s)
+	}
+	return strconv.Itoa(v.Hash())
+}
+
+func addKey(to ast.Value, key *ast.Term) ast.Value {
+	o, ok := to.(ast.Object)
+	if !ok {
+		o = ast.NewObject()
+	}
+	if key != nil {
+		o.Insert(ast.StringTerm(indexKey(key.Value)), ast.NewTerm(ast.NewSet(ast.InternedTerm(true))))
+	}
+	return o
+}
+
+// unindexed is the key of objects whose keys could not be found: every lookup finds them.
+const unindexed = "?"
+
+// contributeIndex finds the keys of an object.
+func (w *worker) contributeIndex(ctx context.Context, v *view, ref aggregate.Ref, body []byte) matview.Contribution {
+	limit := w.e.opts.Limits.Contribution
+	every := matview.NewContribution(ref, ast.NewObject(ast.Item(ast.StringTerm(unindexed), ast.NewTerm(ast.NewSet(ast.InternedTerm(true))))), limit)
+	object, err := document.Value(body, v.Def.Mask)
+	if err != nil {
+		return every
+	}
+	if object == nil {
+		return matview.Contribution{}
+	}
+	defer w.meter.LockThread()()
+	w.reset(nil, ref.Member)
+	keys, _, err := w.run(ctx, v.query, ast.ObjectTerm(ast.Item(inputKeys.object, ast.NewTerm(object))))
+	w.e.viewEvaluations.Add(1)
+	if err != nil {
+		return every
+	}
+	if keys == nil {
+		return matview.Contribution{}
+	}
+	if c := matview.NewContribution(ref, keys, limit); !c.Failed() {
+		return c
+	}
+	return every
+}
+
+// planIndexes makes the indexes of templates that have bindings, reusing what stays the
+// same. New ones have no ID.
+func (e *Engine) planIndexes(set *module.Set, bindings []binding.Binding, prints map[string]string) []*view {
+	var out []*view
+	for _, pkg := range set.Packages {
+		if !slices.ContainsFunc(bindings, func(b binding.Binding) bool { return b.Package == pkg.Name }) {
+			continue
+		}
+		for i := range pkg.Indexes {
+			ix := &pkg.Indexes[i]
+			of, def := &module.Package{Name: pkg.Name, Source: pkg.Source}, module.View{Name: ix.Name}
+			for _, kind := range ix.Kinds {
+				of.Kinds = append(of.Kinds, module.KindRef{Kind: kind})
+				def.Mask = mask.Union(def.Mask, pkg.Reads.Fleet[module.KindRef{Kind: kind}])
+			}
+			v := &view{index: ix, query: query{body: ix.Body, compiler: pkg.Compiler, lenient: true, key: ix.Key}}
+			if old := e.view(pkg.Name, ix.Name); old != nil && e.fingerprints[pkg.Name] == prints[pkg.Name] && sameSubjects(old.Pkg, of) {
+				v.View, v.scores = old.WithPackage(of, def), old.scores
+			} else {
+				v.View, v.scores = matview.New(0, of, def), &quarantine.Scores{}
+			}
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// invalidateIndex marks the subjects that looked for a key in a member.
+func (r *pass) invalidateIndex(v *view, member, key string) {
+	if key == unindexed {
+		r.markReadersOf(v)
+		return
+	}
+	r.invalidate(readKey(readIndex, viewName(v.ID), member, key))
+}
+
+// markReadersOf marks all that a template's bindings have looked up.
+func (r *pass) markReadersOf(v *view) {
+	for _, b := range r.e.bindings {
+		if b.pkg.Name == v.Pkg.Name {
+			r.markReaders(b)
+		}
+	}
+}
+
+// invalidateExistence marks the subjects that asked whether a kind has objects, where that
+// changes.
+func (r *pass) invalidateExistence(d aggregate.Delta) {
+	var s *aggregate.Snapshot
+	switch {
+	case d.Before.IsZero():
+		s = r.before.Snapshot
+	case d.After.IsZero():
+		s = r.after
+	default:
+		return
+	}
+	for range state.ObjectsOf(s, d.Ref.Kind, d.Ref.Member) {
+		return
+	}
+	r.invalidate(readKey(readExists, string(d.Ref.Kind), d.Ref.Member))
+}
+
+// templateData reads a path below data as a template sees it.
+func (ev *evaluation) templateData(path []string) (ast.Value, error) {
+	switch {
+	case path[0] == "inventory":
+		return ev.inventory(path[1:])
+	case path[0] != module.LookupRoot || len(path) < 3:
+		return nil, nil
+	}
+	l := decodeLookup(path[1])
+	if l.none {
+		return nil, nil
+	}
+	steps := path[2:]
+	p, rest := parseInventory(steps)
+	for _, step := range [][2]*string{
+		{&p.namespace, &l.known.namespace}, {&p.apiVersion, &l.known.apiVersion}, {&p.kind, &l.known.kind}, {&p.name, &l.known.name},
+	} {
+		if *step[0] == "" {
+			*step[0] = *step[1]
+		}
+	}
+	t := fleetdoc.NewTree(steps[:len(steps)-len(rest)])
+	if err := ev.lookup(t, &l, p); err != nil {
+		return nil, err
+	}
+	return inventoryValue(t, path, rest)
+}
+
+func (ev *evaluation) lookup(t *fleetdoc.Tree, l *lookup, p inventoryPath) error {
+	switch l.mode {
+	case module.LookupPath:
+		return ev.inventoryTree(t, p)
+	case module.LookupExists:
+		if ev.binding.FleetInventory() {
+			return ev.inventoryTree(t, p)
+		}
+		return ev.exists(t, p)
+	}
+	v := ev.w.e.view(ev.binding.pkg.Name, l.mode)
+	if v == nil || v.OverLimit != "" {
+		return ev.inventoryTree(t, p)
+	}
+	if ev.binding.FleetInventory() {
+		ev.record(viewKey(v, l.key))
+	} else {
+		ev.record(readKey(readIndex, viewName(v.ID), ev.member, l.key))
+	}
+	for k := range ev.inventoryKinds(p) {
+		if ev.binding.FleetInventory() {
+			ev.reads.AddAll(k.Kind)
+		} else {
+			ev.reads.AddOwn(k.Kind)
+		}
+		for _, key := range []string{l.key, unindexed} {
+			if err := ev.candidates(t, v, k, p, key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// candidates adds the objects of a kind that an index has under a key.
+func (ev *evaluation) candidates(t *fleetdoc.Tree, v *view, k *module.InventoryKind, p inventoryPath, key string) error {
+	entries := v.EntriesIn(key, k.Kind, ev.member)
+	if ev.binding.FleetInventory() {
+		entries = v.Entries(key)
+	}
+	for e := range entries {
+		ref := e.Object.Ref
+		if ref.Kind != k.Kind || ev.binding.FleetInventory() && !ev.binding.visible.Has(ref.Member) {
+			continue
+		}
+		ev.record(readKey(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
+		o, ok := ev.w.e.snapshot.Get(ref)
+		if !ok {
+			continue
+		}
+		prefix := ""
+		if ref.Member != ev.member {
+			prefix = ref.Member + "/"
+		}
+		if err := ev.putInventory(t, k, p, o, prefix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exists adds one object of each kind that a path may reach, if there is any.
+func (ev *evaluation) exists(t *fleetdoc.Tree, p inventoryPath) error {
+	for k := range ev.inventoryKinds(p) {
+		ev.record(readKey(readExists, string(k.Kind), ev.member))
+		ev.reads.AddOwn(k.Kind)
+		for o := range state.ObjectsOf(ev.w.e.snapshot, k.Kind, ev.member) {
+			if err := ev.putInventory(t, k, p, o, ""); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+package gatekeeper
+
+// GatorPoint is the enforcement point of gator, and so of manifests that are checked
+// before they are applied.
+const GatorPoint = "gator.gatekeeper.sh"
+
+// ActionsAt returns what the constraint says is done at an enforcement point: its
+// enforcementAction, or those of its scopedEnforcementActions that name the point. None
+// means that it is not evaluated there.
+func (c *Constraint) ActionsAt(point string) []string {
+	if c.EnforcementAction != "scoped" {
+		return []string{c.EnforcementAction}
+	}
+	var out []string
+	for _, s := range c.Scoped {
+		of, _ := s.(map[string]any)
+		points, _ := of["enforcementPoints"].([]any)
+		for _, p := range points {
+			at, _ := p.(map[string]any)
+			action, _ := of["action"].(string)
+			if name := at["name"]; name == point || name == "*" {
+				out = append(out, action)
+				break
+			}
+		}
+	}
+	return out
+}
