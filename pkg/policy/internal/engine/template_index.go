@@ -50,6 +50,8 @@ func encodeLookup(a *ast.Array) string {
 		switch v := a.Elem(i).Value.(type) {
 		case ast.String:
 			b.WriteString(string(v))
+		case ast.Number:
+			b.WriteString(v.String()) // OPA's stores have no other keys than strings
 		case ast.Null:
 			b.WriteString(unknownStep)
 		default:

@@ -166,6 +166,10 @@ func (x *indexer) ref(b ast.Body, i int, r ast.Ref, bound map[ast.Var]bool) ([]*
 	if t, ok := e.Terms.(*ast.Term); ok && p.section == "cluster" && len(r) == 5 && known(p.apiVersion) && known(p.kind) && t.Value.Compare(r) == 0 {
 		mode = LookupExists
 	}
+	var before []*ast.Expr
+	if _, isRef := value.Value.(ast.Ref); isRef {
+		before = append(before, x.resolve(e, &value))
+	}
 	steps := []*ast.Term{ast.StringTerm(mode)}
 	open, useful := false, mode != LookupPath
 	for _, t := range []*ast.Term{p.namespace, p.apiVersion, p.kind, p.name} {
@@ -174,7 +178,11 @@ func (x *indexer) ref(b ast.Body, i int, r ast.Ref, bound map[ast.Var]bool) ([]*
 			open = open || t != nil
 			continue
 		}
-		steps = append(steps, t.Copy())
+		step := t.Copy()
+		if _, isRef := step.Value.(ast.Ref); isRef {
+			before = append(before, x.resolve(e, &step))
+		}
+		steps = append(steps, step)
 		useful = useful || open
 	}
 	if !known(p.name) && (p.namespace == nil || !known(p.namespace)) && (mode == LookupPath || mode == LookupExists && p.section != "cluster") {
@@ -191,7 +199,18 @@ func (x *indexer) ref(b ast.Body, i int, r ast.Ref, bound map[ast.Var]bool) ([]*
 		ast.NewTerm(ast.MustParseRef(LookupBuiltin)), ast.ArrayTerm(append(steps, value)...), at,
 	}}
 	to := append(ast.Ref{ast.DefaultRootDocument, ast.StringTerm(LookupRoot), at}, r[2:]...)
-	return []*ast.Expr{encode}, to
+	return append(before, encode), to
+}
+
+// resolve returns an expression that gives a variable the value of a reference, and puts the
+// variable in its place: a builtin is called with references within arrays as they are.
+func (x *indexer) resolve(of *ast.Expr, t **ast.Term) *ast.Expr {
+	x.made++
+	v := ast.VarTerm(fmt.Sprintf("__federator%d__", x.made))
+	v.Location = of.Location
+	e := &ast.Expr{Location: of.Location, Generated: true, Terms: []*ast.Term{ast.NewTerm(ast.Equality.Ref()), v, *t}}
+	*t = v
+	return e
 }
 
 // assignedTo returns the variable that an expression gives the value of a reference.

@@ -1,0 +1,68 @@
+package policy_test
+
+import (
+	"testing"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+// auditTemplate is a template with a constraint of all Services.
+func auditTemplate(t testing.TB, rego string) *policy.Set {
+	t.Helper()
+	text := `
+apiVersion: templates.gatekeeper.sh/v1
+kind: ConstraintTemplate
+metadata: {name: audited}
+spec:
+  crd: {spec: {names: {kind: Audited}}}
+  targets:
+  - target: admission.k8s.gatekeeper.sh
+    rego: |
+      package audited
+` + rego + `
+---
+apiVersion: constraints.gatekeeper.sh/v1beta1
+kind: Audited
+metadata: {name: all}
+spec: {match: {kinds: [{apiGroups: [""], kinds: [Service, Namespace]}]}}
+`
+	return loadFiles(t, policy.File{Path: "audited.yaml", Data: []byte(text)})
+}
+
+// TestGatekeeper_AnswersAsItsAudit has what Gatekeeper's audit was seen to answer.
+func TestGatekeeper_AnswersAsItsAudit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rego string
+		want []string // of Service 7/s
+	}{
+		"a number is the key of data.inventory that it is written as": {
+			`      violation[{"msg": name}] { ns := to_number(input.review.namespace); data.inventory.namespace[ns]["v1"]["Service"][name] }`, []string{"s"},
+		},
+		"a number is a known step": {
+			`      violation[{"msg": name}] { ns := to_number(input.review.namespace); data.inventory.namespace[ns][api]["Service"][name]; api != "v2" }`, []string{"s"},
+		},
+		"objects are found by what is compared with a field of input": {
+			`      violation[{"msg": name}] { o := data.inventory.namespace[ns]["v1"]["Service"][name]; o.spec.a == input.review.object.spec.a }`, []string{"s"},
+		},
+		"and by the variable that it was given": {
+			`      violation[{"msg": name}] { o := data.inventory.namespace[ns]["v1"]["Service"][name]; a := input.review.object.spec.a; o.spec.a == a }`, []string{"s"},
+		},
+		"and by one compared first": {
+			`      violation[{"msg": name}] { input.review.kind.kind == "Service"; o := data.inventory.namespace[ns][api]["Service"][name]; input.review.object.spec == o.spec; api == "v1" }`, []string{"s"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := gatekeeperWorld(t)
+			mustDo(t, w, putIn("fleet/a", "Service", "7", "s", map[string]any{"spec": map[string]any{"a": "x"}}))
+			set := auditTemplate(t, c.rego)
+			e, _ := gatekeeperEngine(t, w, set)
+			want := make([]string, len(c.want))
+			for i, m := range c.want {
+				want[i] = "fleet/a|7|s|" + m
+			}
+			wantMessages(t, e.State(), "Audited/all", want...)
+		})
+	}
+}
