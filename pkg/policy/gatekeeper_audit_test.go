@@ -36,6 +36,15 @@ func TestGatekeeper_AnswersAsItsAudit(t *testing.T) {
 		rego string
 		want []string // of Service 7/s
 	}{
+		"a message may be empty": {`      violation[{"msg": ""}] { input.review.kind.kind == "Service" }`, []string{""}},
+		"violations are one by message and details": {
+			`      violation[{"msg": "m", "field": f}] { input.review.kind.kind == "Service"; f := [1, 2][_] }
+      violation[{"msg": "m", "details": {}}] { input.review.kind.kind == "Service" }
+      violation[{"msg": "m", "details": {"a": 1}}] { input.review.kind.kind == "Service" }`, []string{"m", "m"},
+		},
+		"a Namespace that is not there is an empty object": {
+			`      violation[{"msg": msg}] { input.review.kind.kind == "Service"; msg := object.get(input.review.namespaceObject, "kind", "none") }`, []string{"none"},
+		},
 		"a number is the key of data.inventory that it is written as": {
 			`      violation[{"msg": name}] { ns := to_number(input.review.namespace); data.inventory.namespace[ns]["v1"]["Service"][name] }`, []string{"s"},
 		},
