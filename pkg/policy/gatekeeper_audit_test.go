@@ -75,3 +75,37 @@ func TestGatekeeper_AnswersAsItsAudit(t *testing.T) {
 		})
 	}
 }
+
+// TestGatekeeper_FindsObjectsOfTheFleetByTheirNames looks for an object of another member by
+// the namespace that data.inventory has it in.
+func TestGatekeeper_FindsObjectsOfTheFleetByTheirNames(t *testing.T) {
+	t.Parallel()
+	w := gatekeeperWorld(t)
+	mustDo(t, w, putIn("fleet/a", "Service", "shop", "s", map[string]any{}), putIn("fleet/b", "Service", "shop", "other", map[string]any{}))
+	set := loadFiles(t, policy.File{Path: "audited.yaml", Data: []byte(`
+apiVersion: templates.gatekeeper.sh/v1
+kind: ConstraintTemplate
+metadata: {name: audited}
+spec:
+  crd: {spec: {names: {kind: Audited}}}
+  targets:
+  - target: admission.k8s.gatekeeper.sh
+    rego: |
+      package audited
+      violation[{"msg": msg}] {
+        input.review.name == "s"
+        data.inventory.namespace[ns]["v1"]["Service"]["other"]
+        n := data.inventory.namespace[ns]["v1"]["Service"]["other"].metadata.namespace
+        o := data.inventory.namespace[_]["v1"]["Service"][name]
+        o.metadata.namespace == n
+        msg := sprintf("%s in %s", [name, n])
+      }
+---
+apiVersion: constraints.gatekeeper.sh/v1beta1
+kind: Audited
+metadata: {name: all, annotations: {federator.dev/inventory: fleet}}
+spec: {match: {kinds: [{apiGroups: [""], kinds: [Service]}]}}
+`)})
+	e, _ := gatekeeperEngine(t, w, set)
+	wantMessages(t, e.State(), "Audited/all", "fleet/a|shop|s|other in fleet/b/shop")
+}

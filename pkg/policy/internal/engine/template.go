@@ -294,15 +294,16 @@ func (ev *evaluation) inventoryDocument(o aggregate.Object, prefix string) (ast.
 	if err != nil || prefix == "" {
 		return v, err
 	}
-	return withMember(v, o, prefix), nil
+	ref := o.Ref()
+	return withMember(v, &ref, prefix), nil
 }
 
 // withMember returns a document of another member's object: in its metadata, what names it
 // among those of its kind begins with the member.
-func withMember(v ast.Value, o aggregate.Object, prefix string) ast.Value {
-	field, value := "name", prefix+o.Name()
-	if o.Namespace() != "" {
-		field, value = "namespace", prefix+o.Namespace()
+func withMember(v ast.Value, ref *aggregate.Ref, prefix string) ast.Value {
+	field, value := "name", prefix+ref.Name
+	if ref.Namespace != "" {
+		field, value = "namespace", prefix+ref.Namespace
 	}
 	root, ok := v.(ast.Object)
 	if !ok {
