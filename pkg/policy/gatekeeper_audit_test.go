@@ -51,6 +51,7 @@ func TestGatekeeper_AnswersAsItsAudit(t *testing.T) {
 		"a number is a known step": {
 			`      violation[{"msg": name}] { ns := to_number(input.review.namespace); data.inventory.namespace[ns][api]["Service"][name]; api != "v2" }`, []string{"s"},
 		},
+		"a trace is true": {`      violation[{"msg": "m"}] { input.review.kind.kind == "Service"; trace("x") }`, []string{"m"}},
 		"objects are found by what is compared with a field of input": {
 			`      violation[{"msg": name}] { o := data.inventory.namespace[ns]["v1"]["Service"][name]; o.spec.a == input.review.object.spec.a }`, []string{"s"},
 		},
