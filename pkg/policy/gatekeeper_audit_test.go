@@ -55,6 +55,9 @@ func TestGatekeeper_AnswersAsItsAudit(t *testing.T) {
 		"objects are found by what is compared with a field of input": {
 			`      violation[{"msg": name}] { o := data.inventory.namespace[ns]["v1"]["Service"][name]; o.spec.a == input.review.object.spec.a }`, []string{"s"},
 		},
+		"and by a field that is iterated instead of the object": {
+			`      violation[{"msg": name}] { a := data.inventory.namespace[ns]["v1"]["Service"][name].spec.a; a == input.review.object.spec.a }`, []string{"s"},
+		},
 		"and by the variable that it was given": {
 			`      violation[{"msg": name}] { o := data.inventory.namespace[ns]["v1"]["Service"][name]; a := input.review.object.spec.a; o.spec.a == a }`, []string{"s"},
 		},
