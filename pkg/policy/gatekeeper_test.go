@@ -221,6 +221,7 @@ spec:
 		"name":      {strings.Replace(template("        violation[{\"msg\": \"x\"}] { true }\n"), "name: bad", "name: worse", 1), "b.yaml:5:30: error: the template is named \"worse\""},
 		"missing":   {"apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: Lost\nmetadata: {name: x}\n", "b.yaml:1:1: error: constraint Lost/x: there is no ConstraintTemplate of Lost"},
 		"match":     {"apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: Lost\nmetadata: {name: x}\nspec:\n  match:\n    namespaces: [\"a*b\"]\n", "b.yaml:6:"},
+		"members":   {"apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: Lost\nmetadata: {name: x, annotations: {federator.dev/members: \", \"}}\n", "b.yaml:3:58: error: federator.dev/members names no member"},
 		"yaml":      {"apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: [\n", "b.yaml:"},
 	} {
 		t.Run(name, func(t *testing.T) {

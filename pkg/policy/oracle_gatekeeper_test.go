@@ -345,7 +345,7 @@ func (f plainFleet) judge(ctx context.Context, p plainTemplate, c *randomConstra
 			}
 			review := map[string]any{
 				"object": o, "name": textAt(o, "metadata", "name"), "operation": "", "userInfo": map[string]any{},
-				"kind": map[string]any{"group": group, "version": version, "kind": textAt(o, "kind")}, "namespaceObject": nil,
+				"kind": map[string]any{"group": group, "version": version, "kind": textAt(o, "kind")}, "namespaceObject": map[string]any{},
 			}
 			if ns := textAt(o, "metadata", "namespace"); ns != "" {
 				review["namespace"] = ns

@@ -104,6 +104,7 @@ type view struct {
 
 	query   query
 	index   *module.Index // nil: it is a view of policies
+	ofFleet bool          // an index: objects of other members are looked for, too
 	pins    map[aggregate.Kind]string
 	scores  *quarantine.Scores
 	retries map[aggregate.Ref]int // how often objects exceeded the budget

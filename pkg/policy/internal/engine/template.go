@@ -59,16 +59,16 @@ func (w *worker) review(b *boundBinding, t *task, object *ast.Term) (*ast.Term, 
 	return ast.ObjectTerm(ast.Item(reviewKeys.review, ast.ObjectTerm(items...)), ast.Item(inputKeys.parameters, b.sel.Params)), nil
 }
 
-// namespaceObject is the Namespace of a subject as far as the template reads it, null for
-// cluster-scoped ones.
+// namespaceObject is the Namespace of a subject as far as the template reads it. For what is in
+// none, or in one that is not there, it is an empty object, as Gatekeeper's audit has it.
 func (w *worker) namespaceObject(b *boundBinding, ref *aggregate.Ref) (*ast.Term, error) {
 	m := b.pkg.Reads.NamespaceObject
 	if m == nil || ref.Namespace == "" {
-		return ast.InternedNullTerm, nil
+		return ast.InternedEmptyObject, nil
 	}
 	o, ok := w.readNamespace(ref)
 	if !ok {
-		return ast.InternedNullTerm, nil
+		return ast.InternedEmptyObject, nil
 	}
 	body, err := o.AppendBody(w.otherBody[:0])
 	w.otherBody = body
@@ -294,15 +294,16 @@ func (ev *evaluation) inventoryDocument(o aggregate.Object, prefix string) (ast.
 	if err != nil || prefix == "" {
 		return v, err
 	}
-	return withMember(v, o, prefix), nil
+	ref := o.Ref()
+	return withMember(v, &ref, prefix), nil
 }
 
 // withMember returns a document of another member's object: in its metadata, what names it
 // among those of its kind begins with the member.
-func withMember(v ast.Value, o aggregate.Object, prefix string) ast.Value {
-	field, value := "name", prefix+o.Name()
-	if o.Namespace() != "" {
-		field, value = "namespace", prefix+o.Namespace()
+func withMember(v ast.Value, ref *aggregate.Ref, prefix string) ast.Value {
+	field, value := "name", prefix+ref.Name
+	if ref.Namespace != "" {
+		field, value = "namespace", prefix+ref.Namespace
 	}
 	root, ok := v.(ast.Object)
 	if !ok {

@@ -50,6 +50,8 @@ func encodeLookup(a *ast.Array) string {
 		switch v := a.Elem(i).Value.(type) {
 		case ast.String:
 			b.WriteString(string(v))
+		case ast.Number:
+			b.WriteString(v.String()) // OPA's stores have no other keys than strings
 		case ast.Null:
 			b.WriteString(unknownStep)
 		default:
@@ -111,8 +113,10 @@ func (w *worker) contributeIndex(ctx context.Context, v *view, ref aggregate.Ref
 	}
 	defer w.meter.LockThread()()
 	w.reset(nil, ref.Member)
-	keys, _, err := w.run(ctx, v.query, ast.ObjectTerm(ast.Item(inputKeys.object, ast.NewTerm(object))))
-	w.e.viewEvaluations.Add(1)
+	keys, err := w.indexKeys(ctx, v, nil, object)
+	if err == nil && v.ofFleet { // subjects of other members find it under another name
+		keys, err = w.indexKeys(ctx, v, keys, withMember(object, &ref, ref.Member+"/"))
+	}
 	if err != nil {
 		return every
 	}
@@ -125,6 +129,22 @@ func (w *worker) contributeIndex(ctx context.Context, v *view, ref aggregate.Ref
 	return every
 }
 
+// indexKeys adds the keys of an object.
+func (w *worker) indexKeys(ctx context.Context, v *view, to ast.Value, object ast.Value) (ast.Value, error) {
+	more, _, err := w.run(ctx, v.query, ast.ObjectTerm(ast.Item(inputKeys.object, ast.NewTerm(object))))
+	w.e.viewEvaluations.Add(1)
+	if err != nil || more == nil {
+		return to, err
+	}
+	from, ok := more.(ast.Object)
+	into, both := to.(ast.Object)
+	if !ok || !both {
+		return more, nil
+	}
+	from.Foreach(func(k, t *ast.Term) { into.Insert(k, t) })
+	return into, nil
+}
+
 // planIndexes makes the indexes of templates that have bindings, reusing what stays the
 // same. New ones have no ID.
 func (e *Engine) planIndexes(set *module.Set, bindings []binding.Binding, prints map[string]string) []*view {
@@ -133,6 +153,7 @@ func (e *Engine) planIndexes(set *module.Set, bindings []binding.Binding, prints
 		if !slices.ContainsFunc(bindings, func(b binding.Binding) bool { return b.Package == pkg.Name }) {
 			continue
 		}
+		ofFleet := slices.ContainsFunc(bindings, func(b binding.Binding) bool { return b.Package == pkg.Name && b.FleetInventory() })
 		for i := range pkg.Indexes {
 			ix := &pkg.Indexes[i]
 			of, def := &module.Package{Name: pkg.Name, Source: pkg.Source}, module.View{Name: ix.Name}
@@ -140,8 +161,8 @@ func (e *Engine) planIndexes(set *module.Set, bindings []binding.Binding, prints
 				of.Kinds = append(of.Kinds, module.KindRef{Kind: kind})
 				def.Mask = mask.Union(def.Mask, pkg.Reads.Fleet[module.KindRef{Kind: kind}])
 			}
-			v := &view{index: ix, query: query{body: ix.Body, compiler: pkg.Compiler, lenient: true, key: ix.Key}}
-			if old := e.view(pkg.Name, ix.Name); old != nil && e.fingerprints[pkg.Name] == prints[pkg.Name] && sameSubjects(old.Pkg, of) {
+			v := &view{index: ix, ofFleet: ofFleet, query: query{body: ix.Body, compiler: pkg.Compiler, lenient: true, key: ix.Key}}
+			if old := e.view(pkg.Name, ix.Name); old != nil && e.fingerprints[pkg.Name] == prints[pkg.Name] && sameSubjects(old.Pkg, of) && old.ofFleet == ofFleet {
 				v.View, v.scores = old.WithPackage(of, def), old.scores
 			} else {
 				v.View, v.scores = matview.New(0, of, def), &quarantine.Scores{}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,9 @@ func (b *boundBinding) violations(v ast.Value, t *task, l *Limits) ([]verdict.Vi
 		if err != nil {
 			return nil, err
 		}
+		if b.pkg.IsTemplate() && hasResponse(out, &violation) {
+			continue
+		}
 		out = append(out, violation)
 	}
 	return out, nil
@@ -59,7 +63,7 @@ func (b *boundBinding) violation(v ast.Value, t *task) (verdict.Violation, error
 		return verdict.Violation{}, errors.New("a violation is not an object")
 	}
 	msg, ok := stringField(o, "msg")
-	if !ok || msg == "" {
+	if !ok || msg == "" && !b.pkg.IsTemplate() {
 		return verdict.Violation{}, errors.New(`a violation has no string "msg"`)
 	}
 	out := verdict.Violation{Msg: strings.Clone(msg)} // it may be a substring of a longer text
@@ -75,6 +79,13 @@ func (b *boundBinding) violation(v ast.Value, t *task) (verdict.Violation, error
 		}
 	}
 	return out, nil
+}
+
+// hasResponse reports whether Gatekeeper would respond no differently to another violation:
+// it keeps a message and details of each, and the set of those.
+func hasResponse(list []verdict.Violation, other *verdict.Violation) bool {
+	details := func(v *verdict.Violation) string { return cmp.Or(string(v.Details), "{}") }
+	return slices.ContainsFunc(list, func(v verdict.Violation) bool { return v.Msg == other.Msg && details(&v) == details(other) })
 }
 
 // hasMessage reports whether a value has a field msg.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,7 +94,10 @@ func (d *Documents) scope(c *Constraint, n *yaml.Node) {
 		return text(n, "metadata", "annotations", key), place(c.File, n, "metadata", "annotations", key)
 	}
 	if raw, at := annotation(membersAnnotation); raw != "" {
-		c.Members = strings.FieldsFunc(raw, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })
+		c.Members = strings.FieldsFunc(raw, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+		if len(c.Members) == 0 {
+			d.problem(at, "%s names no member", membersAnnotation) // none would be all
+		}
 		for _, p := range c.Members {
 			if _, err := path.Match(p, ""); err != nil {
 				d.problem(at, "%s: %q is not a pattern of a member's name", membersAnnotation, p)

@@ -11,6 +11,7 @@ import (
 var deprecated = []string{
 	"all", "any", "cast_array", "cast_boolean", "cast_null", "cast_object", "cast_set", "cast_string",
 	"net.cidr_overlap", "re_match", "set_diff",
+	"trace", // without a tracer it is true
 }
 
 // TemplateCapabilities returns what ConstraintTemplates may use: what policies may, and

@@ -127,7 +127,8 @@ func (x *indexer) expr(b ast.Body, i int, bound map[ast.Var]bool) []*ast.Expr {
 type inventoryRef struct {
 	section                           string
 	namespace, apiVersion, kind, name *ast.Term
-	whole                             bool // it names one object
+	whole                             bool        // it names one object
+	within                            []*ast.Term // the steps below that
 }
 
 func parseInventoryRef(r ast.Ref) (p inventoryRef, ok bool) {
@@ -141,6 +142,7 @@ func parseInventoryRef(r ast.Ref) (p inventoryRef, ok bool) {
 	}
 	for i, t := range r[3:] {
 		if i == len(steps) {
+			p.within = r[3+i:]
 			break
 		}
 		*steps[i] = t
@@ -390,7 +392,8 @@ func (x *indexer) pureFunction(r ast.Ref) bool {
 
 // add makes an index, or finds the same one.
 func (x *indexer) add(p inventoryRef, object ast.Var, d *derivation, key *ast.Term) string {
-	body := []*ast.Expr{ast.Equality.Expr(ast.VarTerm(string(object)), ast.NewTerm(ast.InputRootRef.Append(ast.StringTerm("object"))))}
+	of := ast.InputRootRef.Append(ast.StringTerm("object")).Concat(p.within).Copy()
+	body := []*ast.Expr{d.open(ast.Equality.Expr(ast.VarTerm(string(object)), ast.NewTerm(of)))}
 	for _, e := range d.chain {
 		body = append(body, d.open(e.Copy()))
 	}
