@@ -54,6 +54,14 @@ func Load(sources []Source, opts LoadOptions) (*Set, error) { return module.Load
 // engine would refuse the result of a rule.
 func Lint(set *Set) []Finding { return module.Lint(set) }
 
+// Reads reports whether Load takes policies from a file, by its path and content. Tests are none.
+func Reads(file string, data []byte) bool {
+	if gatekeeper.Reads(file) {
+		return gatekeeper.Mentions(data)
+	}
+	return strings.HasSuffix(file, ".rego") && !strings.HasSuffix(file, "_test.rego")
+}
+
 // Bounds on what ReadSource reads: more than Load accepts by default.
 const (
 	maxRead    = 4 << 20  // bytes of a file

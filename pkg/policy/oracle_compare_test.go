@@ -48,6 +48,10 @@ func previewOf(ctx context.Context, s *policy.State, set *policy.Set, bindings [
 	err = p.Run(ctx, policy.PreviewOptions{
 		Wait: func(context.Context) error { waits++; return nil },
 		Found: func(before, after *policy.Verdict) error {
+			finds := func(v *policy.Verdict) bool { return v != nil && (len(v.Violations) > 0 || v.State == policy.Error) }
+			if !finds(before) && !finds(after) {
+				return nil // Changes tell of findings only, a preview also of what is not known
+			}
 			if before != nil && after != nil && textOf(*before) == textOf(*after) && before.Message == after.Message {
 				return nil
 			}

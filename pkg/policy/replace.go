@@ -6,17 +6,26 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 )
 
 // candidateName is the name of a source whose caller gives it none.
 const candidateName = "candidate"
 
 // Replace returns what a set was loaded from with another source in place of its own of that name. A source
-// without a name replaces the packages that it has, whose ever these are, and is added. Tests are left out.
+// without a name replaces the packages that it has, whose ever these are, and files of templates and
+// constraints all of which it has, and is added. Tests are left out.
 func Replace(set *Set, with Source) []Source {
-	replaced := map[string]bool{}
+	replaced, documents := map[string]bool{}, map[string]bool{}
 	if with.Name == "" {
 		for _, f := range with.Files {
+			for _, id := range documentsOf(f) {
+				documents[id] = true
+			}
+			if !strings.HasSuffix(f.Path, ".rego") {
+				continue
+			}
 			if m, err := ast.ParseModule(f.Path, string(f.Data)); err == nil && m != nil { // Load says what is wrong with others
 				replaced[m.Package.Path.String()] = true
 			}
@@ -28,6 +37,10 @@ func Replace(set *Set, with Source) []Source {
 			continue
 		}
 		out = append(out, Source{Name: s.Name, Files: slices.DeleteFunc(slices.Clone(s.Files), func(f File) bool {
+			if !strings.HasSuffix(f.Path, ".rego") {
+				ids := documentsOf(f)
+				return len(ids) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return !documents[id] })
+			}
 			m := set.Modules[strings.TrimPrefix(s.Name+"/"+f.Path, "/")]
 			return m == nil || replaced[m.Package.Path.String()]
 		})})
@@ -35,4 +48,20 @@ func Replace(set *Set, with Source) []Source {
 	with.Name = cmp.Or(with.Name, candidateName)
 	with.Files = slices.DeleteFunc(slices.Clone(with.Files), func(f File) bool { return strings.HasSuffix(f.Path, "_test.rego") })
 	return append(out, with)
+}
+
+// documentsOf returns which templates and constraints of Gatekeeper a file has.
+func documentsOf(f File) (ids []string) {
+	if !gatekeeper.Reads(f.Path) {
+		return nil
+	}
+	var d gatekeeper.Documents
+	d.Read(f.Path, f.Data)
+	for _, t := range d.Templates {
+		ids = append(ids, "template "+t.Kind)
+	}
+	for _, c := range d.Constraints {
+		ids = append(ids, "constraint "+c.FullName())
+	}
+	return ids
 }

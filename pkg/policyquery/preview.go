@@ -65,7 +65,7 @@ type PreviewCandidate struct {
 	Bindings []policy.Binding `json:"bindings,omitempty"`
 }
 
-// PreviewFile is one file of Rego. Tests are not read.
+// PreviewFile is one file of Rego, or of templates and constraints of Gatekeeper. Tests are not read.
 type PreviewFile struct {
 	Path string `json:"path"`
 	Text string `json:"text"`
@@ -216,12 +216,17 @@ func candidateOf(s *policy.State, c *PreviewCandidate) (*policy.Set, []policy.Bi
 	bindings := slices.Clone(c.Bindings)
 	for b := range s.Bindings() {
 		known := slices.ContainsFunc(c.Bindings, func(x policy.Binding) bool { return x.Name == b.Name })
-		if !known && set.Package(b.Package) != nil {
+		if !known && set.Package(b.Package) != nil && !followsConstraint(set, b) {
 			bindings = append(bindings, b)
 		}
 	}
 	more, _ := policy.DefaultBindings(set, bindings) // those without need parameters
 	return set, append(bindings, more...), nil
+}
+
+// followsConstraint reports whether a binding is as the candidate's constraint says, or goes with it.
+func followsConstraint(set *policy.Set, b policy.Binding) bool {
+	return b.Constraint != "" && (b.Name == b.Constraint || set.Constraint(b.Constraint) == nil)
 }
 
 // sameGrants returns an error when the caller may no longer read what the preview has read.

@@ -58,7 +58,7 @@ type PreviewPolicy struct {
 	File     string `json:"file,omitempty"`
 	Is       string `json:"is"` // Added, Changed or Removed
 
-	Unknown int `json:"unknown"` // subjects with violations whose verdict is Unknown
+	Unknown int `json:"unknown"` // subjects whose verdict is Unknown, with violations or not
 	Errors  int `json:"errors"`  // subjects whose verdict is Error
 	// Evaluations took CPUMillis in all; PerEvaluationMicros is what a change takes for each subject that it
 	// concerns. Shared are further subjects that are equal to one which was evaluated.
@@ -218,16 +218,16 @@ func (v *previewing) found(before, after *policy.Verdict) error {
 	}
 	v.addCorrections(before, func(c *PreviewCorrection) { c.Now++ })
 	v.addCorrections(after, func(c *PreviewCorrection) { c.Wanted++ })
-	if !shows(after) {
-		after = nil
+	if after != nil && after.State == policy.Unknown {
+		v.policyOf(of).Unknown++
+	}
+	if !shows(after) && (before == nil || after == nil || after.State == policy.Known) {
+		after = nil // else it is not known that violations vanish
 	}
 	if before == nil && after == nil {
 		return nil
 	}
 	p := v.policyOf(of)
-	if after != nil && after.State == policy.Unknown {
-		p.Unknown++
-	}
 	if after != nil && after.State == policy.Error {
 		p.Errors++
 	}

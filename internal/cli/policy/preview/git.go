@@ -9,9 +9,11 @@ import (
 	"io"
 	"os/exec"
 	"path"
+	"slices"
 	"strings"
 
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policyquery"
 )
 
@@ -28,11 +30,11 @@ func filesAt(ctx context.Context, repository, commit, dir string) ([]policyquery
 	if dir = path.Clean(dir); dir != "." {
 		tree += ":" + dir
 	}
-	archive, err := git(ctx, repository, "archive", "--format=tar", tree)
-	if err != nil {
-		return nil, fmt.Errorf("commit %s: %w", commit, err)
-	}
-	files, err := unpack(bytes.NewReader(archive))
+	var files []policyquery.PreviewFile
+	err = gitTo(ctx, func(out io.Reader) (err error) {
+		files, err = unpack(out)
+		return err
+	}, repository, "archive", "--format=tar", tree)
 	if err != nil {
 		return nil, fmt.Errorf("commit %s: %w", commit, err)
 	}
@@ -49,29 +51,63 @@ func unpack(archive io.Reader) (files []policyquery.PreviewFile, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if h.Typeflag != tar.TypeReg || !isPolicy(h.Name) || hidden(h.Name) {
+		named := strings.HasSuffix(h.Name, ".rego") || isYAML(h.Name) && h.Size <= maxCommit // others are data, whatever their size
+		if h.Typeflag != tar.TypeReg || !named || hidden(h.Name) {
 			continue
 		}
 		text, err := io.ReadAll(io.LimitReader(in, maxCommit+1))
-		if total += len(text); err == nil && total > maxCommit {
-			err = fmt.Errorf("the policies have more than %d bytes", maxCommit)
-		}
 		if err != nil {
 			return nil, err
+		}
+		if !policy.Reads(h.Name, text) {
+			continue
+		}
+		if total += len(text); total > maxCommit {
+			return nil, fmt.Errorf("the policies have more than %d bytes", maxCommit)
 		}
 		files = append(files, policyquery.PreviewFile{Path: h.Name, Text: string(text)})
 	}
 }
 
+func isYAML(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name))
+}
+
 // git returns what git says.
-func git(ctx context.Context, repository string, args ...string) ([]byte, error) {
-	var out, problem bytes.Buffer
+func git(ctx context.Context, repository string, args ...string) (said []byte, err error) {
+	err = gitTo(ctx, func(out io.Reader) (err error) {
+		said, err = io.ReadAll(out)
+		return err
+	}, repository, args...)
+	return said, err
+}
+
+// gitTo has what git says read while it says it: that may be a whole repository.
+func gitTo(ctx context.Context, read func(io.Reader) error, repository string, args ...string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var problem bytes.Buffer
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", repository}, args...)...)
-	cmd.Stdout, cmd.Stderr = &out, &problem
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("git %s: %w%s", args[0], err, clip.Line(strings.TrimRight(": "+problem.String(), ": \n"), 500))
+	cmd.Stderr = &problem
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
 	}
-	return out.Bytes(), nil
+	if err != nil {
+		return fmt.Errorf("git: %w", err)
+	}
+	if err = read(out); err == nil {
+		_, err = io.Copy(io.Discard, out)
+	}
+	if err != nil {
+		cancel()
+		_ = cmd.Wait() // it was ended
+		return err
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("git %s: %w%s", args[0], err, clip.Line(strings.TrimRight(": "+problem.String(), ": \n"), 500))
+	}
+	return nil
 }
 
 // hidden reports whether a path goes through a directory whose name begins with a dot.

@@ -125,7 +125,7 @@ func table(w io.Writer, r *policyquery.PreviewReport, _ string) error {
 			var row []console.Cell
 			for i, text := range cells {
 				_, err := strconv.Atoi(text)
-				row = append(row, console.Cell{Text: text, Right: err == nil && i > 2})
+				row = append(row, console.Cell{Text: console.Printable(text), Right: err == nil && i > 2})
 			}
 			t.AddRow(row...)
 		}

@@ -100,9 +100,9 @@ func (o *options) check(r *policyquery.PreviewReport) error {
 	if !o.fail {
 		return nil
 	}
-	appear, failed := 0, 0
+	appear, failed, unknown := 0, 0, 0
 	for _, p := range r.Policies {
-		appear, failed = appear+p.Appear, failed+p.Errors
+		appear, failed, unknown = appear+p.Appear, failed+p.Errors, unknown+p.Unknown
 	}
 	switch {
 	case appear+failed > 0:
@@ -110,6 +110,8 @@ func (o *options) check(r *policyquery.PreviewReport) error {
 			console.Plural(failed, "evaluation fails", "evaluations fail"))
 	case !r.Complete:
 		return exit.WithCode(errors.New("the preview is not complete: "+r.Ended), exit.CodeUnknown)
+	case unknown > 0:
+		return exit.WithCode(errors.New(console.Plural(unknown, "verdict is", "verdicts are")+" unknown"), exit.CodeUnknown)
 	case len(r.Withheld) > 0:
 		return exit.WithCode(errors.New("withheld: "+strings.Join(r.Withheld, ", ")), exit.CodeUnknown)
 	}
@@ -163,16 +165,11 @@ func filesOf(dir string) ([]policyquery.PreviewFile, error) {
 	}
 	var files []policyquery.PreviewFile
 	for _, f := range s.Files {
-		if isPolicy(f.Path) {
+		if policy.Reads(f.Path, f.Data) {
 			files = append(files, policyquery.PreviewFile{Path: f.Path, Text: string(f.Data)})
 		}
 	}
 	return files, nil
-}
-
-// isPolicy reports whether a file is sent: tests need not be.
-func isPolicy(path string) bool {
-	return strings.HasSuffix(path, ".rego") && !strings.HasSuffix(path, "_test.rego")
 }
 
 // formats are those of --output.

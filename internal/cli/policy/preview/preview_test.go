@@ -66,6 +66,16 @@ func serve(t *testing.T) string {
 	if _, err := scope.Commit(); err != nil {
 		t.Fatal(err)
 	}
+	if err := index.PutMember(aggregate.Member{Name: "fleet/b", UID: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if scope, err = index.OpenScopeAs("fleet/b", "ConfigMap", "v1", "configmaps"); err != nil {
+		t.Fatal(err)
+	}
+	scope.Upsert(scope.Item(&aggregate.Record{Namespace: "shop", Name: "other", UID: "other", ResourceVersion: "1", Body: []byte(`{"metadata":{"name":"other"}}`)}))
+	if _, err := scope.Commit(); err != nil { // it is still being listed
+		t.Fatal(err)
+	}
 	set, err := policy.Load([]policy.Source{{Name: "git", Files: []policy.File{{Path: "names.rego", Data: []byte(active)}}}}, policy.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -133,6 +143,34 @@ func TestPreview_OfADirectory(t *testing.T) {
 	var r policyquery.PreviewReport
 	if err != nil || json.Unmarshal([]byte(out), &r) != nil || !r.Complete || len(r.Groups) != 1 || r.Groups[0].Namespace != "shop" {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestPreview_SaysWhatIsNotKnown: that nothing is found where not all could be looked at is no success.
+func TestPreview_SaysWhatIsNotKnown(t *testing.T) {
+	kubeconfig := serve(t)
+	nothing := strings.ReplaceAll(strings.ReplaceAll(active, "test.names", "test.nothing"), `== "old"`, `== "none"`)
+	dir := clitest.PolicyTree(t, map[string]string{"nothing.rego": nothing + "\nviolation contains {\"msg\": \"many\"} if data.fleet.objects[\"ConfigMap\"][_].shop.absent\n"})
+	out, err := command(t, dir, "--kubeconfig", kubeconfig, "-o", "json", "--exit-code")
+	if clitest.ExitCode(err) != exit.CodeUnknown {
+		t.Errorf("with --exit-code: %v", err)
+	}
+	var r policyquery.PreviewReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Policies) != 1 || r.Policies[0].Unknown == 0 || r.Policies[0].Appear != 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestPreview_OfTemplates: a constraint is sent with its template, and says what it says in the candidate.
+func TestPreview_OfTemplates(t *testing.T) {
+	kubeconfig := serve(t)
+	const template = "apiVersion: templates.gatekeeper.sh/v1\nkind: ConstraintTemplate\nmetadata: {name: k8snew}\nspec:\n  crd: {spec: {names: {kind: K8sNew}}}\n" +
+		"  targets:\n  - target: admission.k8s.gatekeeper.sh\n    rego: |\n      package k8snew\n      violation[{\"msg\": \"\\u001b[31mred\"}] { input.review.object.metadata.name == \"new\" }\n" +
+		"---\napiVersion: constraints.gatekeeper.sh/v1beta1\nkind: K8sNew\nmetadata: {name: new}\nspec: {match: {kinds: [{apiGroups: [\"\"], kinds: [ConfigMap]}]}}\n"
+	dir := clitest.PolicyTree(t, map[string]string{"new.yaml": template, "kustomization.yaml": "resources: [new.yaml]\n"})
+	out, err := command(t, dir, "--kubeconfig", kubeconfig)
+	if err != nil || !strings.Contains(out, "K8sNew/new") || !strings.Contains(out, "shop/new") || strings.Contains(out, "\x1b") {
+		t.Errorf("%v: %q", err, out)
 	}
 }
 

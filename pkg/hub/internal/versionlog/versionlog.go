@@ -7,6 +7,7 @@ package versionlog
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -84,23 +85,28 @@ func (v *Log) Observe(c *policy.Changes, batch *aggregate.Batch) {
 	if batch != nil || v.next == nil || c.Before == nil || !c.Rebuilt() { // time alone changes verdicts meanwhile
 		return
 	}
+	begins := map[string]*versionDiff{}
 	for name, digest := range v.next {
 		if was, bound := v.bound[name]; bound && was != digest {
-			v.changed[name] = &versionDiff{digest: digest, members: map[string]bool{}}
+			begins[name] = &versionDiff{digest: digest, members: map[string]bool{}}
 		}
 	}
-	for change := range c.All() {
-		v.count(&change)
+	if len(begins) == 0 {
+		return // of what else a configuration changes, such as a selection, no version is the reason
 	}
+	for change := range c.All() {
+		count(begins, &change)
+	}
+	maps.Copy(v.changed, begins)
 }
 
-func (v *Log) count(c *policy.Change) {
+func count(begins map[string]*versionDiff, c *policy.Change) {
 	of := c.After
 	if of == nil {
 		of = c.Before
 	}
-	diff := v.changed[of.Binding]
-	if diff == nil || diff.digest != v.next[of.Binding] {
+	diff := begins[of.Binding]
+	if diff == nil {
 		return
 	}
 	before, after := violationsOf(c.Before), violationsOf(c.After)
@@ -156,7 +162,7 @@ func (v *Log) Of(fp *v1alpha1.FleetPolicy, now Version, at time.Time) []v1alpha1
 		if n := len(known); n > 0 && known[n-1].Package == is.Package {
 			by = fp.Annotations[api.ChangedByKey]
 		}
-		is.By = v1alpha1.UserName(clip.Text(by, maxUserName))
+		is.By = v1alpha1.UserName(clip.Line(by, maxUserName))
 		if diff := v.changed[fp.Name]; diff != nil && diff.digest == digest {
 			is.Changes = &v1alpha1.VersionChanges{Appeared: diff.appeared, Vanished: diff.vanished, Members: int32(len(diff.members))} // at most the fleet's
 		}

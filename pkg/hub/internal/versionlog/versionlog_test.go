@@ -41,6 +41,11 @@ func (r *versionRig) load(rego, tier string) (*policy.Set, []policy.Binding, v1a
 	return set, []policy.Binding{{Name: "tier", Package: "acme.tier", Parameters: map[string]any{"tier": tier}}}, digests
 }
 
+func (r *versionRig) configured(tier string) map[string]v1alpha1.PlanDigests {
+	_, _, digests := r.load(tierPolicy, tier)
+	return map[string]v1alpha1.PlanDigests{"tier": digests}
+}
+
 // configure makes a version take effect, and returns what the status shows then.
 func (r *versionRig) configure(rego, tier string, fp *v1alpha1.FleetPolicy, at time.Time) []v1alpha1.PolicyVersion {
 	r.t.Helper()
@@ -109,6 +114,29 @@ func TestLog_SayWhatTheyChanged(t *testing.T) {
 		t.Errorf("other parameters changed %+v", c)
 	}
 	fp.Status.Versions = second
+
+	// What a configuration changes without another version is not the version's: not what a leader shows that has
+	// only observed both.
+	r.v.Configure(r.configured("silver"))
+	set, bindings, silver := r.load(tierPolicy, "silver")
+	bindings[0].Members = policy.MemberSelector{Names: []string{"fleet/eu-1"}}
+	changes, err := r.engine.Configure(t.Context(), set, bindings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.v.Observe(changes, nil)
+	r.v.Configured(true)
+	r.v.Prune(nil) // as a process that was no leader
+	stale := fp.DeepCopy()
+	stale.Status.Versions = first
+	later := r.v.Of(stale, Version{Digests: silver}, at.Add(time.Minute))
+	if c := *later[1].Changes; c != (v1alpha1.VersionChanges{Appeared: 2, Vanished: 2, Members: 2}) {
+		t.Errorf("with what another selection has changed, the version is said to have changed %+v", c)
+	}
+	bindings[0].Members = policy.MemberSelector{}
+	if _, err := r.engine.Configure(t.Context(), set, bindings); err != nil {
+		t.Fatal(err)
+	}
 
 	// Other rules come from a commit, by who signed it.
 	third := r.configure(strings.Replace(tierPolicy, "if input.object", "if not input.object", 1), "silver", fp, at.Add(2*time.Minute))

@@ -76,12 +76,12 @@ func (r *pass) evaluateBindings(bound []*boundBinding) error {
 
 // fillKind adds the contributions of all objects of a kind to a view.
 func (r *pass) fillKind(v *view, kind aggregate.Kind) error {
-	batch := make([]aggregate.Object, 0, chunkSize)
+	batch := make([]aggregate.Object, 0, r.chunk())
 	for o := range state.ObjectsOf(r.after, kind, "") {
 		if !r.preview.mayRead(o.Ref()) {
 			continue
 		}
-		if batch = append(batch, o); len(batch) == chunkSize {
+		if batch = append(batch, o); len(batch) == r.chunk() {
 			if err := r.fill(v, batch); err != nil {
 				return err
 			}
@@ -115,7 +115,7 @@ func (r *pass) fill(v *view, batch []aggregate.Object) error {
 // they are.
 func (r *pass) evaluateKind(kind aggregate.Kind, bound []*boundBinding) error {
 	p := r.e.kindPlan(kind)
-	tasks := make([]task, 0, chunkSize)
+	tasks := make([]task, 0, r.chunk())
 	for o := range state.ObjectsOf(r.after, kind, "") {
 		if !r.preview.mayRead(o.Ref()) {
 			continue
@@ -129,7 +129,7 @@ func (r *pass) evaluateKind(kind aggregate.Kind, bound []*boundBinding) error {
 		if len(t.bindings) == 0 {
 			continue
 		}
-		if tasks = append(tasks, t); len(tasks) == chunkSize {
+		if tasks = append(tasks, t); len(tasks) == r.chunk() {
 			if err := r.evaluateChunk(tasks); err != nil {
 				return err
 			}

@@ -43,7 +43,7 @@ type PreviewOptions struct {
 	// MaxBytes is what views that differ may take; 0 means 64 MiB.
 	MaxBytes int64
 	// Found is called with the verdicts of a subject before and after, where either has
-	// violations or is an Error, whether they differ or not. One is nil where there is none. An error ends the preview.
+	// violations or is not Known, whether they differ or not. One is nil where there is none. An error ends the preview.
 	Found func(before, after *verdict.Verdict) error
 }
 
@@ -195,9 +195,10 @@ func (p *Preview) compare(r *pass, tasks []task) error {
 	return p.checkViews(r.e)
 }
 
-// says reports whether a verdict is one that people are told of.
+// says reports whether a verdict is one that people are told of: one that is not known is no absence of
+// violations.
 func says(v *verdict.Verdict) bool {
-	return v != nil && (len(v.Violations) > 0 || v.State == verdict.Error)
+	return v != nil && (len(v.Violations) > 0 || v.State != verdict.Known)
 }
 
 // findGone tells of the verdicts whose subjects or bindings the candidate does not have.

@@ -16,9 +16,21 @@ import (
 // chunkSize is how many subjects are evaluated before their results are accepted.
 const chunkSize = 4096
 
+// previewChunk is how many are before a preview looks at what it holds: somebody's candidate may say as much
+// of each as limits allow.
+const previewChunk = 64
+
+// chunk is how many subjects a pass evaluates before it accepts results.
+func (r *pass) chunk() int {
+	if r.preview != nil {
+		return previewChunk
+	}
+	return chunkSize
+}
+
 // evaluateAll evaluates tasks in chunks.
 func (r *pass) evaluateAll(tasks []task) error {
-	for part := range slices.Chunk(tasks, chunkSize) {
+	for part := range slices.Chunk(tasks, r.chunk()) {
 		if err := r.evaluateChunk(part); err != nil {
 			return err
 		}

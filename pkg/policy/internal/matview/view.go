@@ -98,6 +98,8 @@ func (v *View) TakeSuperseded() int64 {
 // Adopt takes over the content of a view of a state.
 func (v *View) Adopt(held *View) {
 	v.ID, v.entries, v.failed, v.OverLimit = held.ID, held.entries, held.failed, held.OverLimit
+	// Copying a tree writes to it, and that of a state is everybody's.
+	v.frozen = &View{ID: v.ID, Pkg: v.Pkg, Def: v.Def, bytes: held.bytes, OverLimit: v.OverLimit, entries: v.entries, failed: v.failed}
 }
 
 // Truncated yields the objects whose values are not held.
