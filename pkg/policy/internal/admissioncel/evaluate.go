@@ -174,11 +174,11 @@ func (p *Program) run(ctx context.Context, a *activation, expressions []plugin.C
 		if details == nil || details.ActualCost() == nil {
 			return nil, -1, costUnknown(e)
 		}
-		if actual := *details.ActualCost(); actual > math.MaxInt64 || cost > remaining || int64(actual) > remaining-cost {
+		actual := *details.ActualCost()
+		if actual > math.MaxInt64 || cost > remaining || int64(actual) > remaining-cost {
 			return nil, -1, outOfBudget()
-		} else {
-			remaining -= cost + int64(actual)
 		}
+		remaining -= cost + int64(actual)
 		if err != nil {
 			out[i].err = &apiservercel.Error{
 				Type:   apiservercel.ErrorTypeInvalid,
