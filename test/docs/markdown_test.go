@@ -62,7 +62,7 @@ func blocks(text string) ([]block, error) {
 // languages are those that a fence may name, and whether such a block has commands.
 var languages = map[string]bool{"sh": true, "console": true, "yaml": false, "rego": false, "text": false, "mermaid": false, "go": false}
 
-var fileName = regexp.MustCompile(`^# ([\w./-]+\.(?:yaml|rego))\n`)
+var fileName = regexp.MustCompile(`^# ([\w./-]+\.(?:yaml|yml|rego))\n`)
 
 // file returns the name of the file that a block is the content of, if it is.
 func (b block) file() string {
