@@ -142,7 +142,7 @@ func (r *suiteRun) load(s *suite, t *suiteTest, into *appliedConstraint) ([]Fail
 	into.set = set
 	bindings, warnings := policy.DefaultBindings(set, nil)
 	if len(bindings) != 1 {
-		return nil, fmt.Errorf("%s has %d constraints of the template: %v", t.Constraint, len(bindings), policy.LoadErrors(warnings))
+		return nil, fmt.Errorf("%s has %d constraints of the template: %w", t.Constraint, len(bindings), policy.LoadErrors(warnings))
 	}
 	into.bindings = bindings
 	into.active = len(set.Constraints[0].ActionsAt(policy.GatorPoint)) > 0

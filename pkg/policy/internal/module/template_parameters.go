@@ -13,7 +13,7 @@ import (
 // defaults, without unknown fields. Constraints whose parameters are invalid are errors.
 func (l *loader) parameters(templates map[string]*gatekeeper.Template) {
 	defer recoverPanic("", &l.findings, func() {})
-	ctx := context.Background()
+	ctx := context.Background() //nolint:forbidigo // Load takes none: what rules in CEL cost is bounded by the API server's budget
 	schemas := map[string]*constraintschema.Schema{}
 	for _, kind := range slices.Sorted(maps.Keys(templates)) {
 		t := templates[kind]
