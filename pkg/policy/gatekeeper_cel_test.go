@@ -13,7 +13,7 @@ apiVersion: templates.gatekeeper.sh/v1
 kind: ConstraintTemplate
 metadata: {name: replicalimits}
 spec:
-  crd: {spec: {names: {kind: ReplicaLimits}}}
+  crd: {spec: {names: {kind: ReplicaLimits}, validation: {openAPIV3Schema: {type: object, properties: {max: {type: integer}}}}}}
   targets:
   - target: admission.k8s.gatekeeper.sh
     code:

@@ -124,6 +124,9 @@ func (r *suiteRun) load(s *suite, t *suiteTest, into *appliedConstraint) ([]Fail
 		files = append(files, constraint)
 	}
 	set, err := policy.Load([]policy.Source{{Name: r.opts.Name, Files: files}}, r.opts.Load)
+	if err == nil {
+		err = unknownParameters(set)
+	}
 	if err == nil && t.Invalid {
 		return []Failure{{File: s.name, Line: t.line, Message: "the constraint is valid for the template, and the test says that it is not"}}, nil
 	}
@@ -148,6 +151,21 @@ func (r *suiteRun) load(s *suite, t *suiteTest, into *appliedConstraint) ([]Fail
 		into.expansions, err = r.expansions(s, t.Expansion)
 	}
 	return nil, err
+}
+
+// unknownParameters returns the parameters that no schema has as an error: a cluster leaves
+// them out, gator and kubectl refuse them.
+func unknownParameters(set *policy.Set) error {
+	var out policy.LoadErrors
+	for _, c := range set.Constraints {
+		for _, u := range c.Unknown {
+			out = append(out, policy.Finding{Code: "parameters", Severity: policy.SeverityError, File: u.File, Line: u.Line, Message: u.Message})
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
 }
 
 // asksRequest returns an error as one of a case that is not judged, if all that is wrong

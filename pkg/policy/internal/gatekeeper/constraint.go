@@ -21,9 +21,12 @@ type Constraint struct {
 	Description string
 	Severity    string // "" when no annotation says
 	// Match is spec.match as it is written; nil matches everything.
-	Match      map[string]any
-	Selection  *constraintmatch.Match // Match, compiled
+	Match     map[string]any
+	Selection *constraintmatch.Match // Match, compiled
+	// Parameters are spec.parameters as they are written; in a set that was loaded, as a
+	// cluster has them by the template's schema. Unknown are the fields that it left out.
 	Parameters map[string]any
+	Unknown    []Problem
 	// EnforcementAction is what Gatekeeper's admission does, deny when nothing is said;
 	// Scoped are its scopedEnforcementActions. Neither has an effect here.
 	EnforcementAction string

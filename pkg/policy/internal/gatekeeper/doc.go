@@ -8,7 +8,7 @@
 // # Concurrency
 //
 // Functions keep nothing. Templates and Constraints are immutable once Read has returned
-// them.
+// them and package module has completed the parameters of those that it loads.
 //
 // # Trade-offs
 //

@@ -35,6 +35,7 @@ type Template struct {
 	// Schema is the openAPIV3Schema of parameters, nil when it has none; LegacySchema is
 	// whether it need not be structural.
 	Schema       map[string]any
+	SchemaAt     Position
 	LegacySchema bool
 	Rego         *Code // nil: other engines only
 	Engines      []Engine
@@ -133,6 +134,7 @@ func (d *Documents) schema(t *Template, n *yaml.Node, body map[string]any) {
 		d.problem(place(t.File, n, "spec", "crd", "spec", "validation", "openAPIV3Schema"), "openAPIV3Schema is not an object")
 	}
 	t.Schema = schema
+	t.SchemaAt = place(t.File, n, "spec", "crd", "spec", "validation", "openAPIV3Schema")
 }
 
 // targets reads the code of the target.

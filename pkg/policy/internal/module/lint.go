@@ -25,6 +25,11 @@ func Lint(set *Set) []Finding {
 	for _, m := range set.Tests {
 		l.tests(m)
 	}
+	for _, c := range set.Constraints {
+		for _, w := range slices.Concat(c.Warnings, c.Unknown) {
+			l.warn("constraint", &ast.Location{File: w.File, Row: w.Line, Col: w.Col}, "constraint %s: %s", c.FullName(), w.Message)
+		}
+	}
 	for _, p := range set.Packages {
 		if p.Template != nil {
 			for _, f := range p.WideReads {

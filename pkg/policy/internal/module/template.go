@@ -73,6 +73,7 @@ func (l *loader) templates() {
 		l.set.Templates = append(l.set.Templates, t)
 	}
 	l.constraints(kept)
+	l.parameters(kept)
 	if len(l.findings.list) > 0 {
 		return
 	}
