@@ -40,14 +40,12 @@
 // # Suites
 //
 // A file with documents of kind Suite (test.gatekeeper.sh) is read as gator reads it, with
-// the files that it names, which are of no other test. Each case is a fleet of one member
-// with the object and its inventory, which the engine judges; assertions are about the
-// messages. Expansion adds the objects that it generates. What differs from gator:
+// the files that it names, which are of no other test. The engine judges the object of a
+// case by an inventory, and Namespaces, that are the listed files alone; assertions are about
+// the messages. Expansion adds the objects that it generates. What differs from gator:
 //
-//   - The object is among data.inventory, as in an audit, and wins over an object of the
-//     same name in the inventory.
 //   - An AdmissionReview is its object. A case is skipped with the reason if it is about a
-//     deletion, or if the template mentions what else a request has.
+//     deletion, or if the template may read what else a request has.
 //   - A case whose inventory has one kind at two versions is skipped: a member's are held at
 //     one.
 //   - Mutators are not applied.

@@ -13,14 +13,15 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// suiteScopes are the scopes of the member that the objects of a case are in.
+// suiteScopes are the scopes of a member that objects of a case are in.
 type suiteScopes struct {
+	member string
 	byKind map[aggregate.Kind]*scope
 	seen   map[aggregate.Ref]bool
 }
 
-func newSuiteScopes(set *policy.Set) *suiteScopes {
-	s := &suiteScopes{byKind: map[aggregate.Kind]*scope{}, seen: map[aggregate.Ref]bool{}}
+func newSuiteScopes(set *policy.Set, member string) *suiteScopes {
+	s := &suiteScopes{member: member, byKind: map[aggregate.Kind]*scope{}, seen: map[aggregate.Ref]bool{}}
 	kinds, _ := set.Kinds()
 	for _, k := range kinds {
 		version := k.Version
@@ -30,26 +31,26 @@ func newSuiteScopes(set *policy.Set) *suiteScopes {
 		if _, group := k.Kind.Split(); group != "" {
 			version = group + "/" + version
 		}
-		s.byKind[k.Kind] = &scope{member: suiteMember, kind: k.Kind, version: version, state: aggregate.Synced}
+		s.byKind[k.Kind] = &scope{member: s.member, kind: k.Kind, version: version, state: aggregate.Synced}
 	}
 	return s
 }
 
-// add adds an object. Of two that are the same, the first is judged.
+// add adds an object. Of two that are the same, the first is taken.
 func (s *suiteScopes) add(o map[string]any) (aggregate.Ref, error) {
 	e := encoder{object: o, keep: true}
-	rec, kind, version, err := e.record(fmt.Sprintf("%s/%d", suiteMember, len(s.seen)))
+	rec, kind, version, err := e.record(fmt.Sprintf("%s/%d", s.member, len(s.seen)))
 	if err != nil {
 		return aggregate.Ref{}, err
 	}
-	ref := aggregate.Ref{Member: suiteMember, Kind: kind, Namespace: rec.Namespace, Name: rec.Name}
+	ref := aggregate.Ref{Member: s.member, Kind: kind, Namespace: rec.Namespace, Name: rec.Name}
 	if s.seen[ref] {
 		return ref, nil
 	}
 	s.seen[ref] = true
 	of := s.byKind[kind]
 	if of == nil {
-		of = &scope{member: suiteMember, kind: kind, version: version, state: aggregate.Synced}
+		of = &scope{member: s.member, kind: kind, version: version, state: aggregate.Synced}
 		s.byKind[kind] = of
 	}
 	if len(of.records) > 0 && of.version != version {

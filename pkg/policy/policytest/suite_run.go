@@ -18,8 +18,11 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// suiteMember is the member that the objects of suites are in.
-const suiteMember = "suite/member"
+// The objects of cases are not in the cluster yet: their inventory is that of another member.
+const (
+	suiteMember    = "suite/member"
+	suiteInventory = "suite/inventory"
+)
 
 // suiteRun runs the tests of suites.
 type suiteRun struct {
@@ -336,23 +339,23 @@ func reviewed(o map[string]any, asksOf string) (map[string]any, error) {
 }
 
 // violations returns the messages of the violations that the constraint finds in an
-// object of a member that has the inventory, too.
+// object, given the inventory.
 func (r *suiteRun) violations(ctx context.Context, with *appliedConstraint, object map[string]any, inventory []map[string]any) ([]string, error) {
 	if !with.active {
 		return nil, nil
 	}
-	f := fleet{members: []aggregate.Member{{Name: suiteMember, UID: suiteMember}}}
-	scopes := newSuiteScopes(with.set)
+	f := fleet{members: []aggregate.Member{{Name: suiteInventory, UID: suiteInventory}, {Name: suiteMember, UID: suiteMember}}}
+	scopes, others := newSuiteScopes(with.set, suiteMember), newSuiteScopes(with.set, suiteInventory)
 	ref, err := scopes.add(object)
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range inventory {
-		if _, err := scopes.add(o); err != nil {
+		if _, err := others.add(o); err != nil {
 			return nil, fmt.Errorf("inventory: %w", err)
 		}
 	}
-	f.scopes = scopes.list()
+	f.scopes = append(others.list(), scopes.list()...)
 	w, err := newWriter()
 	if err != nil {
 		return nil, err
@@ -364,6 +367,7 @@ func (r *suiteRun) violations(ctx context.Context, with *appliedConstraint, obje
 	}
 	state, err := policy.Evaluate(ctx, policy.EngineOptions{
 		Set: with.set, Bindings: with.bindings, Limits: policy.Limits{Evaluation: r.opts.Timeout, Slow: math.MaxInt64},
+		InventoryMember: suiteInventory,
 	}, w.index.Snapshot())
 	if err != nil {
 		return nil, err

@@ -27,6 +27,10 @@ type Options struct {
 	// AsOf is the time as of which everything is evaluated, for an engine whose time stands still. Zero means the
 	// present time, by Clock.
 	AsOf time.Time
+	// InventoryMember is the member whose objects are data.inventory, and whose Namespaces those of the subjects of
+	// templates are, whichever member these are in. It is for subjects that their cluster does not have yet, which
+	// an inventory must not hold. Empty: the subject's own, or the entire fleet where the constraint says so.
+	InventoryMember string
 	// Memory is what an earlier process knew of its verdicts; nil for nothing.
 	Memory Memory
 }

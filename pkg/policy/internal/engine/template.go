@@ -87,9 +87,9 @@ func (w *worker) namespaceObject(b *boundBinding, ref *aggregate.Ref) (*ast.Term
 
 // readNamespace returns the Namespace of an object, and records that it was read.
 func (w *worker) readNamespace(ref *aggregate.Ref) (aggregate.Object, bool) {
-	of := aggregate.Ref{Member: ref.Member, Kind: namespaceKind, Name: ref.Namespace}
+	of := aggregate.Ref{Member: w.evaluation.inventoryOf, Kind: namespaceKind, Name: ref.Namespace}
 	w.evaluation.record(readKey(readObject, string(namespaceKind), of.Member, "", of.Name))
-	w.evaluation.reads.AddOwn(namespaceKind)
+	w.evaluation.readsInventoryOf(namespaceKind)
 	return w.e.snapshot.Get(of)
 }
 
@@ -124,6 +124,20 @@ func parseInventory(path []string) (p inventoryPath, rest []string) {
 		*steps[i] = step
 	}
 	return p, nil
+}
+
+// ofFleet reports whether data.inventory is of all visible members.
+func (ev *evaluation) ofFleet() bool {
+	return ev.binding.FleetInventory() && ev.w.e.opts.InventoryMember == ""
+}
+
+// readsInventoryOf records that a kind was read in the member that has the inventory.
+func (ev *evaluation) readsInventoryOf(kind aggregate.Kind) {
+	if ev.inventoryOf == ev.member {
+		ev.reads.AddOwn(kind)
+	} else {
+		ev.reads.AddScope(ev.inventoryOf, kind)
+	}
 }
 
 // inventory reads a path below data.inventory: objects of the subject's member, or of all
@@ -185,12 +199,12 @@ func groupOf(apiVersion string) string {
 
 // inventoryKind adds the objects of one kind that a path may reach.
 func (ev *evaluation) inventoryKind(t *fleetdoc.Tree, k *module.InventoryKind, p inventoryPath) error {
-	if ev.binding.FleetInventory() {
+	if ev.ofFleet() {
 		return ev.fleetInventory(t, k, p)
 	}
-	ev.reads.AddOwn(k.Kind)
-	q := aggregate.Query{Kind: k.Kind, Members: []string{ev.member}, Namespace: p.namespace, Name: p.name}
-	key := []string{string(k.Kind), ev.member}
+	ev.readsInventoryOf(k.Kind)
+	q := aggregate.Query{Kind: k.Kind, Members: []string{ev.inventoryOf}, Namespace: p.namespace, Name: p.name}
+	key := []string{string(k.Kind), ev.inventoryOf}
 	switch {
 	case p.section == "cluster":
 		key = append(key, "")

@@ -242,7 +242,7 @@ func (ev *evaluation) lookup(t *fleetdoc.Tree, l *lookup, p inventoryPath) error
 	case module.LookupPath:
 		return ev.inventoryTree(t, p)
 	case module.LookupExists:
-		if ev.binding.FleetInventory() {
+		if ev.ofFleet() {
 			return ev.inventoryTree(t, p)
 		}
 		return ev.exists(t, p)
@@ -251,16 +251,16 @@ func (ev *evaluation) lookup(t *fleetdoc.Tree, l *lookup, p inventoryPath) error
 	if v == nil || v.OverLimit != "" {
 		return ev.inventoryTree(t, p)
 	}
-	if ev.binding.FleetInventory() {
+	if ev.ofFleet() {
 		ev.record(viewKey(v, l.key))
 	} else {
-		ev.record(readKey(readIndex, viewName(v.ID), ev.member, l.key))
+		ev.record(readKey(readIndex, viewName(v.ID), ev.inventoryOf, l.key))
 	}
 	for k := range ev.inventoryKinds(p) {
-		if ev.binding.FleetInventory() {
+		if ev.ofFleet() {
 			ev.reads.AddAll(k.Kind)
 		} else {
-			ev.reads.AddOwn(k.Kind)
+			ev.readsInventoryOf(k.Kind)
 		}
 		for _, key := range []string{l.key, unindexed} {
 			if err := ev.candidates(t, v, k, p, key); err != nil {
@@ -273,13 +273,13 @@ func (ev *evaluation) lookup(t *fleetdoc.Tree, l *lookup, p inventoryPath) error
 
 // candidates adds the objects of a kind that an index has under a key.
 func (ev *evaluation) candidates(t *fleetdoc.Tree, v *view, k *module.InventoryKind, p inventoryPath, key string) error {
-	entries := v.EntriesIn(key, k.Kind, ev.member)
-	if ev.binding.FleetInventory() {
+	entries := v.EntriesIn(key, k.Kind, ev.inventoryOf)
+	if ev.ofFleet() {
 		entries = v.Entries(key)
 	}
 	for e := range entries {
 		ref := e.Object.Ref
-		if ref.Kind != k.Kind || ev.binding.FleetInventory() && !ev.binding.visible.Has(ref.Member) {
+		if ref.Kind != k.Kind || ev.ofFleet() && !ev.binding.visible.Has(ref.Member) {
 			continue
 		}
 		ev.record(readKey(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
@@ -288,7 +288,7 @@ func (ev *evaluation) candidates(t *fleetdoc.Tree, v *view, k *module.InventoryK
 			continue
 		}
 		prefix := ""
-		if ref.Member != ev.member {
+		if ref.Member != ev.inventoryOf {
 			prefix = ref.Member + "/"
 		}
 		if err := ev.putInventory(t, k, p, o, prefix); err != nil {
@@ -301,9 +301,9 @@ func (ev *evaluation) candidates(t *fleetdoc.Tree, v *view, k *module.InventoryK
 // exists adds one object of each kind that a path may reach, if there is any.
 func (ev *evaluation) exists(t *fleetdoc.Tree, p inventoryPath) error {
 	for k := range ev.inventoryKinds(p) {
-		ev.record(readKey(readExists, string(k.Kind), ev.member))
-		ev.reads.AddOwn(k.Kind)
-		for o := range state.ObjectsOf(ev.w.e.snapshot, k.Kind, ev.member) {
+		ev.record(readKey(readExists, string(k.Kind), ev.inventoryOf))
+		ev.readsInventoryOf(k.Kind)
+		for o := range state.ObjectsOf(ev.w.e.snapshot, k.Kind, ev.inventoryOf) {
 			if err := ev.putInventory(t, k, p, o, ""); err != nil {
 				return err
 			}

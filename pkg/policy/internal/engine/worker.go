@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -60,14 +61,15 @@ type worker struct {
 
 // evaluation is one evaluation: its own transaction, which records what it reads.
 type evaluation struct {
-	w         *worker
-	binding   *boundBinding // nil for a view, which reads no data
-	member    string        // that of the subject
-	budget    budget.Budget
-	keys      []uint64
-	reads     completeness.Builder
-	wideReads int64
-	bytesRead int64
+	w           *worker
+	binding     *boundBinding // nil for a view, which reads no data
+	member      string        // that of the subject
+	inventoryOf string        // the member whose inventory and Namespaces templates read
+	budget      budget.Budget
+	keys        []uint64
+	reads       completeness.Builder
+	wideReads   int64
+	bytesRead   int64
 }
 
 // ID implements storage.Transaction.
@@ -77,6 +79,7 @@ func (*evaluation) ID() uint64 { return 1 }
 func (w *worker) reset(b *boundBinding, member string) {
 	ev := &w.evaluation
 	ev.w, ev.binding, ev.member, ev.wideReads, ev.bytesRead = w, b, member, 0, 0
+	ev.inventoryOf = cmp.Or(w.e.opts.InventoryMember, member)
 	ev.budget = budget.Budget{}
 	ev.keys = ev.keys[:0]
 	ev.reads.Reset()
