@@ -120,6 +120,9 @@ type dueStatus struct {
 type writtenPolicy struct {
 	at   time.Time
 	over string
+	// Where the hub has not stored what it was sent, as an older CRD has it drop fields that it does not
+	// know, what it was sent and what it has stored.
+	sent, stored *v1alpha1.FleetPolicyStatus
 }
 
 // policyProblem is why a FleetPolicy is not in effect.
@@ -365,7 +368,7 @@ func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 	f.versions.Prune(here)
 	for _, fp := range policies {
 		next := f.statusOf(fp, state)
-		if last := f.written[fp.UID]; last.over != fp.ResourceVersion && statusDue(&fp.Status, next, last.at, time.Now()) {
+		if last := f.written[fp.UID]; last.due(fp, next, time.Now()) {
 			due[fp.Name] = dueStatus{fp, next}
 		}
 	}
@@ -398,7 +401,11 @@ func (f *FleetPolicies) writeStatus(ctx context.Context, s dueStatus) error {
 	if now.ResourceVersion == over {
 		over = "" // it came to what there was: no other version follows
 	}
-	f.written[s.of.UID] = writtenPolicy{time.Now(), over}
+	written := writtenPolicy{at: time.Now(), over: over}
+	if !sameStatus(s.next, &now.Status) {
+		written.sent, written.stored = s.next, &now.Status
+	}
+	f.written[s.of.UID] = written
 	f.recorder.record(s.of, s.next)
 	return nil
 }
