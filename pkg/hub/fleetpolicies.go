@@ -238,7 +238,7 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	}
 	err := f.opts.Corrector.SetSpecs(before)
 	if err == nil {
-		f.versions.Configure(digestsOf(specs))
+		f.versions.Configure(versionsOf(policies, specs))
 		err = f.opts.Loop.Configure(ctx, set, append(bindings, own...))
 		f.versions.Configured(err == nil)
 	}
@@ -255,10 +255,13 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	f.configured, f.problems, f.specs, f.terms = mark, problems, specs, terms
 }
 
-func digestsOf(specs map[string]enforce.EnforcementSpec) map[string]v1alpha1.PlanDigests {
-	out := make(map[string]v1alpha1.PlanDigests, len(specs))
-	for name, s := range specs {
-		out[name] = s.Digests
+// versionsOf returns the policies that are to be in effect.
+func versionsOf(policies []*v1alpha1.FleetPolicy, specs map[string]enforce.EnforcementSpec) map[string]versionlog.Policy {
+	out := make(map[string]versionlog.Policy, len(specs))
+	for _, fp := range policies {
+		if s, ok := specs[fp.Name]; ok {
+			out[fp.Name] = versionlog.Policy{UID: fp.UID, Digests: s.Digests}
+		}
 	}
 	return out
 }
@@ -356,6 +359,7 @@ func acknowledgedBy(fp *v1alpha1.FleetPolicy) string {
 func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 	state := f.opts.Loop.State()
 	if state == nil || !f.opts.IsLeader() {
+		f.versions.Prune(nil) // the leader notes what takes effect
 		f.statuses.Set(nil)
 		return
 	}

@@ -138,7 +138,8 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 		s.Origin = &v1alpha1.Origin{Source: from.Source, Commit: v1alpha1.CommitHash(from.Commit), Path: clip.Text(from.Path, maxText)}
 	}
 	if spec, ok := f.specs[fp.Name]; ok {
-		s.Versions = f.versions.Of(fp, versionlog.Version{Digests: spec.Digests, Origin: s.Origin, Signer: from.Signer}, f.opts.Clock())
+		author := func() (string, bool) { return f.provenAuthor(fp, time.Now()) }
+		s.Versions = f.versions.Of(fp, versionlog.Version{Digests: spec.Digests, Origin: s.Origin, Signer: from.Signer, Author: author}, f.opts.Clock())
 	}
 	s.Totals, s.Members, s.MembersOmitted = countVerdicts(fp.Name, state, enforcement)
 	if acting {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 )
 
@@ -118,5 +119,40 @@ func TestFleetPolicies_AHubThatDropsAField(t *testing.T) {
 	fp.Status.ObservedGeneration = 9 // somebody else has written
 	if !due(time.Second) {
 		t.Error("what somebody else has written stays")
+	}
+}
+
+// TestFleetPolicies_ProvenAuthor: an annotation that anybody may set names nobody, nor one that is of an
+// older version than a source's.
+func TestFleetPolicies_ProvenAuthor(t *testing.T) {
+	now := time.Now()
+	since := now.Add(-time.Hour)
+	changed := since.Add(time.Minute)
+	answered := now.Add(time.Second)
+	labelled := changedBy("joe", changed)
+	labelled.Labels = map[string]string{api.SourceKey: "platform"}
+	for name, c := range map[string]struct {
+		knows whatIsKnown
+		fp    *v1alpha1.FleetPolicy
+		after time.Duration
+		want  string
+		known bool
+	}{
+		"a user":                {whatIsKnown{since: since, asked: answered}, changedBy("joe", changed), 0, "joe", true},
+		"not proven":            {whatIsKnown{asked: answered}, changedBy("joe", changed), 0, "", true},
+		"not answered yet":      {whatIsKnown{}, changedBy("joe", changed), 0, "", false},
+		"never answered":        {whatIsKnown{}, changedBy("joe", changed), appliedGrace, "", true},
+		"applied by a source":   {whatIsKnown{since: since, asked: answered}, appliedSince(changedBy("joe", changed), time.Second), 0, "", true},
+		"as of a commit":        {whatIsKnown{since: since, asked: answered, exactly: true}, changedBy("joe", changed), 0, "", true},
+		"perhaps of a commit":   {whatIsKnown{since: since, asked: answered}, labelled, 0, "", false},
+		"of no commit, at last": {whatIsKnown{since: since, asked: answered}, labelled, appliedGrace, "joe", true},
+	} {
+		f := policiesKnowing(&c.knows)
+		c.fp.Spec.Approval = nil
+		f.provenAuthor(c.fp, now)
+		f.approvalTerms([]*v1alpha1.FleetPolicy{c.fp}, nil) // which forgets policies that are no more
+		if got, known := f.provenAuthor(c.fp, now.Add(c.after)); got != c.want || known != c.known || c.knows.requests > 1 {
+			t.Errorf("%s: %q, known %t, after %d requests; want %q, %t", name, got, known, c.knows.requests, c.want, c.known)
+		}
 	}
 }
