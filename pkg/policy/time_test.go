@@ -226,6 +226,19 @@ func TestEngine_AClockThatStepsBack(t *testing.T) {
 	x.want("late Known passed; new Known passed; passed Known passed; past Known passed; soon Known passed", 0, "")
 }
 
+// TestEngine_AClockBefore1970 is taken for one of 1970, which is no reason to evaluate time and again.
+func TestEngine_AClockBefore1970(t *testing.T) {
+	t.Parallel()
+	x := newTimed(t, expiryText, policy.EngineOptions{}, until("past", -time.Hour))
+	x.now = time.Date(1969, 1, 2, 0, 0, 0, 0, time.UTC)
+	if x.advance(0) == nil {
+		t.Error("a clock that was set back is not noticed")
+	}
+	if x.advance(time.Minute) != nil {
+		t.Error("everything is evaluated again before 1970")
+	}
+}
+
 func TestEngine_InstantsThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{
