@@ -338,7 +338,7 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 	return true
 }
 
-// maxSleep bounds how long the loop does not look at the clock while policies depend on it: a timer does not
+// maxSleep bounds how long the loop does not look at the clock while policies or exemptions depend on it: a timer does not
 // notice that the clock is set, or that the machine was asleep.
 const maxSleep = time.Minute
 
@@ -356,6 +356,9 @@ func (l *Loop) resetTimer() {
 		if p := l.set.Package(b.Package); p != nil && p.Reads.Time {
 			next = now.Add(maxSleep)
 		}
+	}
+	if !l.expires.IsZero() {
+		next = now.Add(maxSleep)
 	}
 	for _, at := range []time.Time{l.expires, l.retry, l.wake} {
 		if !at.IsZero() && at.Before(next) {

@@ -84,6 +84,29 @@ func TestLoop_NoticesThatTheClockIsSet(t *testing.T) {
 	})
 }
 
+// TestLoop_NoticesThatAnExemptionHasExpired by a clock that is set forward, of a policy that reads no time.
+func TestLoop_NoticesThatAnExemptionHasExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		put(t, scopeOf(t, index), "web", 1)
+		clock := &steppedClock{}
+		loop := startLoop(t, enforce.Options{
+			Index: index, Clock: clock.now, Set: load(t, "input.object.spec.replicas > 0"),
+			Bindings: []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{{Reason: "x", Expires: time.Now().Add(48 * time.Hour)}}}},
+		})
+		synctest.Wait()
+		if got := loop.State().Total("b"); got.Exempt != 1 {
+			t.Fatalf("%+v", got)
+		}
+		clock.by.Store(int64(49 * time.Hour))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := loop.State().Total("b"); got.Exempt != 0 || got.Violations != 1 {
+			t.Errorf("a minute after the clock was set: %+v", got)
+		}
+	})
+}
+
 // TestCorrector_WritesNothingOfATimeInDoubt has a remedy that is due from an instant on. When the clock is set
 // back before it, the correction is withdrawn until it passes again.
 func TestCorrector_WritesNothingOfATimeInDoubt(t *testing.T) {

@@ -120,6 +120,9 @@ type dueStatus struct {
 type writtenPolicy struct {
 	at   time.Time
 	over string
+	// Where the hub has not stored what it was sent, as an older CRD has it drop fields that it does not
+	// know, what it was sent and what it has stored.
+	sent, stored *v1alpha1.FleetPolicyStatus
 }
 
 // policyProblem is why a FleetPolicy is not in effect.
@@ -235,7 +238,7 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	}
 	err := f.opts.Corrector.SetSpecs(before)
 	if err == nil {
-		f.versions.Configure(digestsOf(specs))
+		f.versions.Configure(versionsOf(policies, specs))
 		err = f.opts.Loop.Configure(ctx, set, append(bindings, own...))
 		f.versions.Configured(err == nil)
 	}
@@ -252,10 +255,13 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	f.configured, f.problems, f.specs, f.terms = mark, problems, specs, terms
 }
 
-func digestsOf(specs map[string]enforce.EnforcementSpec) map[string]v1alpha1.PlanDigests {
-	out := make(map[string]v1alpha1.PlanDigests, len(specs))
-	for name, s := range specs {
-		out[name] = s.Digests
+// versionsOf returns the policies that are to be in effect.
+func versionsOf(policies []*v1alpha1.FleetPolicy, specs map[string]enforce.EnforcementSpec) map[string]versionlog.Policy {
+	out := make(map[string]versionlog.Policy, len(specs))
+	for _, fp := range policies {
+		if s, ok := specs[fp.Name]; ok {
+			out[fp.Name] = versionlog.Policy{UID: fp.UID, Digests: s.Digests}
+		}
 	}
 	return out
 }
@@ -353,6 +359,7 @@ func acknowledgedBy(fp *v1alpha1.FleetPolicy) string {
 func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 	state := f.opts.Loop.State()
 	if state == nil || !f.opts.IsLeader() {
+		f.versions.Prune(nil) // the leader notes what takes effect
 		f.statuses.Set(nil)
 		return
 	}
@@ -365,7 +372,7 @@ func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 	f.versions.Prune(here)
 	for _, fp := range policies {
 		next := f.statusOf(fp, state)
-		if last := f.written[fp.UID]; last.over != fp.ResourceVersion && statusDue(&fp.Status, next, last.at, time.Now()) {
+		if last := f.written[fp.UID]; last.due(fp, next, time.Now()) {
 			due[fp.Name] = dueStatus{fp, next}
 		}
 	}
@@ -398,7 +405,11 @@ func (f *FleetPolicies) writeStatus(ctx context.Context, s dueStatus) error {
 	if now.ResourceVersion == over {
 		over = "" // it came to what there was: no other version follows
 	}
-	f.written[s.of.UID] = writtenPolicy{time.Now(), over}
+	written := writtenPolicy{at: time.Now(), over: over}
+	if !sameStatus(s.next, &now.Status) {
+		written.sent, written.stored = s.next, &now.Status
+	}
+	f.written[s.of.UID] = written
 	f.recorder.record(s.of, s.next)
 	return nil
 }

@@ -62,15 +62,15 @@ func (f *FleetPolicies) Required() (map[string][]v1alpha1.ApprovalRequirement, b
 }
 
 // approvalTerms returns the terms of all policies. Of those that require no approval, and have
-// required none, it is not asked who has changed them.
+// required none, it is not asked here who has changed them.
 func (f *FleetPolicies) approvalTerms(policies []*v1alpha1.FleetPolicy, origins map[string]Origin) map[string]remediate.ApprovalTerms {
 	out, now := map[string]remediate.ApprovalTerms{}, time.Now()
 	here := map[types.UID]bool{}
 	for _, fp := range policies {
 		from := origins[fp.Spec.Package]
 		t := remediate.ApprovalTerms{UID: string(fp.UID), Version: fp.Generation, Required: requiredApproval(fp, from)}
+		here[fp.UID] = f.opts.IsLeader()
 		if len(t.Required) > 0 || fp.Status.Approval != nil {
-			here[fp.UID] = f.opts.IsLeader()
 			f.addAuthors(&t, fp, from, now)
 		}
 		out[fp.Name] = t
@@ -87,15 +87,7 @@ func (f *FleetPolicies) addAuthors(t *remediate.ApprovalTerms, fp *v1alpha1.Flee
 		t.Unsettled = true // the leader knows
 		return
 	}
-	seen := f.authors[fp.UID]
-	if seen == nil || seen.generation != fp.Generation {
-		seen = &authorProof{generation: fp.Generation, seen: now}
-		f.authors[fp.UID] = seen
-		if f.opts.Proofs != nil {
-			f.opts.Proofs.Request()
-		}
-	}
-	seen.applied = seen.applied || appliedLast(fp)
+	seen := f.proofOf(fp, now)
 	t.AuthorsProven = true
 	add := func(user string, proven bool) {
 		if user == "" || !proven {
@@ -121,6 +113,38 @@ func (f *FleetPolicies) addAuthors(t *remediate.ApprovalTerms, fp *v1alpha1.Flee
 		t.Unsettled = !f.proveAuthor(seen, fp)
 		add(clip.Text(fp.Annotations[api.ChangedByKey], maxUserName), seen.proven && !seen.applied)
 	}
+}
+
+// proofOf returns what is known of who made the present version of a FleetPolicy. The hub is asked when the
+// version is seen first.
+func (f *FleetPolicies) proofOf(fp *v1alpha1.FleetPolicy, now time.Time) *authorProof {
+	seen := f.authors[fp.UID]
+	if seen == nil || seen.generation != fp.Generation {
+		seen = &authorProof{generation: fp.Generation, seen: now}
+		f.authors[fp.UID] = seen
+		if f.opts.Proofs != nil {
+			f.opts.Proofs.Request()
+		}
+	}
+	seen.applied = seen.applied || appliedLast(fp)
+	return seen
+}
+
+// provenAuthor returns the user who has changed a FleetPolicy, "" if that is not proven, or a source has;
+// false while that may be known soon.
+func (f *FleetPolicies) provenAuthor(fp *v1alpha1.FleetPolicy, now time.Time) (string, bool) {
+	if _, _, exactly := f.opts.Library.AppliedAs(fp); exactly {
+		return "", true
+	}
+	seen := f.proofOf(fp, now)
+	decided := f.proveAuthor(seen, fp)
+	if now.Sub(seen.seen) < appliedGrace && (!decided || fp.Labels[api.SourceKey] != "") {
+		return "", false
+	}
+	if !seen.proven || seen.applied {
+		return "", true
+	}
+	return clip.Text(fp.Annotations[api.ChangedByKey], maxUserName), true
 }
 
 // maxUserName is how long a UserName may be, as in the CRD.

@@ -42,6 +42,18 @@ func statusDue(old, next *v1alpha1.FleetPolicyStatus, written, now time.Time) bo
 	return now.Sub(written) >= countersInterval || !sameStatus(withoutCounters(old), withoutCounters(next))
 }
 
+// droppedInterval is how often a status is written that the hub does not store as it is.
+const droppedInterval = time.Minute
+
+// due reports whether a status of a FleetPolicy is to be written after what was written last.
+func (w *writtenPolicy) due(fp *v1alpha1.FleetPolicy, next *v1alpha1.FleetPolicyStatus, now time.Time) bool {
+	is := &fp.Status
+	if w.sent != nil && now.Sub(w.at) < droppedInterval && sameStatus(w.stored, is) {
+		is = w.sent // as if it had been stored
+	}
+	return w.over != fp.ResourceVersion && statusDue(is, next, w.at, now)
+}
+
 func withoutCounters(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
 	out := s.DeepCopy()
 	out.Totals, out.Members, out.MembersOmitted, out.Actions, out.Budget = nil, nil, 0, nil, nil
@@ -75,6 +87,9 @@ func withoutTimes(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
 	}
 	if out.DryRun != nil {
 		seconds(out.DryRun.At)
+	}
+	for i := range out.Versions {
+		seconds(&out.Versions[i].Since)
 	}
 	if out.Approval != nil {
 		for i := range out.Approval.Plans {
@@ -123,7 +138,8 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 		s.Origin = &v1alpha1.Origin{Source: from.Source, Commit: v1alpha1.CommitHash(from.Commit), Path: clip.Text(from.Path, maxText)}
 	}
 	if spec, ok := f.specs[fp.Name]; ok {
-		s.Versions = f.versions.Of(fp, versionlog.Version{Digests: spec.Digests, Origin: s.Origin, Signer: from.Signer}, f.opts.Clock())
+		author := func() (string, bool) { return f.provenAuthor(fp, time.Now()) }
+		s.Versions = f.versions.Of(fp, versionlog.Version{Digests: spec.Digests, Origin: s.Origin, Signer: from.Signer, Author: author}, f.opts.Clock())
 	}
 	s.Totals, s.Members, s.MembersOmitted = countVerdicts(fp.Name, state, enforcement)
 	if acting {

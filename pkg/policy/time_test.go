@@ -226,6 +226,35 @@ func TestEngine_AClockThatStepsBack(t *testing.T) {
 	x.want("late Known passed; new Known passed; passed Known passed; past Known passed; soon Known passed", 0, "")
 }
 
+// TestEngine_ADoubtIsNoDefault: what the first objects of a kind read while the clock is back is not kept.
+func TestEngine_ADoubtIsNoDefault(t *testing.T) {
+	t.Parallel()
+	x := newTimed(t, expiryText, policy.EngineOptions{})
+	x.advance(-time.Hour)
+	cursor := x.w.index.Cursor(x.State().Snapshot)
+	mustDo(t, x.w, until("first", -time.Minute))
+	apply(t, x.Engine, cursor)
+	x.want("first Unknown passed", 1, instant(-time.Minute))
+	x.advance(time.Hour)
+	x.want("first Known passed", 0, "")
+	if n := x.Stats().ReadSets; n != 1 {
+		t.Errorf("%d read sets, want the one that is read", n)
+	}
+}
+
+// TestEngine_AClockBefore1970 is taken for one of 1970, which is no reason to evaluate time and again.
+func TestEngine_AClockBefore1970(t *testing.T) {
+	t.Parallel()
+	x := newTimed(t, expiryText, policy.EngineOptions{}, until("past", -time.Hour))
+	x.now = time.Date(1969, 1, 2, 0, 0, 0, 0, time.UTC)
+	if x.advance(0) == nil {
+		t.Error("a clock that was set back is not noticed")
+	}
+	if x.advance(time.Minute) != nil {
+		t.Error("everything is evaluated again before 1970")
+	}
+}
+
 func TestEngine_InstantsThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{

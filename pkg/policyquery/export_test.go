@@ -29,3 +29,6 @@ func RecodeContinue(text string) (string, bool) {
 	}
 	return c.encode(), true
 }
+
+// BeginLoading is for tests of how many candidates are loaded at a time: nothing shows how long that takes.
+func (q *Preview) BeginLoading(user string) (end func(), err error) { return q.beginLoading(user) }

@@ -25,7 +25,7 @@ import (
 // whose reads the caller may read, and subjects that the caller may read, and nothing else: no count, error,
 // cost, end or time of an answer depends on the rest.
 //
-// One preview runs at a time. It is safe for concurrent use, and must not be copied after first use.
+// One preview runs at a time; while candidates are loaded, which nothing interrupts, two and one of a user. It is safe for concurrent use, and must not be copied after first use.
 type Preview struct {
 	Kinds Kinds
 	Loop  *enforce.Loop // of the policy engine
@@ -34,7 +34,8 @@ type Preview struct {
 	MaxTime  time.Duration
 
 	mu      sync.Mutex
-	running *previewer // nil: none
+	running *previewer      // nil: none
+	loading map[string]bool // users whose candidates are loaded
 }
 
 // previewer is who has begun a preview.
@@ -42,6 +43,9 @@ type previewer struct {
 	user  string
 	since time.Time
 }
+
+// maxLoading is how many candidates are loaded at a time.
+const maxLoading = 2
 
 // Bounds of a request and of an answer.
 const (
@@ -110,12 +114,17 @@ func (q *Preview) Post(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	if err != nil {
 		return err
 	}
-	end, err := q.begin(caller.User().GetName())
+	user := caller.User().GetName()
+	loaded, err := q.load(r.Context(), candidate, user)
+	if err != nil {
+		return err
+	}
+	end, err := q.begin(user)
 	if err != nil {
 		return err
 	}
 	defer end()
-	report, err := q.preview(r.Context(), candidate, caller)
+	report, err := q.preview(r.Context(), loaded, caller)
 	if err != nil {
 		return err
 	}
@@ -129,16 +138,12 @@ func (q *Preview) Post(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	return nil
 }
 
-// begin makes a preview the one that runs. The error is a 429 that does not say whose another is.
+// begin makes a preview the one that runs. The error is a 429 that says nothing of another's.
 func (q *Preview) begin(user string) (end func(), err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if is := q.running; is != nil {
-		whose := "another preview"
-		if is.user == user {
-			whose = "another preview of yours"
-		}
-		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%s has been running since %s, and one runs at a time: please try again later", whose, is.since.UTC().Format(time.RFC3339)), 10)
+	if err := q.busy(user); err != nil {
+		return nil, err
 	}
 	q.running = &previewer{user, time.Now()}
 	return func() {
@@ -146,6 +151,72 @@ func (q *Preview) begin(user string) (end func(), err error) {
 		defer q.mu.Unlock()
 		q.running = nil
 	}, nil
+}
+
+// busy returns the error of a preview while one runs. The caller holds q.mu.
+func (q *Preview) busy(user string) error {
+	switch is := q.running; {
+	case is == nil:
+		return nil
+	case is.user == user:
+		return tryLater("another preview of yours has been running since " + is.since.UTC().Format(time.RFC3339) + ", and one runs at a time")
+	}
+	return tryLater("another preview runs, and one runs at a time")
+}
+
+func tryLater(why string) error {
+	return apierrors.NewTooManyRequests(why+": please try again later", 10)
+}
+
+// beginLoading lets a candidate be loaded, unless its preview could not run.
+func (q *Preview) beginLoading(user string) (end func(), err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.busy(user); err != nil {
+		return nil, err
+	}
+	switch {
+	case q.loading[user]:
+		return nil, tryLater("another preview of yours is being loaded")
+	case len(q.loading) >= maxLoading:
+		return nil, tryLater("other previews are being loaded")
+	case q.loading == nil:
+		q.loading = map[string]bool{}
+	}
+	q.loading[user] = true
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.loading, user)
+	}, nil
+}
+
+// load loads a candidate, before it is its turn: that takes a while, whether the client still waits or not.
+func (q *Preview) load(ctx context.Context, c *PreviewCandidate, user string) (*loadedCandidate, error) {
+	end, err := q.beginLoading(user)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	state := q.Loop.State()
+	if state == nil {
+		return nil, errNotEvaluated
+	}
+	set, bindings, err := candidateOf(state, c)
+	if err != nil {
+		return nil, err
+	}
+	p, err := q.Loop.NewPreview(state, set, bindings)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(clip.Text(err.Error(), maxProblems))
+	}
+	return &loadedCandidate{state, p}, context.Cause(ctx) // the client may be gone
+}
+
+// loadedCandidate is a candidate that can be evaluated beside a state.
+type loadedCandidate struct {
+	state   *policy.State
+	preview *policy.Preview
 }
 
 func readCandidate(r *http.Request) (*PreviewCandidate, error) {
@@ -165,19 +236,8 @@ func readCandidate(r *http.Request) (*PreviewCandidate, error) {
 }
 
 // preview evaluates a candidate.
-func (q *Preview) preview(ctx context.Context, c *PreviewCandidate, caller queryapi.Caller) (*PreviewReport, error) {
-	state := q.Loop.State()
-	if state == nil {
-		return nil, errNotEvaluated
-	}
-	set, bindings, err := candidateOf(state, c)
-	if err != nil {
-		return nil, err
-	}
-	p, err := q.Loop.NewPreview(state, set, bindings)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(clip.Text(err.Error(), maxProblems))
-	}
+func (q *Preview) preview(ctx context.Context, c *loadedCandidate, caller queryapi.Caller) (*PreviewReport, error) {
+	state, p := c.state, c.preview
 	reader, err := newCallerReader(ctx, caller, q.Kinds, state.Snapshot)
 	if err != nil {
 		return nil, err

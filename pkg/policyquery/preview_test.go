@@ -376,14 +376,68 @@ func TestPreview_OneAtATimeAndEndsWithItsRequest(t *testing.T) {
 		asked, done := make(chan struct{}), make(chan error, 1)
 		go func() { done <- post(ctx, "ann", asked) }()
 		<-asked
-		for name, want := range map[string]string{"ann": "another preview of yours has", "bob": "another preview has"} {
-			if err := post(t.Context(), name, nil); !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "ann") {
+		for name, want := range map[string]string{"ann": "another preview of yours has", "bob": "another preview runs"} {
+			err := post(t.Context(), name, nil)
+			if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "ann") {
 				t.Errorf("%v", err)
+			}
+			if since := strings.Contains(err.Error(), "since"); since != (name == "ann") {
+				t.Errorf("%s is told since when it runs: %t", name, since)
 			}
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// TestPreview_LoadsOneCandidateOfAUser at a time, and two in all; the turn to be evaluated is not taken meanwhile.
+func TestPreview_LoadsOneCandidateOfAUser(t *testing.T) {
+	q := &policyquery.Preview{}
+	end, err := q.BeginLoading("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(user, want string) {
+		t.Helper()
+		if _, err := q.BeginLoading(user); !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+	refused("ann", "another preview of yours is being loaded")
+	other, err := q.BeginLoading("bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("eve", "other previews are being loaded")
+	other()
+	end()
+	if end, err = q.BeginLoading("ann"); err != nil {
+		t.Fatal(err)
+	}
+	end()
+}
+
+// TestPreview_GoesWithItsClient: a candidate whose client has gone while it was loaded takes no turn.
+func TestPreview_GoesWithItsClient(t *testing.T) {
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop := runLoop(t, index, sourceOf(t, activeTier))
+	eventually(t, func() error {
+		if loop.State() == nil {
+			return errors.New("not evaluated")
+		}
+		return nil
+	})
+	q := &policyquery.Preview{Kinds: planFleet{}.Kinds, Loop: loop}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/query/v1/preview", strings.NewReader(`{"files":[]}`))
+	asked := make(chan struct{}, 1)
+	if err := q.Post(httptest.NewRecorder(), r, patient{slow{name: "ann"}, asked}); !errors.Is(err, context.Canceled) || len(asked) > 0 {
+		t.Errorf("%v, after %d questions about grants", err, len(asked))
 	}
 }

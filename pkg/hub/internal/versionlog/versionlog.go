@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/aggregate"
@@ -26,10 +25,16 @@ import (
 // read is remembered here until it does.
 type Log struct {
 	mu      sync.Mutex
-	bound   map[string]v1alpha1.Digest           // of the policies that are in effect, by name
-	next    map[string]v1alpha1.Digest           // of those that are being configured
-	changed map[string]*versionDiff              // by the newest version of a policy, where it was observed
-	began   map[types.UID]v1alpha1.PolicyVersion // that a status may not have yet
+	bound   map[string]bound                       // the policies that are in effect, by name
+	next    map[string]bound                       // those that are being configured
+	changed map[types.UID]*versionDiff             // by the newest version of a policy, where it was observed
+	began   map[types.UID][]v1alpha1.PolicyVersion // that a status may not have yet, in order
+}
+
+// bound is what is in effect under a name: a policy that was deleted and created again is another one.
+type bound struct {
+	uid    types.UID
+	digest v1alpha1.Digest
 }
 
 // versionDiff is what a version changed.
@@ -40,9 +45,7 @@ type versionDiff struct {
 }
 
 func New() *Log {
-	return &Log{
-		bound: map[string]v1alpha1.Digest{}, changed: map[string]*versionDiff{}, began: map[types.UID]v1alpha1.PolicyVersion{},
-	}
+	return &Log{bound: map[string]bound{}, changed: map[types.UID]*versionDiff{}, began: map[types.UID][]v1alpha1.PolicyVersion{}}
 }
 
 // versionDigest is of what verdicts follow from, objects and the binding's selection aside.
@@ -51,14 +54,20 @@ func versionDigest(d *v1alpha1.PlanDigests) v1alpha1.Digest {
 	return v1alpha1.Digest(hex.EncodeToString(sum[:]))
 }
 
-// Configure notes what is about to take effect, by policy: verdicts that change now change
+// Policy is a policy that takes effect.
+type Policy struct {
+	UID     types.UID
+	Digests v1alpha1.PlanDigests
+}
+
+// Configure notes what is about to take effect, by name: verdicts that change now change
 // for it.
-func (v *Log) Configure(digests map[string]v1alpha1.PlanDigests) {
+func (v *Log) Configure(policies map[string]Policy) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.next = make(map[string]v1alpha1.Digest, len(digests))
-	for name, d := range digests {
-		v.next[name] = versionDigest(&d)
+	v.next = make(map[string]bound, len(policies))
+	for name, p := range policies {
+		v.next[name] = bound{p.UID, versionDigest(&p.Digests)}
 	}
 }
 
@@ -70,25 +79,26 @@ func (v *Log) Configured(ok bool) {
 		v.bound = v.next
 	}
 	v.next = nil
-	for name, diff := range v.changed {
-		if v.bound[name] != diff.digest {
-			delete(v.changed, name)
-		}
+	is := make(map[types.UID]v1alpha1.Digest, len(v.bound))
+	for _, b := range v.bound {
+		is[b.uid] = b.digest
 	}
+	maps.DeleteFunc(v.changed, func(uid types.UID, diff *versionDiff) bool { return is[uid] != diff.digest })
 }
 
 // Observe counts what a configuration has changed, of the policies that have another version
-// now. Policies that were not in effect before have no verdicts to compare with.
+// now. Policies that were not in effect before have no verdicts to compare with, and of what
+// changed where everything was evaluated again, nobody can say why.
 func (v *Log) Observe(c *policy.Changes, batch *aggregate.Batch) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if batch != nil || v.next == nil || c.Before == nil || !c.Rebuilt() { // time alone changes verdicts meanwhile
+	if batch != nil || v.next == nil || c.Before == nil || !c.Rebuilt() || c.Reset() { // time alone changes verdicts meanwhile
 		return
 	}
 	begins := map[string]*versionDiff{}
-	for name, digest := range v.next {
-		if was, bound := v.bound[name]; bound && was != digest {
-			begins[name] = &versionDiff{digest: digest, members: map[string]bool{}}
+	for name, now := range v.next {
+		if was, known := v.bound[name]; known && was.uid == now.uid && was.digest != now.digest {
+			begins[name] = &versionDiff{digest: now.digest, members: map[string]bool{}}
 		}
 	}
 	if len(begins) == 0 {
@@ -97,7 +107,9 @@ func (v *Log) Observe(c *policy.Changes, batch *aggregate.Batch) {
 	for change := range c.All() {
 		count(begins, &change)
 	}
-	maps.Copy(v.changed, begins)
+	for name, diff := range begins {
+		v.changed[v.next[name].uid] = diff
+	}
 }
 
 func count(begins map[string]*versionDiff, c *policy.Change) {
@@ -128,8 +140,15 @@ func violationsOf(v *policy.Verdict) []policy.Violation {
 
 // without counts the violations that others have no equal of.
 func without(list, others []policy.Violation) (n int64) {
+	if len(list) == 0 {
+		return 0
+	}
+	has := make(map[uint64]bool, len(others))
+	for i := range others {
+		has[others[i].Digest()] = true
+	}
 	for i := range list {
-		if !slices.ContainsFunc(others, func(x policy.Violation) bool { return x.Digest() == list[i].Digest() }) {
+		if !has[list[i].Digest()] {
 			n++
 		}
 	}
@@ -141,35 +160,77 @@ type Version struct {
 	Digests v1alpha1.PlanDigests
 	Origin  *v1alpha1.Origin // nil for a package that is built into federator
 	Signer  string           // of the commit; "" if nobody has signed it
+	// Author returns who has changed the FleetPolicy, "" if that is not proven; false while that may be
+	// known later. It is asked about a new version of the same package only; nil: nothing is proven.
+	Author func() (name string, known bool)
 }
 
-// Of returns the versions of a policy, the last of which is the given one: those that its status
-// has, and perhaps one more.
+// Of returns the versions of a policy, the last of which is the given one, unless its author is
+// not known yet: those that its status has, and those that took effect since.
 func (v *Log) Of(fp *v1alpha1.FleetPolicy, now Version, at time.Time) []v1alpha1.PolicyVersion {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	known, digest := fp.Status.Versions, versionDigest(&now.Digests)
-	if n := len(known); n > 0 && known[n-1].Digest == digest {
+	pending := notStored(known, v.began[fp.UID])
+	last := lastOf(pending)
+	if last == nil {
+		last = lastOf(known)
+	}
+	if last == nil || last.Digest != digest {
+		if is, ok := v.begin(fp, &now, last, at); ok {
+			pending = append(pending, is)
+		}
+	}
+	pending = pending[max(0, len(pending)-v1alpha1.MaxVersions):]
+	if len(pending) == 0 {
 		delete(v.began, fp.UID)
 		return known
 	}
-	is, pending := v.began[fp.UID]
-	if !pending || is.Digest != digest {
-		is = v1alpha1.PolicyVersion{
-			Digest: digest, Package: now.Digests.Package, Since: metav1.NewTime(at.Truncate(time.Second)), Generation: fp.Generation, Origin: now.Origin,
-		}
-		by := now.Signer
-		if n := len(known); n > 0 && known[n-1].Package == is.Package {
-			by = fp.Annotations[api.ChangedByKey]
-		}
-		is.By = v1alpha1.UserName(clip.Line(by, maxUserName))
-		if diff := v.changed[fp.Name]; diff != nil && diff.digest == digest {
-			is.Changes = &v1alpha1.VersionChanges{Appeared: diff.appeared, Vanished: diff.vanished, Members: int32(len(diff.members))} // at most the fleet's
-		}
-		v.began[fp.UID] = is
+	v.began[fp.UID] = pending
+	kept := known[max(0, len(known)+len(pending)-v1alpha1.MaxVersions):]
+	return slices.Concat(kept, pending)
+}
+
+// begin returns the version that begins after another one, false while it is not known who made it.
+func (v *Log) begin(fp *v1alpha1.FleetPolicy, now *Version, after *v1alpha1.PolicyVersion, at time.Time) (v1alpha1.PolicyVersion, bool) {
+	is := v1alpha1.PolicyVersion{
+		Digest: versionDigest(&now.Digests), Package: now.Digests.Package, Since: metav1.NewTime(at.Truncate(time.Second)), Generation: fp.Generation, Origin: now.Origin,
 	}
-	kept := known[max(0, len(known)+1-v1alpha1.MaxVersions):]
-	return append(slices.Clone(kept), is)
+	by, known := now.Signer, true
+	if after != nil && after.Package == is.Package {
+		if by = ""; now.Author != nil {
+			by, known = now.Author()
+		}
+	}
+	is.By = v1alpha1.UserName(clip.Line(by, maxUserName))
+	if diff := v.changed[fp.UID]; diff != nil && diff.digest == is.Digest {
+		is.Changes = &v1alpha1.VersionChanges{Appeared: diff.appeared, Vanished: diff.vanished, Members: int32(len(diff.members))} // at most the fleet's
+	}
+	return is, known
+}
+
+func lastOf(list []v1alpha1.PolicyVersion) *v1alpha1.PolicyVersion {
+	if len(list) == 0 {
+		return nil
+	}
+	return &list[len(list)-1]
+}
+
+// notStored returns the pending versions without those at the end of a status: as many as there are,
+// or the first, which another process may have stored as of another time.
+func notStored(known, pending []v1alpha1.PolicyVersion) []v1alpha1.PolicyVersion {
+	same := func(a, b v1alpha1.PolicyVersion) bool {
+		return a.Digest == b.Digest && a.Since.Unix() == b.Since.Unix()
+	}
+	for n := min(len(known), len(pending)); n > 0; n-- {
+		if slices.EqualFunc(known[len(known)-n:], pending[:n], same) {
+			return slices.Clone(pending[n:])
+		}
+	}
+	if last := lastOf(known); last != nil && len(pending) > 0 && last.Digest == pending[0].Digest {
+		return slices.Clone(pending[1:])
+	}
+	return slices.Clone(pending)
 }
 
 // maxUserName is how long a UserName may be, as in the CRD.
@@ -179,9 +240,5 @@ const maxUserName = 512
 func (v *Log) Prune(here map[types.UID]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for uid := range v.began {
-		if !here[uid] {
-			delete(v.began, uid)
-		}
-	}
+	maps.DeleteFunc(v.began, func(uid types.UID, _ []v1alpha1.PolicyVersion) bool { return !here[uid] })
 }

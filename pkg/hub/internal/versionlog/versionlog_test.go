@@ -7,8 +7,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/offline"
@@ -41,23 +41,25 @@ func (r *versionRig) load(rego, tier string) (*policy.Set, []policy.Binding, v1a
 	return set, []policy.Binding{{Name: "tier", Package: "acme.tier", Parameters: map[string]any{"tier": tier}}}, digests
 }
 
-func (r *versionRig) configured(tier string) map[string]v1alpha1.PlanDigests {
-	_, _, digests := r.load(tierPolicy, tier)
-	return map[string]v1alpha1.PlanDigests{"tier": digests}
+func bind(uid types.UID, digests v1alpha1.PlanDigests) map[string]Policy {
+	return map[string]Policy{"tier": {uid, digests}}
 }
+
+// known is an author who is proven.
+func known(name string) func() (string, bool) { return func() (string, bool) { return name, true } }
 
 // configure makes a version take effect, and returns what the status shows then.
 func (r *versionRig) configure(rego, tier string, fp *v1alpha1.FleetPolicy, at time.Time) []v1alpha1.PolicyVersion {
 	r.t.Helper()
 	set, bindings, digests := r.load(rego, tier)
-	r.v.Configure(map[string]v1alpha1.PlanDigests{"tier": digests})
+	r.v.Configure(bind(fp.UID, digests))
 	changes, err := r.engine.Configure(r.t.Context(), set, bindings)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.v.Observe(changes, nil)
 	r.v.Configured(true)
-	return r.v.Of(fp, Version{Digests: digests, Origin: &v1alpha1.Origin{Source: "git"}, Signer: "eve"}, at)
+	return r.v.Of(fp, Version{Digests: digests, Origin: &v1alpha1.Origin{Source: "git"}, Signer: "eve", Author: known("bob")}, at)
 }
 
 func newVersionRig(t *testing.T, snapshot *aggregate.Snapshot) *versionRig {
@@ -93,7 +95,7 @@ func TestLog_SayWhatTheyChanged(t *testing.T) {
 	}
 	r := newVersionRig(t, x.Snapshot())
 	at := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
-	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u", Generation: 1, Annotations: map[string]string{api.ChangedByKey: "bob"}}}
+	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u", Generation: 1}}
 
 	first := r.configure(tierPolicy, "gold", fp, at)
 	if len(first) != 1 || first[0].Changes != nil || first[0].By != "eve" || first[0].Origin.Source != "git" {
@@ -117,8 +119,8 @@ func TestLog_SayWhatTheyChanged(t *testing.T) {
 
 	// What a configuration changes without another version is not the version's: not what a leader shows that has
 	// only observed both.
-	r.v.Configure(r.configured("silver"))
 	set, bindings, silver := r.load(tierPolicy, "silver")
+	r.v.Configure(bind("u", silver))
 	bindings[0].Members = policy.MemberSelector{Names: []string{"fleet/eu-1"}}
 	changes, err := r.engine.Configure(t.Context(), set, bindings)
 	if err != nil {
@@ -174,7 +176,7 @@ func TestLog_TimePassesMeanwhile(t *testing.T) {
 	r, fp := newVersionRig(t, index.Snapshot()), &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u"}}
 	fp.Status.Versions = r.configure(tierPolicy, "gold", fp, time.Now())
 	set, bindings, digests := r.load(tierPolicy, "silver")
-	r.v.Configure(map[string]v1alpha1.PlanDigests{"tier": digests})
+	r.v.Configure(bind("u", digests))
 	for range 2 { // the second time nothing differs, as where the loop lets time pass
 		changes, err := r.engine.Configure(t.Context(), set, bindings)
 		if err != nil {

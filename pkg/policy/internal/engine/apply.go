@@ -212,7 +212,7 @@ func (e *Engine) due(now time.Time) bool {
 	if !s.Retry.IsZero() && !now.Before(s.Retry) || !s.Wake.IsZero() && !now.Before(s.Wake) {
 		return true
 	}
-	if !e.clock.IsBack(now.Unix()) {
+	if !e.clock.IsBack(clockOf(now)) {
 		return false
 	}
 	for _, b := range e.bindings {

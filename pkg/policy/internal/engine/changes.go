@@ -18,6 +18,7 @@ type Changes struct {
 	compareAll      bool // verdicts may differ without an evaluation
 	membersChanged  bool // joined or left
 	rebuilt         bool // verdicts were evaluated from nothing
+	reset           bool // all of them
 }
 
 type touch struct {
@@ -55,6 +56,10 @@ func (c *Changes) SupersededBytes() int64 { return c.supersededBytes }
 // Rebuilt reports whether bindings came, went or were evaluated from nothing: which violations there are
 // follows from After.
 func (c *Changes) Rebuilt() bool { return c.rebuilt }
+
+// Reset reports whether everything was evaluated, on any snapshot: what differs need not follow from
+// what was configured last.
+func (c *Changes) Reset() bool { return c.reset }
 
 // Seen yields, by binding, the violations that were first seen in a call that has not Rebuilt, and those
 // that are gone: their time is 0. A violation that a failure hides is not gone.

@@ -19,7 +19,7 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	}
 	defer e.calls.Unlock()
 	r := e.startPass(ctx, s)
-	r.changes.compareAll, r.changes.rebuilt = true, true
+	r.changes.compareAll, r.changes.rebuilt, r.changes.reset = true, true, true
 	e.resetReads()
 	e.readSets.Clear()
 	e.setMemberTerms()

@@ -127,6 +127,9 @@ func (e *Engine) wall() time.Time {
 	return e.opts.Clock()
 }
 
+// clockOf returns a time as instants.Clock has it: after 1970, whatever the clock.
+func clockOf(t time.Time) int64 { return max(1, t.Unix()) }
+
 func (e *Engine) newWorker() *worker {
 	return &worker{e: e, meter: budget.NewMeter(e.opts.CPU)}
 }

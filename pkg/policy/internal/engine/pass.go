@@ -64,7 +64,7 @@ func (e *Engine) startPass(ctx context.Context, after *aggregate.Snapshot) *pass
 	e.snapshot = after
 	e.passID++
 	state := e.State()
-	now := max(1, e.wall().Unix())
+	now := clockOf(e.wall())
 	return &pass{
 		e: e, ctx: ctx, before: state, after: after, changes: &Changes{Before: state}, now: now, steppedBack: e.clock.Set(now),
 		joined: map[string]bool{}, left: map[string]bool{}, changed: map[string]fleetdoc.Parts{},

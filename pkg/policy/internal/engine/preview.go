@@ -70,7 +70,7 @@ func NewPreview(s *state.State, candidate Options) (*Preview, error) {
 	}
 	p := &Preview{s: s, e: e, changed: map[*view]bool{}, same: same}
 	e.clock.AsOf = s.AsOf.Unix()
-	e.clock.Set(candidate.AsOf.Unix())
+	e.clock.Set(clockOf(candidate.AsOf))
 	e.snapshot = s.Snapshot
 	e.gaps = completeness.FindGaps(nil, s.Snapshot, e.kinds)
 	e.setMemberTerms()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -129,7 +130,7 @@ func (w *worker) ownReadSet(kind aggregate.Kind) *completeness.ReadSet {
 }
 
 // chooseDefaults gives bindings a default read set for each kind that is new to them:
-// the most frequent one of the tasks.
+// the most frequent one of the tasks. One that is in doubt is for as long as the clock is back only.
 func (r *pass) chooseDefaults(tasks []task) {
 	type place struct {
 		b    *boundBinding
@@ -140,7 +141,7 @@ func (r *pass) chooseDefaults(tasks []task) {
 		kind := tasks[i].subject.Ref.Kind
 		for j := range tasks[i].bindings {
 			one := &tasks[i].bindings[j]
-			if one.result.readSet == nil || one.b.Defaults[kind] != nil {
+			if one.result.readSet == nil || one.result.readSet.InDoubt || one.b.Defaults[kind] != nil {
 				continue
 			}
 			if seen == nil {
@@ -203,7 +204,7 @@ func (r *pass) accept(t *task, one *bindingTask) {
 	}
 	delete(b.refused, s)
 	if cost := next.Size() + int64(len(keys))*readBytes; cost > 0 && b.refuse(s, cost, r.e.opts.Limits.Binding) {
-		next, c, keys = r.dated(b, s, !one.before, old, state.Failed(bindingFull(r.e.opts.Limits.Binding))), b.Defaults[s.Ref.Kind], nil
+		next, c, keys = r.dated(b, s, !one.before, old, state.Failed(bindingFull(r.e.opts.Limits.Binding))), cmp.Or(b.Defaults[s.Ref.Kind], c), nil
 		if same = one.before && state.SameOutcome(old, next); same {
 			next = old
 		}
