@@ -222,6 +222,7 @@ spec:
 		"missing":   {"apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: Lost\nmetadata: {name: x}\n", "b.yaml:1:1: error: constraint Lost/x: there is no ConstraintTemplate of Lost"},
 		"match":     {"apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: Lost\nmetadata: {name: x}\nspec:\n  match:\n    namespaces: [\"a*b\"]\n", "b.yaml:6:"},
 		"members":   {"apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: Lost\nmetadata: {name: x, annotations: {federator.dev/members: \", \"}}\n", "b.yaml:3:58: error: federator.dev/members names no member"},
+		"alias":     {"kind: List\napiVersion: v1\nitems:\n- &a\n  apiVersion: constraints.gatekeeper.sh/v1beta1\n  kind: Lost\n  metadata: {name: x}\n- *a\n", "b.yaml:8:3: error: List: anchors"},
 		"yaml":      {"apiVersion: constraints.gatekeeper.sh/v1beta1\nkind: [\n", "b.yaml:"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -103,8 +103,8 @@ func (r *suiteRun) one(s *suite, t *suiteTest, c *suiteCase, run func() ([]Failu
 type appliedConstraint struct {
 	set        *policy.Set
 	bindings   []policy.Binding
-	active     bool // at gator's enforcement point
-	asksOf     string
+	active     bool   // at gator's enforcement point
+	asksOf     string // what only a request has, "" for nothing
 	expansions []expansion
 }
 
@@ -149,7 +149,9 @@ func (r *suiteRun) load(s *suite, t *suiteTest, into *appliedConstraint) ([]Fail
 	}
 	into.bindings = bindings
 	into.active = len(set.Constraints[0].ActionsAt(policy.GatorPoint)) > 0
-	into.asksOf = requestField(template.Data)
+	if fields := set.Package(bindings[0].Package).ReadsOfRequest(); len(fields) > 0 {
+		into.asksOf = fields[0]
+	}
 	if t.Expansion != "" {
 		into.expansions, err = r.expansions(s, t.Expansion)
 	}
@@ -197,19 +199,6 @@ func wantConstraintError(err error, constraint string) error {
 		}
 	}
 	return err
-}
-
-// requestFields are those of a review that only a request has.
-var requestFields = []string{"userInfo", "oldObject", "review.operation", "request.operation", "review.options", "dryRun", "requestKind", "subResource"}
-
-// requestField returns the first of them that a template mentions.
-func requestField(template []byte) string {
-	for _, f := range requestFields {
-		if bytes.Contains(template, []byte(f)) {
-			return f
-		}
-	}
-	return ""
 }
 
 func (r *suiteRun) file(s *suite, name string) (policy.File, error) {

@@ -204,3 +204,61 @@ tests:
 		t.Errorf("%v: %+v", err, r)
 	}
 }
+
+// TestRun_JudgesNoReviewByWhatARequestSays reads what only a request has in all ways that there are.
+func TestRun_JudgesNoReviewByWhatARequestSays(t *testing.T) {
+	for read, want := range map[string]string{
+		`input.review["operation"] == "CREATE"`:                             "operation",
+		`object.get(input.review, "operation", "") == "CREATE"`:             "operation",
+		`r := input.review; f := "uid"; r[f] != ""`:                         "dryRun", // any of them
+		`input.review.resource.resource == "services"`:                      "resource",
+		`input.review.options.fieldManager == "me"`:                         "options",
+		`input.review.dryRun`:                                               "dryRun",
+		`input.review.requestSubResource == "scale"`:                        "requestSubResource",
+		`input["review"].userInfo.username == "me"`:                         "userInfo",
+		`input.review.object.metadata.name == "operation-userInfo"`:         "",
+		`input.review.name == "other"; input.review.kind.kind == "Service"`: "",
+	} {
+		tree := suiteTree()
+		tree["template.yaml"].Data = []byte(strings.Replace(suiteTemplate, "other := data", read+"\n        other := data", 1))
+		r, err := policytest.Run(t.Context(), tree, policytest.Options{Run: regexp.MustCompile("hosts/created$")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		outcome, reason := policytest.Passed, ""
+		if want != "" {
+			outcome, reason = policytest.Skipped, "reads "+want+" of"
+		}
+		if c := r.Cases[0]; c.Outcome != outcome || !strings.Contains(c.Reason, reason) {
+			t.Errorf("%s: %s %s %v", read, c.Outcome, c.Reason, c.Failures)
+		}
+	}
+}
+
+// TestRun_JudgesNoReviewByWhatCELAsksOfARequest is the same for CEL, which answers what follows from an object.
+func TestRun_JudgesNoReviewByWhatCELAsksOfARequest(t *testing.T) {
+	for expression, want := range map[string]string{
+		"request.operation != 'UPDATE'": "operation", "request.subResource == ''": "subResource", "request.name == 'web'": "",
+	} {
+		tree := suiteTree()
+		tree["template.yaml"].Data = []byte(`
+apiVersion: templates.gatekeeper.sh/v1
+kind: ConstraintTemplate
+metadata: {name: uniquehost}
+spec:
+  crd: {spec: {names: {kind: UniqueHost}}}
+  targets:
+  - target: admission.k8s.gatekeeper.sh
+    code:
+    - engine: K8sNativeValidation
+      source: {validations: [{expression: "` + expression + `"}]}
+`)
+		r, err := policytest.Run(t.Context(), tree, policytest.Options{Run: regexp.MustCompile("hosts/created$")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := r.Cases[0]; (want != "") != (c.Outcome == policytest.Skipped) || !strings.Contains(c.Reason, want) {
+			t.Errorf("%s: %s %s %v", expression, c.Outcome, c.Reason, c.Failures)
+		}
+	}
+}

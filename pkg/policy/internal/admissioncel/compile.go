@@ -2,6 +2,7 @@ package admissioncel
 
 import (
 	"fmt"
+	"slices"
 
 	celgo "github.com/google/cel-go/cel"
 	plugin "k8s.io/apiserver/pkg/admission/plugin/cel"
@@ -38,6 +39,14 @@ type Program struct {
 
 // ReadsNamespace reports whether an expression reads namespaceObject.
 func (p *Program) ReadsNamespace() bool { return p.reads.namespace }
+
+// RequestFields returns the fields of request that expressions read, sorted, without those
+// that are the object's: its kind, name and namespace.
+func (p *Program) RequestFields() []string {
+	return slices.DeleteFunc(slices.Sorted(slices.Values(p.reads.request)), func(field string) bool {
+		return field == "kind" || field == "name" || field == "namespace"
+	})
+}
 
 // ReadsResource reports whether an expression reads request.resource, which only
 // discovery knows.

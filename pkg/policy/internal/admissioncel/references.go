@@ -11,6 +11,7 @@ import (
 // references are the inputs that expressions read.
 type references struct {
 	namespace, resource bool
+	request             []string // fields, each once
 }
 
 // answerable are the fields of a request that follow from an object.
@@ -109,6 +110,9 @@ func (w *walk) ident(name string, bound []string) {
 func (w *walk) field(name string) {
 	if !slices.Contains(answerable, name) {
 		w.refuse("request." + name)
+	}
+	if !slices.Contains(w.references.request, name) {
+		w.references.request = append(w.references.request, name)
 	}
 	if name == "resource" || name == "requestResource" {
 		w.references.resource = true

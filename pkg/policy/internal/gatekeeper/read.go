@@ -111,6 +111,11 @@ func (d *Documents) document(file string, n *yaml.Node) {
 	apiVersion, kind := text(n, "apiVersion"), text(n, "kind")
 	if apiVersion == "v1" && kind == "List" {
 		if items := field(n, "items"); items != nil {
+			for _, item := range append([]*yaml.Node{items}, items.Content...) {
+				if item.Kind == yaml.AliasNode {
+					d.problem(Position{file, item.Line, item.Column}, "List: anchors and aliases are not taken")
+				}
+			}
 			for _, item := range items.Content {
 				d.document(file, item)
 			}

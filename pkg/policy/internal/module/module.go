@@ -83,6 +83,7 @@ type Reads struct {
 	Own             []KindRef
 	Inventory       []InventoryKind // data.inventory
 	NamespaceObject *mask.Mask      // of input.review.namespaceObject; nil when not read
+	Review          *mask.Mask      // of input.review, of a template in Rego; nil when not read
 }
 
 // OfFleet reports whether any document of data.fleet can be read that objects or members make. What time it

@@ -1,6 +1,7 @@
 package module
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ func (s ruleScope) templateData(r ast.Ref, loc *ast.Location) sources {
 	if len(r) == 2 {
 		out := sources{}
 		for _, section := range []string{"cluster", "namespace"} {
-			s.join(out, s.inventory(section, nil, loc))
+			maps.Copy(out, s.inventory(section, nil, loc))
 		}
 		return sources{s.inventoryLevel("", 0, out): true}
 	}
@@ -35,7 +36,7 @@ func (s ruleScope) templateData(r ast.Ref, loc *ast.Location) sources {
 	section, constant := r[2].Value.(ast.String)
 	for _, of := range []string{"cluster", "namespace"} {
 		if !constant || string(section) == of {
-			s.join(out, s.inventory(of, r[3:], loc))
+			maps.Copy(out, s.inventory(of, r[3:], loc))
 		}
 	}
 	return out
@@ -139,6 +140,7 @@ func (a *analysis) templateReads() Reads {
 	if a.gaveUp {
 		review = mask.Whole()
 	}
+	r.Review = review
 	for field, path := range map[string][]string{"name": {"metadata", "name"}, "namespace": {"metadata", "namespace"}} {
 		if review.Child(field) != nil {
 			r.Object = mask.Union(r.Object, mask.Path(&mask.Mask{}, path...))
@@ -174,6 +176,26 @@ func (a *analysis) templateReads() Reads {
 	slices.SortFunc(r.Inventory, func(x, y InventoryKind) int { return strings.Compare(string(x.Kind), string(y.Kind)) })
 	r.Own = sortKinds(r.Own)
 	return r
+}
+
+// requestFields are those of input.review that only a request has, sorted.
+var requestFields = []string{
+	"dryRun", "oldObject", "operation", "options", "requestKind", "requestResource", "requestSubResource", "resource", "subResource", "uid", "userInfo",
+}
+
+// ReadsOfRequest returns the fields of a review that a template may read and that do not
+// follow from an object: only a request has them.
+func (p *Package) ReadsOfRequest() []string {
+	if p.CEL != nil {
+		return p.CEL.RequestFields()
+	}
+	var out []string
+	for _, field := range requestFields {
+		if p.Reads.Review.Child(field) != nil {
+			out = append(out, field)
+		}
+	}
+	return out
 }
 
 // InventoryKind is a kind of data.inventory.
