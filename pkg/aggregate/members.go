@@ -85,7 +85,7 @@ type Member struct {
 }
 
 // Cluster is what is known of a member's Cluster besides its labels: nothing, where there is
-// none. Whoever fills it in bounds it.
+// none. Its size is bounded by the code that fills it in.
 type Cluster struct {
 	Annotations []Label     `json:",omitempty"` // sorted by key
 	Paused      bool        `json:",omitempty"` // by its spec or an annotation

@@ -29,7 +29,7 @@ func previews(ctx context.Context, b *bench) ([]row, error) {
 	}
 	return []row{
 		lower("policy/preview_latency", "µs p50", got["with"], got["without"], fmt.Sprintf("from a commit to its verdict while a preview is under way, beside none, turn by turn in one run; p95 %.0f beside %.0f; %d objects, a delta every %v; goal at most 1.1 times as long", got["with95"], got["without95"], objects, previewPause)),
-		lower("policy/preview_cost", "s", got["preview"], got["compare"], fmt.Sprintf("a preview of 2 policies on %d objects, on one processor, beside evaluating them anew on one; %.0f MiB are kept meanwhile beside %.0f", objects, got["previewHeap"]/mib, got["compareHeap"]/mib)),
+		lower("policy/preview_cost", "s", got["preview"], got["compare"], fmt.Sprintf("a preview of 2 policies on %d objects, on one processor, beside evaluating them again on one; %.0f MiB are kept meanwhile beside %.0f", objects, got["previewHeap"]/mib, got["compareHeap"]/mib)),
 	}, nil
 }
 

@@ -2,7 +2,7 @@
 # title: Exemptions are renewed or ended in time
 # description: |
 #   An exemption of a FleetPolicy that is about to end becomes a violation, or a
-#   correction, when it does: whoever asked for it should know before. FleetPolicies are
+#   correction, when it does: the people who asked for it should know before. FleetPolicies are
 #   objects of the hub, so that this policy sees them where the hub is a member of the
 #   fleet itself; elsewhere it finds nothing. Exemptions without an end, and bindings in
 #   files, are not evaluated.
