@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -129,8 +130,16 @@ func (d *demo) takeBack(ctx context.Context) error {
 	)
 }
 
-// waiting returns the name of the Plan of a policy that waits for approval.
-func (d *demo) waiting(ctx context.Context, policy string) (string, error) {
+// waiting waits for the Plan of a policy that waits for approval, and returns its name.
+func (d *demo) waiting(ctx context.Context, policy string) (name string, err error) {
+	err = await(ctx, 100*time.Millisecond, func(ctx context.Context) (err error) {
+		name, err = d.waitingNow(ctx, policy)
+		return err
+	})
+	return name, err
+}
+
+func (d *demo) waitingNow(ctx context.Context, policy string) (string, error) {
 	body, err := d.fleet.Hub.Client().CoreV1().RESTClient().Get().AbsPath("/apis/federator.dev/v1alpha1/plans").Param("fieldSelector", "spec.policy="+policy+",status.state=Waiting").Do(ctx).Raw()
 	var list v1alpha1.PlanList
 	if err == nil {
