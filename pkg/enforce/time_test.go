@@ -24,23 +24,23 @@ func TestLoop_AViolationAppearsWhenItsInstantPasses(t *testing.T) {
 		}
 		start := time.Now()
 		due := start.Add(3 * time.Hour).UTC().Format(time.RFC3339)
-		published := 0
+		var published atomic.Int64
 		loop := startLoop(t, enforce.Options{
 			Index: index, Set: load(t, fmt.Sprintf("{ input.object.spec.replicas > 0; data.fleet.passed[%q] }", due)),
 			Bindings: []policy.Binding{{Name: "b", Package: "replicas"}},
-			Changed:  func(*policy.Changes, *aggregate.Batch) { published++ },
+			Changed:  func(*policy.Changes, *aggregate.Batch) { published.Add(1) },
 		})
 		synctest.Wait()
 		time.Sleep(3*time.Hour - time.Nanosecond)
 		synctest.Wait()
-		if s := loop.State(); s.Total("b").Violations != 0 || published != 1 || s.Wake.Format(time.RFC3339) != due {
-			t.Errorf("%+v after %d states before the instant; it wakes at %v", s.Total("b"), published, s.Wake)
+		if s := loop.State(); s.Total("b").Violations != 0 || published.Load() != 1 || s.Wake.Format(time.RFC3339) != due {
+			t.Errorf("%+v after %d states before the instant; it wakes at %v", s.Total("b"), published.Load(), s.Wake)
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		s := loop.State()
-		if s.Total("b") != (policy.Counts{Known: 3, Violations: 2}) || published != 2 || s.AsOf.Format(time.RFC3339) != due {
-			t.Errorf("%+v after %d states at the instant, as of %v", s.Total("b"), published, s.AsOf)
+		if s.Total("b") != (policy.Counts{Known: 3, Violations: 2}) || published.Load() != 2 || s.AsOf.Format(time.RFC3339) != due {
+			t.Errorf("%+v after %d states at the instant, as of %v", s.Total("b"), published.Load(), s.AsOf)
 		}
 		h, _ := s.Health("b")
 		if h.Evaluations != 5 { // three at first, and those two that read it
