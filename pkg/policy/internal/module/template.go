@@ -215,15 +215,13 @@ func (l *loader) templateKinds(p *Package) {
 // has libraries of its own.
 func (l *loader) rename(m *ast.Module, template, to string) {
 	prefix := ast.Ref{ast.DefaultRootDocument, ast.StringTerm(libraryPackage), ast.StringTerm(template)}
-	_, err := ast.TransformRefs(m, func(r ast.Ref) (ast.Value, error) {
-		if len(r) > 1 && r[0].Equal(ast.DefaultRootDocument) && name(r[1]) == "lib" {
-			return append(slices.Clone(prefix), r[1:]...), nil
+	// Only references that change are written: modules share the terms of operators.
+	ast.WalkTerms(m, func(t *ast.Term) bool {
+		if r, ok := t.Value.(ast.Ref); ok && len(r) > 1 && r[0].Equal(ast.DefaultRootDocument) && name(r[1]) == "lib" {
+			t.Value = append(slices.Clone(prefix), r[1:]...)
 		}
-		return r, nil
+		return false
 	})
-	if err != nil {
-		l.findings.errorAt("package", m.Package.Location, "%v", err)
-	}
 	m.Package.Path = ast.Ref{ast.DefaultRootDocument}
 	for step := range strings.SplitSeq(to, ".") {
 		m.Package.Path = append(m.Package.Path, ast.StringTerm(step))
