@@ -213,7 +213,7 @@ func (l *loader) templateKinds(p *Package) {
 
 // rename gives a module its package, and its references to libraries theirs: each template
 // has libraries of its own.
-func (l *loader) rename(m *ast.Module, template, to string) {
+func (*loader) rename(m *ast.Module, template, to string) {
 	prefix := ast.Ref{ast.DefaultRootDocument, ast.StringTerm(libraryPackage), ast.StringTerm(template)}
 	// Only references that change are written: modules share the terms of operators.
 	ast.WalkTerms(m, func(t *ast.Term) bool {
