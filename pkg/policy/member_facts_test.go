@@ -56,20 +56,7 @@ func TestEngine_MemberFactsAreReadOneByOne(t *testing.T) {
 		{"the annotation and the topology", aggregate.Cluster{Paused: true, Class: "quick", Annotations: []aggregate.Label{{Key: "owner", Value: "b"}}, Conditions: []aggregate.Condition{{Type: "Ready", Status: "False"}}}, 5, []string{"test.paused", "test.ready", "test.regions"}},
 		{"nothing is left", aggregate.Cluster{}, 15, nil},
 	} {
-		before := e.Stats().Evaluations
-		now, _ := w.index.Snapshot().Member("fleet/a")
-		now.Cluster = step.cluster
-		if err := w.index.PutMember(now); err != nil {
-			t.Fatal(err)
-		}
-		batch, err := cursor.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := e.Apply(t.Context(), batch); err != nil {
-			t.Fatal(err)
-		}
-		if got := e.Stats().Evaluations - before; got != step.evaluations {
+		if got := evaluationsOf(t, w, e, cursor, step.cluster); got != step.evaluations {
 			t.Errorf("%s: %d evaluations, want %d", step.what, got, step.evaluations)
 		}
 		var found []string
@@ -143,21 +130,27 @@ func TestEngine_MemberFactsThatNobodyReads(t *testing.T) {
 		{"paused", aggregate.Cluster{Paused: true, Class: "quick", Annotations: []aggregate.Label{{Key: "owner", Value: "b"}}, Conditions: ready("False", "")}, 0},
 		{"the condition goes", aggregate.Cluster{Paused: true, Annotations: []aggregate.Label{{Key: "owner", Value: "b"}}}, 10 + 5},
 	} {
-		before := e.Stats().Evaluations
-		now, _ := w.index.Snapshot().Member("fleet/a")
-		now.Cluster = step.cluster
-		if err := w.index.PutMember(now); err != nil {
-			t.Fatal(err)
-		}
-		batch, err := cursor.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := e.Apply(t.Context(), batch); err != nil {
-			t.Fatal(err)
-		}
-		if got := e.Stats().Evaluations - before; got != step.evaluations {
+		if got := evaluationsOf(t, w, e, cursor, step.cluster); got != step.evaluations {
 			t.Errorf("%s: %d evaluations, want %d", step.what, got, step.evaluations)
 		}
 	}
+}
+
+// evaluationsOf changes what fleet/a's Cluster says, and returns how many evaluations that takes.
+func evaluationsOf(t *testing.T, w *world, e *policy.Engine, cursor *aggregate.Cursor, cluster aggregate.Cluster) int64 {
+	t.Helper()
+	before := e.Stats().Evaluations
+	now, _ := w.index.Snapshot().Member("fleet/a")
+	now.Cluster = cluster
+	if err := w.index.PutMember(now); err != nil {
+		t.Fatal(err)
+	}
+	batch, err := cursor.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Apply(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	return e.Stats().Evaluations - before
 }

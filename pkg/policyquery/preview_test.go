@@ -355,18 +355,7 @@ func (p patient) Visible(ctx context.Context, _ *aggregate.Snapshot) ([]string, 
 }
 
 func TestPreview_OneAtATimeAndEndsWithItsRequest(t *testing.T) {
-	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	loop := runLoop(t, index, sourceOf(t, activeTier))
-	eventually(t, func() error {
-		if loop.State() == nil {
-			return errors.New("not evaluated")
-		}
-		return nil
-	})
-	q := &policyquery.Preview{Kinds: planFleet{}.Kinds, Loop: loop}
+	q := previewOfNothing(t)
 	post := func(ctx context.Context, name string, asked chan struct{}) error {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/query/v1/preview", strings.NewReader(`{"files":[]}`))
 		return q.Post(httptest.NewRecorder(), r, patient{slow{name: name}, asked})
@@ -421,6 +410,19 @@ func TestPreview_LoadsOneCandidateOfAUser(t *testing.T) {
 
 // TestPreview_GoesWithItsClient: a candidate whose client has gone while it was loaded takes no turn.
 func TestPreview_GoesWithItsClient(t *testing.T) {
+	q := previewOfNothing(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/query/v1/preview", strings.NewReader(`{"files":[]}`))
+	asked := make(chan struct{}, 1)
+	if err := q.Post(httptest.NewRecorder(), r, patient{slow{name: "ann"}, asked}); !errors.Is(err, context.Canceled) || len(asked) > 0 {
+		t.Errorf("%v, after %d questions about grants", err, len(asked))
+	}
+}
+
+// previewOfNothing serves previews on an empty fleet that has been evaluated.
+func previewOfNothing(t *testing.T) *policyquery.Preview {
+	t.Helper()
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
@@ -432,12 +434,5 @@ func TestPreview_GoesWithItsClient(t *testing.T) {
 		}
 		return nil
 	})
-	q := &policyquery.Preview{Kinds: planFleet{}.Kinds, Loop: loop}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/query/v1/preview", strings.NewReader(`{"files":[]}`))
-	asked := make(chan struct{}, 1)
-	if err := q.Post(httptest.NewRecorder(), r, patient{slow{name: "ann"}, asked}); !errors.Is(err, context.Canceled) || len(asked) > 0 {
-		t.Errorf("%v, after %d questions about grants", err, len(asked))
-	}
+	return &policyquery.Preview{Kinds: planFleet{}.Kinds, Loop: loop}
 }

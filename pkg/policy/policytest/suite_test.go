@@ -152,18 +152,7 @@ func TestRun_ReportsBrokenSuites(t *testing.T) {
 
 func TestRun_NamesWhatASuiteAsksOfARequest(t *testing.T) {
 	tree := suiteTree()
-	tree["template.yaml"].Data = []byte(`
-apiVersion: templates.gatekeeper.sh/v1
-kind: ConstraintTemplate
-metadata: {name: uniquehost}
-spec:
-  crd: {spec: {names: {kind: UniqueHost}}}
-  targets:
-  - target: admission.k8s.gatekeeper.sh
-    code:
-    - engine: K8sNativeValidation
-      source: {validations: [{expression: "request.userInfo.username == 'me'"}]}
-`)
+	tree["template.yaml"].Data = celTemplate("request.userInfo.username == 'me'")
 	r, err := policytest.Run(t.Context(), tree, policytest.Options{Run: regexp.MustCompile("alone")})
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +230,20 @@ func TestRun_JudgesNoReviewByWhatCELAsksOfARequest(t *testing.T) {
 		"request.operation != 'UPDATE'": "operation", "request.subResource == ''": "subResource", "request.name == 'web'": "",
 	} {
 		tree := suiteTree()
-		tree["template.yaml"].Data = []byte(`
+		tree["template.yaml"].Data = celTemplate(expression)
+		r, err := policytest.Run(t.Context(), tree, policytest.Options{Run: regexp.MustCompile("hosts/created$")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := r.Cases[0]; (want != "") != (c.Outcome == policytest.Skipped) || !strings.Contains(c.Reason, want) {
+			t.Errorf("%s: %s %s %v", expression, c.Outcome, c.Reason, c.Failures)
+		}
+	}
+}
+
+// celTemplate is the template of suiteTree with one validation in CEL.
+func celTemplate(expression string) []byte {
+	return []byte(`
 apiVersion: templates.gatekeeper.sh/v1
 kind: ConstraintTemplate
 metadata: {name: uniquehost}
@@ -253,12 +255,4 @@ spec:
     - engine: K8sNativeValidation
       source: {validations: [{expression: "` + expression + `"}]}
 `)
-		r, err := policytest.Run(t.Context(), tree, policytest.Options{Run: regexp.MustCompile("hosts/created$")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c := r.Cases[0]; (want != "") != (c.Outcome == policytest.Skipped) || !strings.Contains(c.Reason, want) {
-			t.Errorf("%s: %s %s %v", expression, c.Outcome, c.Reason, c.Failures)
-		}
-	}
 }

@@ -166,20 +166,22 @@ type Version struct {
 }
 
 // Of returns the versions of a policy, the last of which is the given one, unless its author is
-// not known yet: those that its status has, and those that took effect since.
+// not known yet: those that its status has, and those that took effect since. It belongs to the
+// goroutine that writes statuses.
 func (v *Log) Of(fp *v1alpha1.FleetPolicy, now Version, at time.Time) []v1alpha1.PolicyVersion {
+	begins, samePackage := v.begins(fp, &now)
+	by, settled := now.Signer, true
+	if begins && samePackage {
+		if by = ""; now.Author != nil {
+			by, settled = now.Author() // outside the lock: it asks others
+		}
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	known, digest := fp.Status.Versions, versionDigest(&now.Digests)
+	known := fp.Status.Versions
 	pending := notStored(known, v.began[fp.UID])
-	last := lastOf(pending)
-	if last == nil {
-		last = lastOf(known)
-	}
-	if last == nil || last.Digest != digest {
-		if is, ok := v.begin(fp, &now, last, at); ok {
-			pending = append(pending, is)
-		}
+	if begins && settled {
+		pending = append(pending, v.begin(fp, &now, by, at))
 	}
 	pending = pending[max(0, len(pending)-v1alpha1.MaxVersions):]
 	if len(pending) == 0 {
@@ -191,22 +193,30 @@ func (v *Log) Of(fp *v1alpha1.FleetPolicy, now Version, at time.Time) []v1alpha1
 	return slices.Concat(kept, pending)
 }
 
-// begin returns the version that begins after another one, false while it is not known who made it.
-func (v *Log) begin(fp *v1alpha1.FleetPolicy, now *Version, after *v1alpha1.PolicyVersion, at time.Time) (v1alpha1.PolicyVersion, bool) {
+// begins reports whether a version is another than the last one, and whether that has the same package.
+func (v *Log) begins(fp *v1alpha1.FleetPolicy, now *Version) (begins, samePackage bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	last := lastOf(notStored(fp.Status.Versions, v.began[fp.UID]))
+	if last == nil {
+		last = lastOf(fp.Status.Versions)
+	}
+	if last == nil {
+		return true, false
+	}
+	return last.Digest != versionDigest(&now.Digests), last.Package == now.Digests.Package
+}
+
+// begin returns the version that begins. The caller holds v.mu.
+func (v *Log) begin(fp *v1alpha1.FleetPolicy, now *Version, by string, at time.Time) v1alpha1.PolicyVersion {
 	is := v1alpha1.PolicyVersion{
 		Digest: versionDigest(&now.Digests), Package: now.Digests.Package, Since: metav1.NewTime(at.Truncate(time.Second)), Generation: fp.Generation, Origin: now.Origin,
+		By: v1alpha1.UserName(clip.Line(by, maxUserName)),
 	}
-	by, known := now.Signer, true
-	if after != nil && after.Package == is.Package {
-		if by = ""; now.Author != nil {
-			by, known = now.Author()
-		}
-	}
-	is.By = v1alpha1.UserName(clip.Line(by, maxUserName))
 	if diff := v.changed[fp.UID]; diff != nil && diff.digest == is.Digest {
 		is.Changes = &v1alpha1.VersionChanges{Appeared: diff.appeared, Vanished: diff.vanished, Members: int32(len(diff.members))} // at most the fleet's
 	}
-	return is, known
+	return is
 }
 
 func lastOf(list []v1alpha1.PolicyVersion) *v1alpha1.PolicyVersion {
