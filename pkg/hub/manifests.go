@@ -57,7 +57,7 @@ func parseManifests(source string, p policysource.Policies) *plan {
 			return err
 		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
-		case d.IsDir() || !isDocuments(name) || strings.HasSuffix(name, "_fleet.yaml"):
+		case d.IsDir() || !policy.MayHoldDocuments(name) || strings.HasSuffix(name, "_fleet.yaml"):
 			return nil // a test fixture
 		}
 		data, err := fs.ReadFile(p.Tree, name)
@@ -92,10 +92,6 @@ func parseManifests(source string, p policysource.Policies) *plan {
 	return out
 }
 
-func isDocuments(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name))
-}
-
 // suiteDirs returns the directories with suites of Gatekeeper's: what is in and below them is what these test.
 func suiteDirs(tree fs.FS) (dirs []string, err error) {
 	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
@@ -104,7 +100,7 @@ func suiteDirs(tree fs.FS) (dirs []string, err error) {
 			return err
 		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
-		case d.IsDir() || !isDocuments(name) || slices.Contains(dirs, path.Dir(name)):
+		case d.IsDir() || !policy.MayHoldDocuments(name) || slices.Contains(dirs, path.Dir(name)):
 			return nil
 		}
 		data, err := fs.ReadFile(tree, name)

@@ -54,6 +54,10 @@ func Load(sources []Source, opts LoadOptions) (*Set, error) { return module.Load
 // engine would refuse the result of a rule.
 func Lint(set *Set) []Finding { return module.Lint(set) }
 
+// MayHoldDocuments reports whether a file is YAML or JSON by its name, of which Load takes templates and
+// constraints of Gatekeeper.
+func MayHoldDocuments(file string) bool { return gatekeeper.Reads(file) }
+
 // Reads reports whether Load takes policies from a file, by its path and content. Tests are none.
 func Reads(file string, data []byte) bool {
 	if gatekeeper.Reads(file) {
@@ -118,13 +122,16 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 }
 
 // readDocuments reads a file of YAML or JSON that may hold ConstraintTemplates or
-// constraints. Others are not read, or not kept, whatever is wrong with them.
+// constraints. Others are not kept, whatever is wrong with them.
 func readDocuments(tree fs.FS, p string) ([]byte, error) {
 	info, err := fs.Stat(tree, p)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxRead {
+	if err != nil || !info.Mode().IsRegular() {
 		return nil, nil
 	}
 	data, err := readFile(tree, p)
+	if !gatekeeper.Mentions(data) && len(data) > maxRead {
+		return nil, nil // as far as it was read, it is of others
+	}
 	if err != nil || !gatekeeper.Mentions(data) {
 		return nil, err
 	}

@@ -46,6 +46,19 @@ func TestReadSource_ReadsPoliciesAndListsOtherFiles(t *testing.T) {
 	}
 }
 
+// Other YAML may be as large as it likes; a template that is not read would be one that finds nothing.
+func TestReadSource_LargeDocuments(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("# filler\n", 4<<20/9+1)
+	if s, err := policy.ReadSource("", fstest.MapFS{"values.yaml": {Data: []byte("a: 1\n" + large)}}); err != nil || paths(s) != "values.yaml:0" {
+		t.Errorf("%q, %v", paths(s), err)
+	}
+	_, err := policy.ReadSource("", fstest.MapFS{"template.yaml": {Data: []byte("apiVersion: templates.gatekeeper.sh/v1\n" + large)}})
+	if err == nil || !strings.Contains(err.Error(), "template.yaml: larger than") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestReadSource_FollowsLinksWithinItsTree reads a mounted ConfigMap, whose files are
 // links to those of a directory that begins with dots, and no file beside it.
 func TestReadSource_FollowsLinksWithinItsTree(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os/exec"
 	"path"
-	"slices"
 	"strings"
 
 	"federator.dev/federator/internal/clip"
@@ -51,7 +50,7 @@ func unpack(archive io.Reader) (files []policyquery.PreviewFile, err error) {
 		if err != nil {
 			return nil, err
 		}
-		named := strings.HasSuffix(h.Name, ".rego") || isYAML(h.Name) && h.Size <= maxCommit // others are data, whatever their size
+		named := strings.HasSuffix(h.Name, ".rego") || policy.MayHoldDocuments(h.Name) && h.Size <= maxCommit // others are data, whatever their size
 		if h.Typeflag != tar.TypeReg || !named || hidden(h.Name) {
 			continue
 		}
@@ -67,10 +66,6 @@ func unpack(archive io.Reader) (files []policyquery.PreviewFile, err error) {
 		}
 		files = append(files, policyquery.PreviewFile{Path: h.Name, Text: string(text)})
 	}
-}
-
-func isYAML(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name))
 }
 
 // git returns what git says.
