@@ -19,7 +19,7 @@ import (
 // TestMatch_EqualsGatekeeper compares the two matchers over random matches and objects.
 func TestMatch_EqualsGatekeeper(t *testing.T) {
 	const matches, objects = 10_000, 20
-	g := generator{rand.New(rand.NewPCG(uint64(seed.Of(t)), 16))}
+	g := generator{rand.New(rand.NewPCG(seed.Of(t), 16))}
 	outcomes := map[string]int{}
 	for range matches {
 		spec := g.match()
