@@ -113,6 +113,13 @@ type ActionSpec struct {
 	// +optional
 	Origin Origin `json:"origin,omitzero"`
 
+	// version is the start of the digest of the policy's version that reported the
+	// violation, as in status.versions of the FleetPolicy.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]+$`
+	Version string `json:"version,omitempty"`
+
 	// revision is the revision of the index at which the violation was found.
 	// +required
 	// +kubebuilder:validation:MaxLength=20

@@ -55,7 +55,7 @@ type ApprovalList struct {
 
 // ApprovalSpec is what is approved, by whom and why. It is immutable.
 // +kubebuilder:validation:XValidation:rule="has(self.fleetPolicy) != has(self.policySource)",message="exactly one of fleetPolicy and policySource must be set"
-// +kubebuilder:validation:XValidation:rule="[has(self.halt), has(self.plan), has(self.rollback), has(self.commit)].filter(x, x).size() == 1",message="exactly one of halt, plan, rollback and commit must be set"
+// +kubebuilder:validation:XValidation:rule="[has(self.halt), has(self.plan), has(self.rollback), has(self.commit), has(self.version)].filter(x, x).size() == 1",message="exactly one of halt, plan, rollback, commit and version must be set"
 // +kubebuilder:validation:XValidation:rule="has(self.commit) == has(self.policySource)",message="commit must be set for a PolicySource, and must not be set for a FleetPolicy"
 type ApprovalSpec struct {
 	// fleetPolicy is the name of the FleetPolicy.
@@ -85,8 +85,13 @@ type ApprovalSpec struct {
 	// +optional
 	Rollback Digest `json:"rollback,omitempty"`
 
+	// version is the digest of a version in shadow, as in
+	// status.rollout.candidate.digest of the FleetPolicy: its shadow ends now.
+	// +optional
+	Version Digest `json:"version,omitempty"`
+
 	// commit is the full hash of a commit that changes more verdicts than
-	// spec.maxDiff of the PolicySource. spec.ceiling.approval of the PolicySource
+	// spec.maxDiff of the PolicySource, or that is in shadow, which ends now. spec.ceiling.approval of the PolicySource
 	// defines who must approve it; without that, one person.
 	// +optional
 	Commit CommitHash `json:"commit,omitempty"`

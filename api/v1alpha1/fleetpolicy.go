@@ -153,6 +153,13 @@ type FleetPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=20
 	Waves []Wave `json:"waves,omitempty"`
 
+	// rollout has another version of the policy, which is another package, import or
+	// parameter, roll out instead of taking effect everywhere at once. Defaults to
+	// spec.rollout of the PolicySource of the package; if that is not set either,
+	// it takes effect at once.
+	// +optional
+	Rollout *VersionRollout `json:"rollout,omitempty"`
+
 	// window is the recurring maintenance window in which corrections may be
 	// written. If unset, corrections may be written at any time.
 	// +optional

@@ -79,6 +79,11 @@ type FleetPolicyStatus struct {
 	// +optional
 	Approval *ApprovalProgress `json:"approval,omitempty"`
 
+	// rollout are the version in effect and the one that is to take its place,
+	// where versions roll out.
+	// +optional
+	Rollout *PolicyRolloutStatus `json:"rollout,omitempty"`
+
 	// versions are the last versions of the policy that took effect, the oldest
 	// first; the last one is in effect. At most 20 are kept.
 	// +optional

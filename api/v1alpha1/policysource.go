@@ -123,6 +123,14 @@ type PolicySourceSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	MaxDiff *int32 `json:"maxDiff,omitempty"`
 
+	// rollout has a commit that changes packages roll out, instead of taking effect
+	// everywhere at once: its versions are judged beside those in effect first, and
+	// then take their place in one wave of members after another. The commit is
+	// active once all of them have. spec.rollout of a FleetPolicy takes precedence
+	// for its policy. If unset, a commit that passes all gates is active at once.
+	// +optional
+	Rollout *VersionRollout `json:"rollout,omitempty"`
+
 	// maxPrune is the maximum number of FleetPolicies applied by this source that
 	// one commit may delete. To allow a commit to delete more, set the annotation
 	// federator.dev/allow-prune to its full hash. Defaults to 1.

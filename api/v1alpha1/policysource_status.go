@@ -42,6 +42,11 @@ type PolicySourceStatus struct {
 	// +optional
 	ObservedCommit *Commit `json:"observedCommit,omitempty"`
 
+	// rollout is that of the observed commit, where it rolls out. It is not set
+	// once the commit is active.
+	// +optional
+	Rollout *SourceRolloutStatus `json:"rollout,omitempty"`
+
 	// lastDiff is how the observed commit changes verdicts on the live fleet.
 	// +optional
 	LastDiff *Diff `json:"lastDiff,omitempty"`

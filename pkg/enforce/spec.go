@@ -33,10 +33,28 @@ type EnforcementSpec struct {
 	// for Plans.
 	Digests  v1alpha1.PlanDigests
 	Approval remediate.ApprovalTerms
+	// Version is that of the verdicts that are corrected: of others, no correction is made but of
+	// those of Rollout.Former.
+	Version string
+	// Rollout is that of the version, which is not in effect everywhere; nil: it is.
+	Rollout *VersionRollout
 	// Hold is why violations are only reported now, whatever Mode says: the newest commit of
 	// the source is not the active one, for example.
 	Hold    string
 	Ceiling *Ceiling // of the source; nil: unlimited
+}
+
+// VersionRollout is how a version takes the place of another, wave by wave. Where it has not, the verdicts
+// are the former one's, and are corrected as that one's.
+type VersionRollout struct {
+	Former   FormerVersion
+	Promoted int // how many of the waves have the version
+}
+
+// FormerVersion is what is written of the version that is in effect where the new one is not.
+type FormerVersion struct {
+	Version, Generation  string // as in EnforcementSpec
+	Source, Commit, Path string
 }
 
 var modeRanks = map[policy.Mode]int{"": 0, policy.Observe: 0, policy.DryRun: 1, policy.Enforce: 2}

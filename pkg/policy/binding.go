@@ -12,6 +12,8 @@ type (
 	// Binding says where a policy applies, and with which parameters. Verdicts belong
 	// to bindings.
 	Binding = binding.Binding
+	// Next is a version of a policy that is to take the place of another.
+	Next = binding.Next
 	// Mode is what may be done about a binding's violations. The engine only reports
 	// it.
 	Mode = binding.Mode

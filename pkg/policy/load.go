@@ -29,6 +29,8 @@ type (
 	KindRef = module.KindRef
 	// Finding is one error or warning at a position in a file.
 	Finding = module.Finding
+	// Candidate is what the packages of a source are to be instead.
+	Candidate = module.Candidate
 	// LoadErrors are the findings for which nothing was loaded.
 	LoadErrors = module.Errors
 )
@@ -49,6 +51,11 @@ func Severities() []string { return slices.Clone(module.Severities) }
 // Load parses, compiles and checks the policies of all sources. It loads all of
 // them, or none and returns LoadErrors. See package module for what is refused.
 func Load(sources []Source, opts LoadOptions) (*Set, error) { return module.Load(sources, opts) }
+
+// Beside returns an active set with what differs in candidates beside it: their versions of the packages of
+// their sources, each compiled with its own candidate, and under a name of its own, which Set.Candidate
+// returns. All others read what is active.
+func Beside(active *Set, candidates []Candidate) *Set { return module.Beside(active, candidates) }
 
 // Lint returns warnings about a set, by file, line and column, and errors where the
 // engine would refuse the result of a rule.

@@ -28,6 +28,8 @@ type (
 	Seen = state.Seen
 	// Remedy is the change that a violation proposes.
 	Remedy = verdict.Remedy
+	// Comparison is how the verdicts of a version differ from those of the one whose place it is to take.
+	Comparison = state.Comparison
 	// Counts are the verdicts of a binding, of one member or of all.
 	Counts = verdict.Counts
 	// LineCost is what a line of a policy takes of the time of its evaluations.

@@ -48,6 +48,12 @@ type Source struct {
 	// MaxDiff is the maximum Difference.Total of a commit that replaces an active one. 0
 	// means no limit.
 	MaxDiff int
+	// Rollout has a commit that passes all gates, and changes packages of an active one, be a candidate
+	// instead of active at once: phase Rollout. It becomes active when Promoted is its hash, and is
+	// rejected when TakenBack is. These three restart nothing.
+	Rollout                     bool
+	Promoted                    string
+	TakenBack, TakenBackMessage string
 	// LastGood is the commit that was active before a restart. It is tried first if no
 	// commit is active, and is Current only if it is still the newest.
 	LastGood string

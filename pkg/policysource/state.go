@@ -23,6 +23,7 @@ const (
 	Lint    Phase = "Lint"
 	Test    Phase = "Test"
 	Diff    Phase = "Diff"
+	Rollout Phase = "Rollout" // all other gates have passed: it is a candidate, or was taken back
 	Active  Phase = "Active"
 	Removed Phase = "Removed" // no longer listed, but others still need its policies
 )
@@ -66,6 +67,15 @@ type Policies struct {
 	origin origin
 }
 
+// RollingOut is a commit that is to become active.
+type RollingOut struct {
+	Commit   Commit
+	Line     lineage.Line // leads to Commit, as far as this process has seen its commits
+	Set      *policy.Set  // with all other active sources
+	Packages []string     // those that differ from the active ones, sorted
+	Tree     fs.FS        // below the path
+}
+
 // State is the state of all sources at one time. It is immutable.
 type State struct {
 	// Generation counts changes of Set, starting at 1.
@@ -73,6 +83,10 @@ type State struct {
 	Set        *policy.Set // of all active commits, compiled together
 	Policies   map[string]Policies
 	Status     map[string]Status
+	// Candidates are the commits that roll out, by source, and Beside is Set with their packages
+	// beside the active ones: Set itself while there are none.
+	Candidates map[string]RollingOut
+	Beside     *policy.Set
 
 	replaced chan struct{}
 }

@@ -48,6 +48,8 @@ type Intent struct {
 	// admit is asked right before each request of a rollback; nil: nobody is.
 	admit func() error
 
+	Version    string // of the policy that reported the violation
+	Former     bool   // it is of the generation that RolloutSpec.Replaces names, which has passed its waves
 	Generation string // what the policy rolls out
 	Wave       int32  // from 1; 0 for none
 

@@ -30,6 +30,16 @@ type RolloutSpec struct {
 	Commit, Path string
 	Digests      v1alpha1.PlanDigests
 	Approval     ApprovalTerms
+	// Replaces is what the generation takes the place of, wave by wave; nil: nothing.
+	Replaces *Replaced
+}
+
+// Replaced is a generation that is in effect where the new one is not yet.
+type Replaced struct {
+	Generation string
+	// Promoted is how many waves have intents of the new generation: no later one ends, however little
+	// there is to write. Those of others are Former.
+	Promoted int
 }
 
 // origin returns where the package is from, nil where it is built in.

@@ -48,7 +48,24 @@ type Binding struct {
 	// gives the package, the parameters and what else it matches.
 	Constraint string `json:"constraint,omitempty"`
 
+	// Version names what the verdicts are of; "" is the start of the package's digest. It does not
+	// change them.
+	Version string `json:"-"`
+	// Next is the version that is to take this one's place; nil: none. Both are evaluated on all
+	// members, and one is in effect.
+	Next *Next `json:"-"`
+
 	constraint *gatekeeper.Constraint // found by Validate
+}
+
+// Next is a version of a policy that is to take the place of another.
+type Next struct {
+	// Binding has the same name. Its package is of a candidate: Set.Candidate returns its name.
+	Binding Binding
+	// Members are those in which it has taken its place: any that one of these selects.
+	Members []MemberSelector
+	// Whole reports that it has everywhere, for keys of views as well.
+	Whole bool
 }
 
 // IsSame reports whether two bindings give the same verdicts: modes, and where a constraint

@@ -28,6 +28,7 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Verdict is all violations of one binding on one subject at one revision.
 type Verdict struct {
 	Binding    string      `json:"binding"`
+	Version    string      `json:"version,omitempty"` // of the policy: the start of a digest
 	Subject    Subject     `json:"subject"`
 	State      State       `json:"state"`
 	Violations []Violation `json:"violations,omitempty"` // shared: not to be changed
