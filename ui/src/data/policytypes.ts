@@ -114,6 +114,46 @@ export interface Condition {
   lastTransitionTime?: string;
 }
 
+export type RolloutPhase = "Shadow" | "Waves" | "Promoted" | "TakenBack";
+
+// Evidence is how the verdicts of a version differ from those of the one in effect.
+export interface Evidence {
+  complete?: boolean;
+  subjects: number;
+  new: number;
+  gone: number;
+  errors: number;
+  cost?: number; // percent of the CPU time of the one in effect
+}
+
+// Candidate is a version of a policy that is to take the place of the one in effect.
+export interface Candidate {
+  digest: string;
+  origin?: { source?: string; commit?: string; path?: string };
+  phase: RolloutPhase;
+  began: string;
+  since: string;
+  waves?: number;
+  message?: string;
+  evidence?: Evidence;
+}
+
+export interface SourceRollout {
+  commit: string;
+  phase: RolloutPhase;
+  began: string;
+  since: string;
+  policies?: number;
+  waiting?: number;
+  message?: string;
+  evidence?: Evidence;
+}
+
+export interface FleetPolicy extends KubeObject {
+  spec: { waves?: { name: string }[]; rollout?: { waves?: { name: string }[] } };
+  status?: { rollout?: { candidate?: Candidate } };
+}
+
 export interface SourceCommit {
   hash: string;
   ref?: string;
@@ -131,6 +171,7 @@ export interface PolicySource extends KubeObject {
     activeCommit?: SourceCommit;
     observedCommit?: SourceCommit;
     packages?: string[];
+    rollout?: SourceRollout;
     lastDiff?: { commit: string; appeared: number; cleared: number; changed: number; unknown: number; enforcement?: number; allowed?: number };
     approvals?: { name: string; by: string; at: string; expires: string }[];
     findings?: { file?: string; line?: number; column?: number; severity: string; code?: string; message: string }[];

@@ -8,6 +8,7 @@ import { noneOf } from "../../data/series";
 import type { Policies, PolicyInfo, Series, Violations } from "../../data/types";
 import { commitHref, memberHref } from "../../pieces/links";
 import { Rego } from "../../pieces/rego";
+import { Version } from "../../pieces/rollout";
 import { Trend } from "../../pieces/series";
 import { Yaml } from "../../pieces/yaml";
 import { CopyAs, Failed, Freshness, Loading, Lock, SeverityMark, StateMark, Tabs, ago, count, duration, many, shortPolicy } from "../../ui";
@@ -54,6 +55,7 @@ function Overview({ policy: p, forbidden }: { policy: PolicyInfo; forbidden?: st
       {p.description !== undefined && <p>{p.description}</p>}
       {p.withheld === true && <p><Lock /> What it finds is withheld: it reads more of the fleet than you may.</p>}
       {p.halted != null && <section class="section" role="note"><h2><StateMark state="Halted">Halted {p.halted.reason}</StateMark> {p.halted.since !== undefined && <span class="dim">for {ago(p.halted.since)}</span>}</h2><p class="message">{p.halted.message}</p><a href={href("/actions", { tab: "waiting", policy: p.name })}>See what waits</a></section>}
+      <Version of={p.fleetPolicy} />
       {(p.plans ?? []).filter((plan) => plan.state === "Waiting" && plan.purpose !== "Halt").map((plan) => <p key={plan.name}><a href={href("/actions", { tab: "waiting", policy: p.name, plan: plan.name })}>Plan {plan.name} waits for approval</a></p>)}
       <section class="section"><dl class="facts">
         <dt>Violations</dt><dd><Count policy={p} n={p.violations} of={{ exempt: "false", state: "Known" }} />{p.subjects !== undefined && <span class="dim"> of {many(p.subjects, p.subject === "member" ? "member" : p.subject === "view" ? "key" : "object")}</span>}</dd>

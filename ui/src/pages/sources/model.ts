@@ -36,6 +36,12 @@ export function held(source: PolicySource): Condition | undefined {
   return s.conditions?.find((c) => c.type === "Ready" && c.status !== "True") ?? s.conditions?.find((c) => c.status === "False");
 }
 
+// rollsOut is whether the newest commit takes the place of the active one step by step, which is in effect meanwhile.
+export function rollsOut(source: PolicySource): boolean {
+  const r = source.status?.rollout;
+  return r !== undefined && r.phase !== "TakenBack" && r.commit === source.status?.observedCommit?.hash;
+}
+
 // webLink is the page of a commit, of hosts whose addresses are known by convention.
 export function webLink(url: string, commit: string, file?: string, line?: number): string | undefined {
   const found = /^(?:https:\/\/|ssh:\/\/git@|git@)((?:[\w-]+\.)*(?:github|gitlab)\.com)[/:](.+?)(?:\.git)?\/?$/.exec(url);

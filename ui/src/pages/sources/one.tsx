@@ -3,12 +3,14 @@ import { href } from "../../app/location";
 import { send } from "../../data/api";
 import { useLive } from "../../data/live";
 import type { PolicySource, SourceCommit } from "../../data/policytypes";
-import type { KubeObject, Policies } from "../../data/types";
+import type { KubeObject, Policies, PolicyInfo } from "../../data/types";
 import { policyHref } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
+import { Found } from "../../pieces/rollout";
+import { phaseTitle, phaseTone } from "../../pieces/rolloutmodel";
 import { Yaml } from "../../pieces/yaml";
 import { StateMark, ToneShape, ago, many, plain, shortPolicy } from "../../ui";
-import { diffSize, diffText, gatesOf, held, webLink } from "./model";
+import { diffSize, diffText, gatesOf, held, rollsOut, webLink } from "./model";
 
 // One is a repository: its commits with their gates, what they find and what they change.
 export function One({ source, commit }: { source: PolicySource; commit: string }) {
@@ -22,8 +24,8 @@ export function One({ source, commit }: { source: PolicySource; commit: string }
       <p class="dim">{source.spec.url}{source.spec.path === undefined ? "" : ` · ${source.spec.path}`}{source.spec.ref === undefined ? "" : ` · ${Object.entries(source.spec.ref).map(([k, v]) => `${k} ${v}`).join(" ")}`} · {s.lastContact === undefined ? "never read" : `read ${ago(s.lastContact)} ago`}</p>
       {other && <p class="waiting open">Commit <Hash source={source} hash={commit} /> is neither the newest nor the active one any more.</p>}
       <div class="commits">
-        {s.observedCommit !== undefined && s.observedCommit.hash !== s.activeCommit?.hash && <Commit title="Newest, not active" source={source} commit={s.observedCommit} here={commit} tone="warn">{why !== undefined && <p class="message">{why.reason}: {why.message}</p>}<Approve source={source} /></Commit>}
-        {s.activeCommit !== undefined ? <Commit title={s.observedCommit?.hash === s.activeCommit.hash ? "Active, the newest" : "Active: what is good is observed until a commit passes"} source={source} commit={s.activeCommit} here={commit} tone="ok" /> : <p>No commit has been active yet.</p>}
+        {s.observedCommit !== undefined && s.observedCommit.hash !== s.activeCommit?.hash && <Commit title="Newest, not active" source={source} commit={s.observedCommit} here={commit} tone="warn">{why !== undefined && <p class="message">{why.reason}: {why.message}</p>}<RollsOut source={source} policies={mine} /><Approve source={source} /></Commit>}
+        {s.activeCommit !== undefined ? <Commit title={s.observedCommit?.hash === s.activeCommit.hash ? "Active, the newest" : rollsOut(source) ? "Active: in effect where the newest is not" : "Active: what is good is observed until a commit passes"} source={source} commit={s.activeCommit} here={commit} tone="ok" /> : <p>No commit has been active yet.</p>}
       </div>
       <section class="section"><h2>Gates</h2><ul class="plainlist">{gatesOf(s.conditions ?? []).map((gate) => (
         <li key={gate.name} class={gate.state === "unknown" ? "hatched" : ""}><span class="text"><ToneShape tone={gate.state === "passed" ? "ok" : gate.state === "failed" ? "wrong" : "unknown"} /> <b>{gate.name}</b> <span>{gate.state === "passed" ? "" : gate.state}</span> {gate.reason} <span class="dim">{gate.message}{gate.since === "" ? "" : ` · for ${ago(gate.since)}`}</span></span></li>
@@ -56,6 +58,23 @@ function Commit({ title, source, commit, here, tone, children }: { title: string
       </dl>
       {children}
     </section>
+  );
+}
+
+// RollsOut is how far the newest commit has come that takes the place of the active one, and lets its shadow end.
+function RollsOut({ source, policies }: { source: PolicySource; policies: readonly PolicyInfo[] }) {
+  const r = source.status?.rollout;
+  if (r === undefined || r.commit !== source.status?.observedCommit?.hash) return null;
+  return (
+    <>
+      <p><StateMark state={r.phase} tone={phaseTone(r.phase)}>{phaseTitle(r.phase)}</StateMark> <span class="dim">for {ago(r.since)}</span>{r.policies !== undefined && r.phase !== "TakenBack" && <> · {r.policies - (r.waiting ?? 0)} of {many(r.policies, "changed policy", "changed policies")} in effect everywhere</>}</p>
+      {r.evidence !== undefined && <Found evidence={r.evidence} />}
+      {policies.length > 0 && <p>{policies.map((p) => <a key={p.name} class="pill" href={policyHref(p.name)}>{shortPolicy(p.name)}</a>)}</p>}
+      {r.phase === "Shadow" && <ReasonForm verb="End the shadow" send={async (reason) => {
+        const made = await send<KubeObject>("POST", "/ui/relay/approvals", { policySource: source.metadata.name, commit: r.commit, reason, expiresSeconds: 86_400 });
+        return { text: `Approved as ${made?.metadata.name ?? "you"}.` };
+      }} />}
+    </>
   );
 }
 
