@@ -16,11 +16,12 @@ import (
 // maxGroups is how many groups an Approval may name, as in the CRD.
 const maxGroups = 50
 
-// Approval is what a person approves: a Plan, a halt or a rollback of a FleetPolicy, or a commit
-// of a PolicySource.
+// Approval is what a person approves: a Plan, a halt, a rollback or a version in shadow of a FleetPolicy, or
+// a commit of a PolicySource.
 type Approval struct {
 	FleetPolicy          string
 	Plan, Halt, Rollback string // one of them; Plan and Rollback are the hash or the name of a Plan
+	Version              string // or the digest of a version, or its start
 
 	PolicySource, Commit string
 
@@ -31,7 +32,7 @@ type Approval struct {
 // Validate returns what is wrong with it.
 func (a *Approval) Validate() error {
 	of := 0
-	for _, name := range []string{a.Plan, a.Halt, a.Rollback, a.Commit} {
+	for _, name := range []string{a.Plan, a.Halt, a.Rollback, a.Version, a.Commit} {
 		if name != "" {
 			of++
 		}
@@ -40,9 +41,9 @@ func (a *Approval) Validate() error {
 	case (a.FleetPolicy == "") == (a.PolicySource == ""):
 		return inputError("an Approval is of a FleetPolicy or of a PolicySource")
 	case of != 1:
-		return inputError("an Approval is of one plan, halt, rollback or commit")
+		return inputError("an Approval is of one plan, halt, rollback, version or commit")
 	case (a.PolicySource == "") != (a.Commit == ""):
-		return inputError("a commit is approved of its PolicySource, and a plan, a halt or a rollback of its FleetPolicy")
+		return inputError("a commit is approved of its PolicySource, and a plan, a halt, a rollback or a version of its FleetPolicy")
 	case strings.TrimSpace(a.Reason) == "":
 		return inputError("a reason is required: why is this approved?")
 	}
@@ -104,6 +105,10 @@ func (c Client) nameApproved(ctx context.Context, a *Approval, spec *v1alpha1.Ap
 		spec.Halt = a.Halt
 		return fmt.Sprintf("halt %s of FleetPolicy %s", a.Halt, a.FleetPolicy), required, nil
 	}
+	if a.Version != "" {
+		spec.Version, err = versionInShadow(fp, a.Version)
+		return fmt.Sprintf("version %.12s of FleetPolicy %s", spec.Version, a.FleetPolicy), required, err
+	}
 	plan, err := c.waitingPlan(ctx, a.FleetPolicy, a.Plan+a.Rollback)
 	if err != nil {
 		return "", nil, err
@@ -121,6 +126,21 @@ func (c Client) nameApproved(ctx context.Context, a *Approval, spec *v1alpha1.Ap
 		spec.Plan = plan.Spec.Hash
 	}
 	return fmt.Sprintf("Plan %s (%s) of %d targets", plan.Name, plan.Spec.Purpose, plan.Spec.Targets), required, nil
+}
+
+// versionInShadow returns the digest of the version that is in shadow, by that or its start.
+func versionInShadow(fp *v1alpha1.FleetPolicy, digest string) (v1alpha1.Digest, error) {
+	const shown = 12 // digits, where versions are named
+	if len(digest) < shown || strings.Trim(digest, "0123456789abcdef") != "" {
+		return "", inputError("%q is not the digest of a version, nor its first %d digits", digest, shown)
+	}
+	if r := fp.Status.Rollout; r != nil && r.Candidate != nil && strings.HasPrefix(string(r.Candidate.Digest), digest) {
+		if r.Candidate.Phase != v1alpha1.RolloutShadow {
+			return "", conflictError("version %.12s is not in shadow: its phase is %s", r.Candidate.Digest, r.Candidate.Phase)
+		}
+		return r.Candidate.Digest, nil
+	}
+	return "", conflictError("FleetPolicy %q has no such version in shadow", fp.Name)
 }
 
 // waitingPlan returns a Plan of a policy that waits, by its hash or its name.

@@ -40,6 +40,7 @@ func (l *relay) approve(r *http.Request, c hubrequests.Client) (any, string, err
 		Plan           string `json:"plan"`
 		Halt           string `json:"halt"`
 		Rollback       string `json:"rollback"`
+		Version        string `json:"version"`
 		PolicySource   string `json:"policySource"`
 		Commit         string `json:"commit"`
 		Reason         string `json:"reason"`
@@ -58,7 +59,7 @@ func (l *relay) approve(r *http.Request, c hubrequests.Client) (any, string, err
 		return nil, "", err
 	}
 	made, what, err := c.Approve(r.Context(), &hubrequests.Approval{
-		FleetPolicy: body.FleetPolicy, Plan: body.Plan, Halt: body.Halt, Rollback: body.Rollback,
+		FleetPolicy: body.FleetPolicy, Plan: body.Plan, Halt: body.Halt, Rollback: body.Rollback, Version: body.Version,
 		PolicySource: body.PolicySource, Commit: body.Commit, Reason: body.Reason,
 		Expires: l.now().Add(time.Duration(body.ExpiresSeconds) * time.Second),
 	})

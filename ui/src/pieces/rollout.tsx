@@ -1,12 +1,13 @@
-import type { ComponentChildren } from "preact";
+import { send } from "../data/api";
 import type { Candidate, Evidence, FleetPolicy } from "../data/policytypes";
 import type { KubeObject } from "../data/types";
 import { StateMark, ago, many, plain } from "../ui";
 import { candidateOf, evidenceText, phaseTitle, phaseTone, stepsOf } from "./rolloutmodel";
 import { commitHref } from "./links";
+import { ReasonForm } from "./reasonform";
 
 // Version is a version of a policy that is to take the place of the one in effect.
-export function Version({ of, children }: { of: KubeObject | null | undefined; children?: ComponentChildren }) {
+export function Version({ of }: { of: KubeObject | null | undefined }) {
   const candidate = candidateOf(of);
   if (candidate === undefined) return null;
   const origin = candidate.origin;
@@ -17,9 +18,17 @@ export function Version({ of, children }: { of: KubeObject | null | undefined; c
       <Steps candidate={candidate} of={of as FleetPolicy} />
       <Found evidence={candidate.evidence} />
       <p class="dim">Version <code title={candidate.digest}>{candidate.digest.slice(0, 12)}</code>{origin?.source !== undefined && origin.commit !== undefined && <> of <a href={commitHref(origin.source, origin.commit)}>{origin.source} @ {origin.commit.slice(0, 8)}</a></>}. {candidate.phase === "TakenBack" ? "The version in effect only observes until there is another one." : candidate.phase === "Promoted" ? "" : "Where it is not in effect, the version before it is, and corrects."}</p>
-      {children}
+      {candidate.phase === "Shadow" && of != null && <EndShadow approval={{ fleetPolicy: of.metadata.name, version: candidate.digest }} />}
     </section>
   );
+}
+
+// EndShadow approves that a version, or a commit, is in shadow no longer.
+export function EndShadow({ approval }: { approval: { fleetPolicy: string; version: string } | { policySource: string; commit: string } }) {
+  return <ReasonForm verb="End the shadow" send={async (reason) => {
+    const made = await send<KubeObject>("POST", "/ui/relay/approvals", { ...approval, reason, expiresSeconds: 86_400 });
+    return { text: `Approved as ${made?.metadata.name ?? "you"}.` };
+  }} />;
 }
 
 // Steps are what it passes, with where it is.

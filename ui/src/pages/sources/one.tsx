@@ -6,7 +6,7 @@ import type { PolicySource, SourceCommit } from "../../data/policytypes";
 import type { KubeObject, Policies, PolicyInfo } from "../../data/types";
 import { policyHref } from "../../pieces/links";
 import { ReasonForm } from "../../pieces/reasonform";
-import { Found } from "../../pieces/rollout";
+import { EndShadow, Found } from "../../pieces/rollout";
 import { phaseTitle, phaseTone } from "../../pieces/rolloutmodel";
 import { Yaml } from "../../pieces/yaml";
 import { StateMark, ToneShape, ago, many, plain, shortPolicy } from "../../ui";
@@ -70,10 +70,7 @@ function RollsOut({ source, policies }: { source: PolicySource; policies: readon
       <p><StateMark state={r.phase} tone={phaseTone(r.phase)}>{phaseTitle(r.phase)}</StateMark> <span class="dim">for {ago(r.since)}</span>{r.policies !== undefined && r.phase !== "TakenBack" && <> · {r.policies - (r.waiting ?? 0)} of {many(r.policies, "changed policy", "changed policies")} in effect everywhere</>}</p>
       {r.evidence !== undefined && <Found evidence={r.evidence} />}
       {policies.length > 0 && <p>{policies.map((p) => <a key={p.name} class="pill" href={policyHref(p.name)}>{shortPolicy(p.name)}</a>)}</p>}
-      {r.phase === "Shadow" && <ReasonForm verb="End the shadow" send={async (reason) => {
-        const made = await send<KubeObject>("POST", "/ui/relay/approvals", { policySource: source.metadata.name, commit: r.commit, reason, expiresSeconds: 86_400 });
-        return { text: `Approved as ${made?.metadata.name ?? "you"}.` };
-      }} />}
+      {r.phase === "Shadow" && <EndShadow approval={{ policySource: source.metadata.name, commit: r.commit }} />}
     </>
   );
 }
