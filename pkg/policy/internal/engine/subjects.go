@@ -135,7 +135,7 @@ func (r *pass) keyTasks(b *boundBinding) []task {
 	for s := range r.dirtySubjects[b] {
 		keys[s.Key] = true
 	}
-	old := state.PartsOf(r.before).Binding(b.Name)
+	old := publishedOf(r.before, b)
 	if r.relabelled {
 		for k := range b.view.Keys() {
 			keys[k] = true

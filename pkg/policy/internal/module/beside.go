@@ -55,7 +55,7 @@ func (c *Candidate) versions(active *Set) map[string]string {
 		}
 		digest := c.Set.Digest(p.Name)
 		if was := active.Package(p.Name); was == nil || active.Digest(p.Name) != digest || !sameUse(active, was, c.Set, p) {
-			names[p.Name] = p.Name + "@" + digest[:versionDigits]
+			names[p.Name] = p.Name + "@" + c.Set.Version(p.Name)
 		}
 	}
 	return names

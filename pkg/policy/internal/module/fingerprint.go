@@ -43,6 +43,12 @@ func (s *Set) Digest(pkg string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
+// Version names a package as it is: the start of its digest. "" for a package that is not in the set.
+func (s *Set) Version(pkg string) string {
+	digest := s.Digest(pkg)
+	return digest[:min(len(digest), versionDigits)]
+}
+
 func fingerprints(modules map[string]*ast.Module) map[string]string {
 	text, names := map[string]string{}, map[string][]ast.Ref{}
 	paths := map[string]ast.Ref{}
