@@ -137,7 +137,7 @@ func (e *Engine) Quarantines() []KeptQuarantine {
 	return out
 }
 
-func (v *view) owner() string         { return "view " + v.Pkg.Name + " " + v.Def.Name }
+func (v *view) owner() string { return "view " + v.Pkg.Name + " " + v.Def.Name }
 
 func (b *boundBinding) owner() string {
 	if b.former != nil {
