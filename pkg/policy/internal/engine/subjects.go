@@ -172,6 +172,7 @@ func (r *pass) evaluateReaders() error {
 		if !ok {
 			continue
 		}
+		r.e.kindPlan(ref.Kind) // which workers look up
 		t := task{subject: verdict.Subject{Ref: ref}, object: o}
 		for _, b := range bound {
 			if b.isSubject(&b.selected, o) {

@@ -54,20 +54,16 @@ func (c *Candidate) versions(active *Set) map[string]string {
 			continue
 		}
 		digest := c.Set.Digest(p.Name)
-		if was := active.Package(p.Name); was == nil || active.Digest(p.Name) != digest || !sameUse(active, was, c.Set, p) {
+		if was := active.Package(p.Name); was == nil || active.Digest(p.Name) != digest || !sameConstraints(active, was, c.Set, p) {
 			names[p.Name] = p.Name + "@" + c.Set.Version(p.Name)
 		}
 	}
 	return names
 }
 
-// sameUse reports whether two packages with the same rules are described and applied in the same way: what METADATA
-// says, and the constraints of a template.
-func sameUse(s *Set, p *Package, t *Set, q *Package) bool {
-	if p.Severity != q.Severity || p.AnyKind != q.AnyKind || !slices.Equal(p.Kinds, q.Kinds) ||
-		p.Subject != q.Subject || p.SubjectView != q.SubjectView || !slices.Equal(p.Remedies, q.Remedies) {
-		return false
-	}
+// sameConstraints reports whether two packages of a template are applied in the same way. All else of a package is in
+// its digest.
+func sameConstraints(s *Set, p *Package, t *Set, q *Package) bool {
 	return slices.EqualFunc(s.constraintsOf(p), t.constraintsOf(q), func(a, b *gatekeeper.Constraint) bool { return reflect.DeepEqual(a.Body, b.Body) })
 }
 
