@@ -444,7 +444,7 @@ func rolling(w *besideWorld) *land {
 		}
 		h := &history{Seed: seed, Start: worldStart}
 		h.Steps = append(h.Steps, step{Ops: l.populate(r), Configure: true, Set: w.at[o.v], Bindings: o.bindings()})
-		for range 4 + r.IntN(6) {
+		for range 3 + r.IntN(3) {
 			s := step{Passes: int64(r.IntN(3))}
 			for range r.IntN(3) {
 				s.Ops = append(s.Ops, l.happening(r)...)

@@ -152,8 +152,8 @@ func (f *Outcome) Continued(s verdict.Subject, shown *Outcome, at aggregate.Revi
 		}
 		own.FirstSeen = verdict.TimesOf(times)
 	}
-	if !SameOutcome(f, shown) {
-		own.Revision = at
+	if own.Revision = at; SameOutcome(f, shown) {
+		own.Revision = shown.Revision
 	}
 	return &own
 }
