@@ -29,6 +29,7 @@ type oracle struct {
 	texts    map[string]string
 	mu       sync.Mutex
 	queries  map[string]ast.Body
+	beside   *besideOracle // of a set with candidates, which is evaluated by others
 }
 
 // oracleLimits are so that some views of a history come to hold more than they may.
@@ -161,7 +162,7 @@ type full struct {
 	broken   error                  // the oracle's own
 }
 
-func (o *oracle) evaluate(ctx context.Context, s *aggregate.Snapshot, bindings []policy.Binding, now moment) (map[string]textVerdict, error) {
+func (o *oracle) evaluateOne(ctx context.Context, s *aggregate.Snapshot, bindings []policy.Binding, now moment) (map[string]textVerdict, error) {
 	f := &full{oracle: o, ctx: ctx, now: now, s: s, bodies: map[aggregate.Ref]any{}, views: map[string]*oracleView{}, verdicts: map[string]textVerdict{}}
 	for kind := range s.Kinds() {
 		list, err := s.List(aggregate.Query{Kind: kind})

@@ -126,7 +126,19 @@ func (l *land) bindings(r *rand.Rand, set *policy.Set, chosen []string) []policy
 	return bindings
 }
 
+// happening is an op, and what comes with it.
+func (l *land) happening(r *rand.Rand) []op {
+	ops := []op{l.op(r)}
+	if o := ops[0]; o.Do == "join" { // with what a member has
+		ops = append(ops, l.open(o.Member, func() aggregate.State { return aggregate.Synced })...)
+	}
+	return ops
+}
+
 func (l *land) history(seed uint64, sets []policySet) *history {
+	if l.write != nil {
+		return l.write(seed)
+	}
 	r := rand.New(rand.NewPCG(seed, 0))
 	h := &history{Seed: seed, Start: cmp.Or(l.start, worldStart)}
 	at := r.IntN(len(sets))
@@ -147,11 +159,7 @@ func (l *land) history(seed uint64, sets []policySet) *history {
 			ops *= r.IntN(2) // or only time passes
 		}
 		for range ops {
-			o := l.op(r)
-			s.Ops = append(s.Ops, o)
-			if o.Do == "join" { // with what a member has
-				s.Ops = append(s.Ops, l.open(o.Member, func() aggregate.State { return aggregate.Synced })...)
-			}
+			s.Ops = append(s.Ops, l.happening(r)...)
 		}
 		if r.IntN(12) == 0 {
 			s.Ops = append(s.Ops, l.crowd(r)...)
@@ -192,6 +200,7 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 	defer func() { seen.shared.Add(engine.Stats().Memoized) }()
 	cursor := w.index.Cursor(nil)
 	reported := map[string]textVerdict{}
+	found, recorded := since{}, map[string]map[policy.Seen]bool{}
 	for i, s := range h.Steps {
 		clock += s.Passes
 		for _, o := range s.Ops {
@@ -201,35 +210,28 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 		}
 		batch, some := cursor.Poll()
 		var all []*policy.Changes
+		pass := func(changes *policy.Changes, err error) error {
+			if err != nil || changes == nil {
+				return err
+			}
+			all = append(all, changes)
+			record(recorded, changes)
+			return found.follow(engine.State(), bindings, recorded)
+		}
 		switch {
 		case !some && i > 0 && !s.Reset:
-			changes, err := h.advance(ctx, engine, oracles[set], bindings, now, clock)
-			if err != nil {
-				return fmt.Errorf("step %d: %w", i, err)
-			}
-			if changes != nil {
-				all = append(all, changes)
-			}
+			err = pass(h.advance(ctx, engine, oracles[set], bindings, now, clock))
 		case engine.State() == nil || s.Reset:
-			changes, err := engine.Reset(ctx, w.index.Snapshot())
-			if err != nil {
-				return fmt.Errorf("step %d: %w", i, err)
-			}
-			all = append(all, changes)
+			err = pass(engine.Reset(ctx, w.index.Snapshot()))
 		default:
-			changes, err := engine.Apply(ctx, batch)
-			if err != nil {
-				return fmt.Errorf("step %d: %w", i, err)
-			}
-			all = append(all, changes)
+			err = pass(engine.Apply(ctx, batch))
 		}
-		if s.Configure && i > 0 {
+		if err == nil && s.Configure && i > 0 {
 			set, bindings = s.Set, s.Bindings
-			changes, err := h.configure(ctx, engine, sets[set].set, bindings, len(all) > 0)
-			if err != nil {
-				return fmt.Errorf("step %d: %w", i, err)
-			}
-			all = append(all, changes)
+			err = pass(h.configure(ctx, engine, sets[set].set, bindings, len(all) > 0))
+		}
+		if err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
 		}
 		for _, changes := range all {
 			applyChanges(reported, changes)
@@ -240,11 +242,15 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 		if got := engine.State().AsOf.Unix(); got != now.asOf {
 			return fmt.Errorf("step %d: %w: it is as of %d, not %d", i, errDiffers, got, now.asOf)
 		}
-		want, err := oracles[set].evaluate(ctx, w.index.Snapshot(), bindings, now)
+		former, next, err := oracles[set].versions(ctx, w.index.Snapshot(), bindings, now)
 		if err != nil {
 			return fmt.Errorf("step %d: oracle: %w", i, err)
 		}
+		want := inEffect(w.index.Snapshot(), bindings, former, next)
 		seen.add(want)
+		if err := agreeOnVersions(engine.State(), bindings, former, next); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
 		if err := agree(engine.State(), bindings, want, reported); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
 		}

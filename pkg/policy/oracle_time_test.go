@@ -112,10 +112,11 @@ func (h *history) advance(ctx context.Context, engine *policy.Engine, o *oracle,
 		return changes, err
 	}
 	s := engine.State()
-	now, err := o.evaluate(ctx, s.Snapshot, bindings, was.at(clock))
+	former, next, err := o.versions(ctx, s.Snapshot, bindings, was.at(clock))
 	if err != nil {
 		return nil, err
 	}
+	now := inEffect(s.Snapshot, bindings, former, next)
 	if err := agree(s, bindings, now, nil); err != nil {
 		return nil, fmt.Errorf("nothing is due at %v, says a state of %v: %w", time.Unix(clock, 0).UTC(), s.AsOf, err)
 	}

@@ -69,10 +69,11 @@ type Next struct {
 }
 
 // IsSame reports whether two bindings give the same verdicts: modes, and where a constraint
-// is in its file, make no difference.
+// is in its file, make no difference, and nor does a version that is to take the place of one.
 func (b *Binding) IsSame(other *Binding) bool {
 	x, y := *b, *other
 	x.Mode, y.Mode, x.constraint, y.constraint = "", "", nil, nil
+	x.Version, y.Version, x.Next, y.Next = "", "", nil, nil
 	if !reflect.DeepEqual(x, y) || (b.constraint == nil) != (other.constraint == nil) {
 		return false
 	}

@@ -36,15 +36,15 @@ func (b *Binding) checkConstraint(set *module.Set, p *module.Package, report fun
 		}
 		return
 	}
-	c := set.Constraint(b.Constraint)
+	c := set.ConstraintOf(p, b.Constraint)
 	switch {
 	case b.Constraint == "":
 		report("package", "package %s is that of a ConstraintTemplate: name one of its constraints", p.Name)
 		return
-	case c == nil:
+	case c == nil && set.Of(p).Constraint(b.Constraint) == nil:
 		report("constraint", "there is no constraint %q", b.Constraint)
 		return
-	case set.PackageOf(c) != p:
+	case c == nil:
 		report("constraint", "constraint %q is not of package %s", b.Constraint, p.Name)
 		return
 	}

@@ -36,25 +36,30 @@ func resolve(set *module.Set, bindings []Binding) ([]Binding, bindingFindings) {
 			report("name", "another binding is named %q", b.Name)
 		}
 		names[b.Name] = true
-		if p := set.Package(b.Package); p == nil {
-			report("package", "there is no package %q", b.Package)
-		} else {
-			b.checkPackage(p, report)
-			b.checkConstraint(set, p, report)
-		}
-		if _, misfits := b.check(); len(misfits) > 0 {
-			for _, m := range misfits {
-				report(m.path, "%s: %v", m.path, m.err)
-			}
-		}
-		if b.Mode == "" {
-			b.Mode = Observe
-		}
+		b.resolve(set, report)
+		b.Next = b.Next.resolve(set, b.Name, report)
 	}
 	if len(bad) > 0 {
 		return nil, bad
 	}
 	return out, nil
+}
+
+// resolve checks one binding, and sets its defaults.
+func (b *Binding) resolve(set *module.Set, report func(path, format string, args ...any)) {
+	if p := set.Package(b.Package); p == nil {
+		report("package", "there is no package %q", b.Package)
+	} else {
+		b.checkPackage(p, report)
+		b.checkConstraint(set, p, report)
+	}
+	_, misfits := b.check()
+	for _, m := range misfits {
+		report(m.path, "%s: %v", m.path, m.err)
+	}
+	if b.Mode == "" {
+		b.Mode = Observe
+	}
 }
 
 // checkPackage checks a binding against its package, and sets the defaults of its

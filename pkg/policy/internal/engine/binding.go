@@ -22,6 +22,7 @@ import (
 type boundBinding struct {
 	binding.Binding
 
+	slot       string // unique: the binding's name, or that of a next version
 	id         uint32 // unique, never reused
 	pkg        *module.Package
 	sel        *binding.Selection
@@ -38,10 +39,16 @@ type boundBinding struct {
 	// digest is of all that its verdicts follow from, objects aside; "" until it is asked for.
 	digest string
 
+	// next is the version that is to take its place, which has it as its former; nil: none. route says where it has,
+	// and routing where in the engine's snapshot.
+	next, former *boundBinding
+	route        binding.Route
+	routing      *binding.Routing
+
 	selected, visible, tolerated binding.MemberSet // of the engine's snapshot
 
 	state.Verdicts
-	former *state.Verdicts // of the same name, until this one is evaluated; nil: none
+	shown *state.Binding // what was published of the policy until this one is evaluated; nil: nothing, or it is
 
 	retries      map[verdict.Subject]int   // how often subjects exceeded the budget
 	frozen       *state.Binding            // nil when the verdicts have changed since
@@ -63,6 +70,7 @@ type counters struct {
 // updateMembers finds the members that the binding selects, sees and tolerates.
 func (b *boundBinding) updateMembers(s *aggregate.Snapshot) {
 	b.selected, b.visible, b.tolerated = b.sel.MemberSets(s, b.id+1)
+	b.updateRouting(s)
 	b.frozen = nil
 }
 
@@ -70,14 +78,6 @@ func (b *boundBinding) clear() {
 	b.Verdicts = state.NewVerdicts()
 	b.frozen, b.retries = nil, nil
 	b.heldBytes, b.heldByMember, b.refused = 0, map[string]int64{}, nil
-}
-
-// keepFormer keeps the verdicts of a binding until it is evaluated again.
-func (b *boundBinding) keepFormer(old *boundBinding) {
-	if b.former = old.former; b.former == nil {
-		verdicts := old.Verdicts
-		b.former = &verdicts
-	}
 }
 
 // count adds n verdicts with a read set to the binding's counts; its published copy is
@@ -119,7 +119,7 @@ func (v *view) clear() {
 func (b *boundBinding) freeze() *state.Binding {
 	if b.frozen == nil {
 		b.frozen = &state.Binding{
-			Binding: b.Binding, Pkg: b.pkg, Described: b.Describe(b.pkg), Selection: b.sel, Selected: b.selected, Visible: b.visible, Tolerated: b.tolerated, Profile: b.profile,
+			Binding: b.Binding, ID: b.id, Pkg: b.pkg, Described: b.Describe(b.pkg), Selection: b.sel, Selected: b.selected, Visible: b.visible, Tolerated: b.tolerated, Profile: b.profile,
 			Verdicts: b.Verdicts.Freeze(),
 		}
 		if b.view != nil {

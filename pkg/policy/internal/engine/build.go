@@ -162,13 +162,13 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 		r.changes.supersededBytes += v.TakeSuperseded()
 		parts.Views = append(parts.Views, v.Freeze())
 	}
+	r.switchVersions()
 	for _, b := range e.bindings {
-		b.former = nil
+		b.shown = nil
 		r.changes.supersededBytes += b.Replaced()
-		one := b.freeze()
-		wait(one.Health.Quarantines)
-		parts.Bindings = append(parts.Bindings, one)
+		wait(b.scores.List())
 	}
+	parts.Bindings = publish(e.bindings)
 	s := state.New(r.after, e.synced, retry, parts)
 	s.AsOf = time.Unix(e.clock.AsOf, 0).UTC()
 	if at, ok := e.instants.After(e.clock.Now); ok {
@@ -195,14 +195,14 @@ type Cost struct {
 // caller's goroutine, and returns what that cost. opts are as Explain's. An evaluation
 // that fails counts like others, until the binding is quarantined, which is an error.
 func Measure(ctx context.Context, opts Options, s *state.State, binding string, times int) (Cost, error) {
-	e, err := engineAt(opts, s, binding)
+	e, of, err := engineAt(opts, s, binding, verdict.Subject{})
 	if err != nil {
 		return Cost{}, err
 	}
 	b := e.bindings[0]
 	b.profile = nil // samples are not what is measured
 	var tasks []*task
-	for subject := range state.PartsOf(s).Binding(binding).Subjects(s, "") {
+	for subject := range of.Subjects(s, "") {
 		tasks = append(tasks, taskOf(s, b, subject))
 	}
 	var c Cost

@@ -32,11 +32,17 @@ type Change struct {
 	Before, After *verdict.Verdict
 }
 
-// add notes a subject with an outcome.
+// add notes a subject with an outcome, of the version of the policy that is in effect for it.
 func (c *Changes) add(b *boundBinding, s verdict.Subject, found ...*state.Outcome) {
+	if b.inEffect(s.Ref.Member) {
+		c.touch(b.Name, s, found...)
+	}
+}
+
+func (c *Changes) touch(binding string, s verdict.Subject, found ...*state.Outcome) {
 	for _, f := range found {
 		if f != nil {
-			c.touched = append(c.touched, touch{b.Name, s})
+			c.touched = append(c.touched, touch{binding, s})
 			return
 		}
 	}

@@ -29,7 +29,7 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	}
 	for _, b := range e.bindings {
 		r.changes.supersededBytes += b.heldBytes
-		b.keepFormer(b)
+		b.shown = e.shownOf(b.Name)
 		b.clear()
 		b.scores.Reset()
 		b.updateMembers(s)
@@ -79,6 +79,9 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	e.byObject.RemoveBindings(gone)
 	e.bySubject.RemoveBindings(gone)
 	e.recountReadSets()
+	for _, b := range bound {
+		b.updateRouting(e.snapshot)
+	}
 	var newBindings []*boundBinding
 	var newViews []*view
 	for _, b := range bound {

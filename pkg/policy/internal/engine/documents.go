@@ -109,7 +109,7 @@ func (ev *evaluation) views(path []string) (ast.Value, []string, error) {
 	if len(path) < 2 {
 		return nil, nil, fmt.Errorf("data.fleet.views: %w: name a package and a view", errNoKey)
 	}
-	v := ev.w.e.view(path[0], path[1])
+	v := ev.w.e.view(ev.binding.pkg.Reader(path[0]), path[1])
 	if v == nil {
 		return nil, nil, nil // Load refuses it
 	}
@@ -126,7 +126,7 @@ func (ev *evaluation) views(path []string) (ast.Value, []string, error) {
 	if v.OverLimit != "" {
 		return nil, nil, errors.New(v.LimitMessage())
 	}
-	doc, err := ev.cached(documentKey{section: readViewKey, a: path[0], b: path[1], c: path[2]}, func() (ast.Value, error) {
+	doc, err := ev.cached(documentKey{section: readViewKey, a: v.Pkg.Name, b: path[1], c: path[2]}, func() (ast.Value, error) {
 		return ev.entries(v, path[2])
 	})
 	return doc, path[3:], err

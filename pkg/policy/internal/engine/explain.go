@@ -78,7 +78,7 @@ const tracedBudget = 20
 // of other options only Limits count. A subject that the binding does not evaluate is
 // ErrSubject, a binding that is not there ErrBinding.
 func Explain(ctx context.Context, opts Options, s *state.State, binding string, subject verdict.Subject) (*Explanation, error) {
-	e, err := engineAt(opts, s, binding)
+	e, of, err := engineAt(opts, s, binding, subject)
 	if err != nil {
 		return nil, err
 	}
@@ -94,13 +94,13 @@ func Explain(ctx context.Context, opts Options, s *state.State, binding string, 
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	x := &Explanation{Package: b.pkg.Name, Verdict: held, Lines: w.trace.lines.Lines(), Reads: w.trace.reads}
+	x := &Explanation{Package: b.pkg.Path(), Verdict: held, Lines: w.trace.lines.Lines(), Reads: w.trace.reads}
 	if w.trace.input != nil {
 		if x.Input, err = document.JSON(w.trace.input.Value); err != nil {
 			return nil, err
 		}
 	}
-	repeated := state.PartsOf(s).Binding(binding).Verdict(s, subject, r.readSet, r.outcome)
+	repeated := of.Verdict(s, subject, r.readSet, r.outcome)
 	repeated.Revision = held.Revision
 	if repeated.State != held.State || repeated.Message != held.Message || !verdict.SameViolations(repeated.Violations, held.Violations) {
 		x.Reevaluated = &repeated
@@ -108,20 +108,23 @@ func Explain(ctx context.Context, opts Options, s *state.State, binding string, 
 	return x, nil
 }
 
-// engineAt returns an engine at the snapshot and views of a state, for one of its
-// bindings.
-func engineAt(opts Options, s *state.State, name string) (*Engine, error) {
+// engineAt returns an engine at the snapshot and views of a state, for the version of one of its
+// bindings that is in effect for a subject.
+func engineAt(opts Options, s *state.State, name string, subject verdict.Subject) (*Engine, *state.Binding, error) {
 	of := state.PartsOf(s).Binding(name)
 	if of == nil {
-		return nil, fmt.Errorf("%w: there is no binding %q", binding.ErrInvalid, name)
+		return nil, nil, fmt.Errorf("%w: there is no binding %q", binding.ErrInvalid, name)
 	}
-	opts.Bindings = []binding.Binding{of.Binding}
+	of = of.On(subject)
+	alone := of.Binding
+	alone.Next = nil
+	opts.Bindings = []binding.Binding{alone}
 	e, err := New(opts)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if e.bindings[0].pkg != of.Pkg {
-		return nil, fmt.Errorf("%w: the set differs from that of the state", binding.ErrInvalid)
+		return nil, nil, fmt.Errorf("%w: the set differs from that of the state", binding.ErrInvalid)
 	}
 	e.snapshot, e.gaps = s.Snapshot, state.PartsOf(s).Gaps
 	e.clock = instants.Clock{AsOf: s.AsOf.Unix(), Now: state.PartsOf(s).Clock}
@@ -133,7 +136,7 @@ func engineAt(opts Options, s *state.State, name string) (*Engine, error) {
 		}
 	}
 	e.bindings[0].updateMembers(s.Snapshot)
-	return e, nil
+	return e, of, nil
 }
 
 // taskOf returns the task of a binding for a subject.
@@ -247,7 +250,7 @@ func (t *trace) describe(r *Read, section string, path []string) {
 	}
 	switch section {
 	case "views":
-		if v := t.engine.view(at(0), at(1)); v != nil {
+		if v := t.engine.view(t.binding.pkg.Reader(at(0)), at(1)); v != nil {
 			t.view(r, v, path[2:])
 		}
 		return

@@ -64,14 +64,16 @@ func (e *Engine) kindPlan(kind aggregate.Kind) *kindPlan {
 	return p
 }
 
-func (e *Engine) view(pkg, name string) *view {
-	i, ok := slices.BinarySearchFunc(e.views, [2]string{pkg, name}, func(v *view, at [2]string) int {
+func (e *Engine) view(pkg, name string) *view { return findView(e.views, pkg, name) }
+
+func findView(views []*view, pkg, name string) *view {
+	i, ok := slices.BinarySearchFunc(views, [2]string{pkg, name}, func(v *view, at [2]string) int {
 		return cmp.Or(strings.Compare(v.Pkg.Name, at[0]), strings.Compare(v.Def.Name, at[1]))
 	})
 	if !ok {
 		return nil
 	}
-	return e.views[i]
+	return views[i]
 }
 
 // plan compiles what a set and bindings need, reusing what stays the same. changed are
@@ -81,28 +83,26 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*bou
 		return nil, nil, nil, err
 	}
 	changed = map[any]bool{}
-	prints := set.Fingerprints()
-	changedViews := map[module.ViewRef]bool{}
+	planned := slots(bindings)
 	for _, pkg := range set.Packages {
 		for _, def := range pkg.Views {
-			old := e.view(pkg.Name, def.Name)
-			q, err := prepare(set.Compiler, pkg.Name+".view."+def.Name, true)
+			old := e.heldView(set, pkg, def.Name, func(v *view) bool { return sameSubjects(v.Pkg, pkg) })
+			q, err := prepare(cmp.Or(pkg.Compiler, set.Compiler), pkg.Path()+".view."+def.Name, true)
 			if err != nil {
 				return nil, nil, nil, fmt.Errorf("view %s.%s: %w", pkg.Name, def.Name, err)
 			}
 			v := &view{query: q, pins: pinnedVersions(pkg)}
-			if old != nil && e.fingerprints[pkg.Name] == prints[pkg.Name] && sameSubjects(old.Pkg, pkg) {
+			if old != nil {
 				v.View, v.scores, v.retries = old.WithPackage(pkg, def), old.scores, old.retries
 			} else {
 				v.View, v.scores = matview.New(e.nextID, pkg, def), &quarantine.Scores{}
 				e.nextID++
 				changed[v] = true
-				changedViews[module.ViewRef{Package: pkg.Name, View: def.Name}] = true
 			}
 			views = append(views, v)
 		}
 	}
-	indexes := e.planIndexes(set, bindings, prints)
+	indexes := e.planIndexes(set, planned)
 	for _, v := range indexes {
 		if v.View.ID == 0 {
 			v.View.ID = e.nextID
@@ -114,8 +114,9 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*bou
 	slices.SortFunc(views, func(a, b *view) int {
 		return cmp.Or(strings.Compare(a.Pkg.Name, b.Pkg.Name), strings.Compare(a.Def.Name, b.Def.Name))
 	})
-	for _, binding := range bindings {
-		b, fresh, err := e.bind(set, binding, prints, changedViews)
+	taken := map[*boundBinding]bool{}
+	for _, spec := range planned {
+		b, fresh, err := e.bind(set, spec, views, taken)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -124,59 +125,57 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*bou
 		}
 		bound = append(bound, b)
 	}
-	slices.SortFunc(bound, func(a, b *boundBinding) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(bound, func(a, b *boundBinding) int { return strings.Compare(a.slot, b.slot) })
+	pair(bound)
 	return bound, views, changed, nil
 }
 
 // bind compiles a binding, reusing the verdicts of the present one if they stay the
 // same.
-func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]string, changedViews map[module.ViewRef]bool) (*boundBinding, bool, error) {
+func (e *Engine) bind(set *module.Set, spec slotted, views []*view, taken map[*boundBinding]bool) (*boundBinding, bool, error) {
 	pkg := set.Package(spec.Package)
-	sel, err := binding.Compile(&spec)
+	sel, err := binding.Compile(&spec.Binding)
 	if err != nil {
 		return nil, false, err
 	}
-	compiler := set.Compiler
-	if pkg.IsTemplate() {
-		compiler = pkg.Compiler
-	}
-	q, err := prepare(compiler, pkg.Name+".violation", !pkg.Reads.OfFleet() && !pkg.Reads.Time)
+	q, err := prepare(cmp.Or(pkg.Compiler, set.Compiler), pkg.Path()+".violation", !pkg.Reads.OfFleet() && !pkg.Reads.Time)
 	q.lenient = pkg.IsTemplate()
 	if err != nil {
 		return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
 	}
-	b := &boundBinding{Binding: spec, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pinnedVersions(pkg), fingerprint: prints[pkg.Name]}
+	b := &boundBinding{
+		Binding: spec.Binding, slot: spec.slot, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pinnedVersions(pkg),
+		fingerprint: set.Fingerprints()[pkg.Name],
+	}
+	b.Version = cmp.Or(spec.Version, set.Version(pkg.Name))
 	if pkg.CEL != nil {
-		if b.celParams, err = celParams(&spec); err != nil {
+		if b.celParams, err = celParams(&spec.Binding); err != nil {
 			return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
 		}
 	}
 	b.memoizable = memoizable(b)
 	b.inputParts, b.fleetParts = fleetdoc.PartsOf(pkg.Reads.Member), fleetdoc.PartsOf(pkg.Reads.Members)
-	old := e.binding(spec.Name)
-	same := old != nil && old.fingerprint == b.fingerprint && samePackage(old.pkg, pkg) && sameBinding(old.Binding, spec) && !readsAny(pkg, changedViews)
-	if !same {
+	old := e.heldBinding(b, views, taken)
+	if old == nil {
 		b.id = e.nextID
 		e.nextID++
 		b.counters, b.profile = &counters{}, &lineprofile.Profile{}
 		b.clear()
-		if old != nil {
-			b.keepFormer(old)
-		}
+		b.shown = e.shownOf(spec.Name)
 		return b, true, nil
 	}
-	b.id, b.Verdicts, b.former, b.retries = old.id, old.Verdicts, old.former, old.retries
+	b.id, b.Verdicts, b.shown, b.retries = old.id, old.Verdicts, old.shown, old.retries
 	b.heldBytes, b.heldByMember, b.refused = old.heldBytes, old.heldByMember, old.refused
 	b.selected, b.visible, b.tolerated = old.selected, old.visible, old.tolerated
 	b.counters = old.counters
 	if b.profile = old.profile; e.set != set {
-		b.profile = old.profile.Keep(func(file string) bool { return set.SameText(e.set, file) })
+		b.profile = old.profile.Keep(func(file string) bool { return set.Of(pkg).SameText(e.set.Of(old.pkg), file) })
 	}
 	return b, false, nil
 }
 
-func (e *Engine) binding(name string) *boundBinding {
-	i, ok := slices.BinarySearchFunc(e.bindings, name, func(b *boundBinding, name string) int { return strings.Compare(b.Name, name) })
+func (e *Engine) binding(slot string) *boundBinding {
+	i, ok := slices.BinarySearchFunc(e.bindings, slot, func(b *boundBinding, slot string) int { return strings.Compare(b.slot, slot) })
 	if !ok {
 		return nil
 	}
@@ -207,8 +206,10 @@ func sameBinding(a, b binding.Binding) bool {
 // samePackage reports whether the METADATA of two packages with the same rules gives
 // the same verdicts.
 func samePackage(a, b *module.Package) bool {
-	return sameSubjects(a, b) && a.Subject == b.Subject &&
-		a.SubjectView == b.SubjectView && slices.Equal(a.Remedies, b.Remedies) && reflect.DeepEqual(a.Reads, b.Reads)
+	x, y := a.Reads, b.Reads
+	x.Views, y.Views = nil, nil // whose names depend on the versions
+	return sameSubjects(a, b) && a.Subject == b.Subject && len(a.Reads.Views) == len(b.Reads.Views) &&
+		a.SubjectView == b.SubjectView && slices.Equal(a.Remedies, b.Remedies) && reflect.DeepEqual(x, y)
 }
 
 func pinnedVersions(pkg *module.Package) map[aggregate.Kind]string {

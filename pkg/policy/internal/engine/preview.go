@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -112,8 +112,8 @@ func (p *Preview) state() *state.State {
 	}
 	for _, b := range p.e.bindings {
 		b.frozen = nil
-		parts.Bindings = append(parts.Bindings, b.freeze())
 	}
+	parts.Bindings = publish(p.e.bindings)
 	s := state.New(p.s.Snapshot, p.s.Synced, time.Time{}, parts)
 	s.AsOf = time.Unix(p.e.clock.AsOf, 0).UTC()
 	return s
@@ -176,10 +176,10 @@ func (p *Preview) compare(r *pass, tasks []task) error {
 		t := &tasks[i]
 		for j := range t.bindings {
 			one := &t.bindings[j]
-			if !one.evaluate {
+			if !one.evaluate || !one.b.inEffect(t.subject.Ref.Member) {
 				continue
 			}
-			after := state.PartsOf(p.partial).Binding(one.b.Name).Verdict(p.partial, t.subject, one.result.readSet, one.result.outcome)
+			after := state.PartsOf(p.partial).Binding(one.b.Name).On(t.subject).Verdict(p.partial, t.subject, one.result.readSet, one.result.outcome)
 			var before *verdict.Verdict
 			if v, ok := p.s.Get(one.b.Name, t.subject); ok {
 				before = &v
@@ -207,7 +207,7 @@ func (p *Preview) findGone(ctx context.Context, bound []*boundBinding) error {
 		if p.same[b.Name] {
 			continue
 		}
-		_, differs := slices.BinarySearchFunc(p.e.bindings, b.Name, func(x *boundBinding, name string) int { return strings.Compare(x.Name, name) })
+		differs := p.e.binding(b.Name) != nil
 		if differs && !slices.ContainsFunc(bound, func(x *boundBinding) bool { return x.Name == b.Name }) {
 			continue // not chosen
 		}
@@ -234,10 +234,10 @@ func (p *Preview) findGone(ctx context.Context, bound []*boundBinding) error {
 func (p *Preview) Costs() (costs map[string]PreviewCost, views time.Duration) {
 	costs = map[string]PreviewCost{}
 	for _, b := range p.e.bindings {
-		shared := b.memoized.Load()
+		shared, c := b.memoized.Load(), costs[b.Name]
 		costs[b.Name] = PreviewCost{
-			Evaluations: b.evaluations.Load() - shared, Shared: shared, CPU: time.Duration(b.nanoseconds.Load()),
-			Overruns: b.overruns.Load(), Errors: b.errors.Load(),
+			Evaluations: c.Evaluations + b.evaluations.Load() - shared, Shared: c.Shared + shared, CPU: c.CPU + time.Duration(b.nanoseconds.Load()),
+			Overruns: c.Overruns + b.overruns.Load(), Errors: c.Errors + b.errors.Load(),
 		}
 	}
 	return costs, time.Duration(p.e.viewNanoseconds.Load())
@@ -297,10 +297,22 @@ func differing(s *state.State, opts Options) (bindings []binding.Binding, change
 	}
 	same = map[string]bool{}
 	bindings = slices.DeleteFunc(bindings, func(b binding.Binding) bool {
-		old, pkg := state.PartsOf(s).Binding(b.Name), opts.Set.Package(b.Package)
-		same[b.Name] = old != nil && state.PartsOf(s).Fingerprints[b.Package] == prints[b.Package] && samePackage(old.Pkg, pkg) && old.Pkg.Severity == pkg.Severity &&
-			sameBinding(old.Binding, b) && !readsAny(pkg, changed)
-		return same[b.Name]
+		old := state.PartsOf(s).Binding(b.Name)
+		is := sameVersion(s, old, opts.Set, &b, changed) && (old.Next == nil) == (b.Next == nil)
+		if is && b.Next != nil {
+			is = sameVersion(s, old.Next, opts.Set, &b.Next.Binding, changed) && old.Binding.Next.Whole == b.Next.Whole &&
+				reflect.DeepEqual(old.Binding.Next.Members, b.Next.Members)
+		}
+		same[b.Name] = is
+		return is
 	})
 	return bindings, changed, same, nil
+}
+
+// sameVersion reports whether a binding of a state gives the same verdicts as one of a set, next versions aside.
+func sameVersion(s *state.State, old *state.Binding, set *module.Set, b *binding.Binding, changed map[module.ViewRef]bool) bool {
+	pkg := set.Package(b.Package)
+	return old != nil && old.Pkg.Name == pkg.Name && slices.Equal(old.Pkg.Reads.Views, pkg.Reads.Views) &&
+		state.PartsOf(s).Fingerprints[b.Package] == set.Fingerprints()[b.Package] && samePackage(old.Pkg, pkg) && old.Pkg.Severity == pkg.Severity &&
+		sameBinding(old.Binding, *b) && !readsAny(pkg, changed)
 }

@@ -137,14 +137,20 @@ func (e *Engine) Quarantines() []KeptQuarantine {
 	return out
 }
 
-func (v *view) owner() string         { return "view " + v.Pkg.Name + " " + v.Def.Name }
-func (b *boundBinding) owner() string { return "binding " + b.Name }
+func (v *view) owner() string { return "view " + v.Pkg.Name + " " + v.Def.Name }
+
+func (b *boundBinding) owner() string {
+	if b.former != nil {
+		return "next binding " + b.Name
+	}
+	return "binding " + b.Name
+}
 
 // digest returns a digest of all that the verdicts of a binding follow from, objects aside.
 func (e *Engine) digest(b *boundBinding) string {
 	if b.digest == "" {
 		own := b.Binding
-		own.Mode = ""
+		own.Mode, own.Package = "", b.pkg.Path()
 		spec, err := json.Marshal(own)
 		if err != nil {
 			panic(err) // it was read from JSON

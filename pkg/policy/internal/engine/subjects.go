@@ -135,7 +135,7 @@ func (r *pass) keyTasks(b *boundBinding) []task {
 	for s := range r.dirtySubjects[b] {
 		keys[s.Key] = true
 	}
-	old := state.PartsOf(r.before).Binding(b.Name)
+	old := publishedOf(r.before, b)
 	if r.relabelled {
 		for k := range b.view.Keys() {
 			keys[k] = true
@@ -172,6 +172,7 @@ func (r *pass) evaluateReaders() error {
 		if !ok {
 			continue
 		}
+		r.e.kindPlan(ref.Kind) // which workers look up
 		t := task{subject: verdict.Subject{Ref: ref}, object: o}
 		for _, b := range bound {
 			if b.isSubject(&b.selected, o) {

@@ -242,8 +242,8 @@ func (r *pass) accept(t *task, one *bindingTask) {
 func (r *pass) dated(b *boundBinding, s verdict.Subject, first bool, old, next *state.Outcome) *state.Outcome {
 	var earlier []state.Seen
 	if first {
-		if b.former != nil {
-			_, old = b.former.Get(s)
+		if b.shown != nil {
+			_, old = b.shown.On(s).Get(s)
 		}
 		if memory := r.e.opts.Memory; memory != nil && old == nil {
 			earlier = memory.Recall(b.Name, s)

@@ -11,7 +11,6 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/mask"
@@ -147,13 +146,13 @@ func (w *worker) indexKeys(ctx context.Context, v *view, to ast.Value, object as
 
 // planIndexes makes the indexes of templates that have bindings, reusing what stays the
 // same. New ones have no ID.
-func (e *Engine) planIndexes(set *module.Set, bindings []binding.Binding, prints map[string]string) []*view {
+func (e *Engine) planIndexes(set *module.Set, bindings []slotted) []*view {
 	var out []*view
 	for _, pkg := range set.Packages {
-		if !slices.ContainsFunc(bindings, func(b binding.Binding) bool { return b.Package == pkg.Name }) {
+		if !slices.ContainsFunc(bindings, func(b slotted) bool { return b.Package == pkg.Name }) {
 			continue
 		}
-		ofFleet := slices.ContainsFunc(bindings, func(b binding.Binding) bool { return b.Package == pkg.Name && b.FleetInventory() })
+		ofFleet := slices.ContainsFunc(bindings, func(b slotted) bool { return b.Package == pkg.Name && b.FleetInventory() })
 		for i := range pkg.Indexes {
 			ix := &pkg.Indexes[i]
 			of, def := &module.Package{Name: pkg.Name, Source: pkg.Source}, module.View{Name: ix.Name}
@@ -162,7 +161,7 @@ func (e *Engine) planIndexes(set *module.Set, bindings []binding.Binding, prints
 				def.Mask = mask.Union(def.Mask, pkg.Reads.Fleet[module.KindRef{Kind: kind}])
 			}
 			v := &view{index: ix, ofFleet: ofFleet, query: query{body: ix.Body, compiler: pkg.Compiler, lenient: true, key: ix.Key}}
-			if old := e.view(pkg.Name, ix.Name); old != nil && e.fingerprints[pkg.Name] == prints[pkg.Name] && sameSubjects(old.Pkg, of) && old.ofFleet == ofFleet {
+			if old := e.heldView(set, pkg, ix.Name, func(v *view) bool { return sameSubjects(v.Pkg, of) && v.ofFleet == ofFleet }); old != nil {
 				v.View, v.scores = old.WithPackage(of, def), old.scores
 			} else {
 				v.View, v.scores = matview.New(0, of, def), &quarantine.Scores{}

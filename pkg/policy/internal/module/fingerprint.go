@@ -14,6 +14,10 @@ import (
 // and of those that it refers to. The map is read-only.
 func (s *Set) Fingerprints() map[string]string {
 	s.once.Do(func() {
+		if s.active != nil {
+			s.fingerprints = s.besidePrints()
+			return
+		}
 		all := maps.Clone(s.Modules)
 		maps.Copy(all, s.templateRules)
 		s.fingerprints = fingerprints(all)
@@ -25,6 +29,7 @@ func (s *Set) Fingerprints() map[string]string {
 // that they refer to, and those of the views that they read. It is the same in every set
 // that has these, wherever their files are. "" for a package that is not in the set.
 func (s *Set) Digest(pkg string) string {
+	s, pkg = s.of(pkg)
 	p := s.Package(pkg)
 	if p == nil {
 		return ""
@@ -36,6 +41,12 @@ func (s *Set) Digest(pkg string) string {
 		sum.Write([]byte(v.Package + "\x00" + v.View + "\x00" + prints[v.Package]))
 	}
 	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// Version names a package as it is: the start of its digest. "" for a package that is not in the set.
+func (s *Set) Version(pkg string) string {
+	digest := s.Digest(pkg)
+	return digest[:min(len(digest), versionDigits)]
 }
 
 func fingerprints(modules map[string]*ast.Module) map[string]string {

@@ -104,7 +104,7 @@ type Package struct {
 	Kinds             []KindRef
 	HasViolationRules bool                  // it has violation rules, not views only
 	Template          *gatekeeper.Template  // that the package was translated from; nil for others
-	Compiler          *ast.Compiler         // of a Template
+	Compiler          *ast.Compiler         // of a Template, and of a version of a candidate
 	CEL               *admissioncel.Program // of a Template with engine K8sNativeValidation, instead of rules
 	Indexes           []Index               // of a Template, of data.inventory
 	Subject           SubjectKind
@@ -114,6 +114,12 @@ type Package struct {
 	Views             []View  // by name
 	Reads             Reads
 	WideReads         []Finding // reads of every member, or of every key of a view
+
+	// Of a version of a candidate: what it is a version of, the candidate's set, and the names of all its versions
+	// by what they are versions of.
+	versionOf  string
+	home       *Set
+	candidates map[string]string
 
 	// byNamespaces says that constraints of the template select Namespaces by their labels.
 	byNamespaces bool
@@ -144,6 +150,9 @@ type Set struct {
 	templateRules map[string]*ast.Module
 	sources       []Source // that were loaded
 
+	active     *Set              // of a set with candidates beside it
+	candidates map[string]string // names of versions, by what they are versions of
+
 	once         sync.Once // for fingerprints, which are computed on first use
 	fingerprints map[string]string
 }
@@ -163,6 +172,7 @@ func (s *Set) Package(name string) *Package {
 // Files returns the files of a package as they were loaded, tests not included, by their name in
 // findings. Their data must not be changed.
 func (s *Set) Files(pkg string) []File {
+	s, pkg = s.of(pkg)
 	p := s.Package(pkg)
 	if p == nil {
 		return nil
@@ -189,6 +199,7 @@ func (s *Set) SameText(other *Set, file string) bool {
 // TestsOf returns how many tests a package has in files that are named as tests: rules test_… of the package itself or of
 // <package>_test. Rules of one name are one test.
 func (s *Set) TestsOf(pkg string) int {
+	s, pkg = s.of(pkg)
 	names := map[string]bool{}
 	for _, m := range s.Tests {
 		of := strings.TrimPrefix(m.Package.Path.String(), "data.")
@@ -204,7 +215,8 @@ func (s *Set) TestsOf(pkg string) int {
 	return len(names)
 }
 
-// RuleAt returns the name of the rule that a line of a file belongs to, such as violation; "" where there is none.
+// RuleAt returns the name of the rule that a line of a file belongs to, such as violation; "" where there is none. Files
+// of a version of a candidate are those of the set Of it.
 func (s *Set) RuleAt(file string, row int) (rule string) {
 	at := 0
 	look := func(m *ast.Module) {

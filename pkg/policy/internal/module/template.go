@@ -39,6 +39,15 @@ func (s *Set) Constraint(name string) *gatekeeper.Constraint {
 	return s.Constraints[i]
 }
 
+// ConstraintOf returns the constraint of a name that applies a template, nil when there is none.
+func (s *Set) ConstraintOf(p *Package, name string) *gatekeeper.Constraint {
+	s = s.Of(p)
+	if c := s.Constraint(name); c != nil && s.PackageOf(c) != nil && s.PackageOf(c).Name == p.Path() {
+		return c
+	}
+	return nil
+}
+
 // PackageOf returns the package that a constraint is of.
 func (s *Set) PackageOf(c *gatekeeper.Constraint) *Package {
 	return s.Package(templatePackage + "." + strings.ToLower(c.Kind))

@@ -18,6 +18,7 @@ import (
 type Binding struct {
 	binding.Binding
 
+	ID                           uint32 // of what was evaluated: unique, never reused
 	Pkg                          *module.Package
 	Described                    *module.Package // Pkg as its constraint describes it
 	Selection                    *binding.Selection
@@ -26,6 +27,9 @@ type Binding struct {
 	Health                       verdict.Health
 	// Profile is the one thing that goes on changing: what its lines take, as far as it is known.
 	Profile *lineprofile.Profile
+	// Next is the version that is to take this one's place, nil for none, and Routing where it has.
+	Next    *Binding
+	Routing *binding.Routing
 
 	Verdicts
 }
@@ -59,7 +63,7 @@ func (b *Binding) KeyExists(s *State, key string) bool {
 
 // Verdict assembles the verdict on a subject.
 func (b *Binding) Verdict(s *State, subject verdict.Subject, c *completeness.ReadSet, f *Outcome) verdict.Verdict {
-	v := verdict.Verdict{Binding: b.Name, Subject: subject}
+	v := verdict.Verdict{Binding: b.Name, Version: b.Version, Subject: subject}
 	var found []verdict.Gap
 	v.State, v.Message = b.completeness(s, c, subject.Ref.Member, func(g verdict.Gap) bool {
 		if !slices.Contains(found, g) {
@@ -160,15 +164,7 @@ func (s *State) doubt(c *completeness.ReadSet, member string) verdict.Gap {
 	return g
 }
 
-func (b *Binding) recordsOf(member string) iter.Seq[record] {
-	return func(yield func(record) bool) {
-		pivot := record{subject: verdict.Subject{Ref: aggregate.Ref{Member: member}}}
-		b.records.Ascend(pivot, func(r record) bool {
-			return (member == "" || r.subject.Ref.Member == member) && yield(r)
-		})
-	}
-}
-
+// Subjects yields the subjects of the version, whether it is in effect or not. member "" means all.
 func (b *Binding) Subjects(s *State, member string) iter.Seq[verdict.Subject] {
 	return func(yield func(verdict.Subject) bool) {
 		switch b.Pkg.Subject {

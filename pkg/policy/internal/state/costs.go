@@ -12,12 +12,14 @@ type LineCost struct {
 // is known; it goes on changing while the state does not. Views are not included: policies share them.
 func (s *State) DearestLines(binding string, n int) (lines []LineCost, samples int) {
 	b := s.parts.Binding(binding)
-	if b == nil || b.Profile == nil {
+	if b == nil || b.main().Profile == nil {
 		return nil, 0
 	}
+	b = b.main()
+	set := s.parts.Set.Of(b.Pkg)
 	top, samples := b.Profile.Top(n)
 	for _, l := range top {
-		lines = append(lines, LineCost{Rule: s.parts.Set.RuleAt(l.File, l.Row), File: l.File, Line: l.Row, Share: l.Share})
+		lines = append(lines, LineCost{Rule: set.RuleAt(l.File, l.Row), File: l.File, Line: l.Row, Share: l.Share})
 	}
 	return lines, samples
 }

@@ -14,6 +14,7 @@ func (s *State) FindingsAfter(binding string, after verdict.Subject) iter.Seq[ve
 		if b == nil {
 			return
 		}
+		b = b.On(after)
 		b.records.Ascend(record{subject: after}, func(r record) bool {
 			if r.subject.Ref.Member != after.Ref.Member {
 				return false
@@ -30,14 +31,13 @@ func (s *State) Seen(binding string) iter.Seq[Seen] {
 		if b == nil {
 			return
 		}
-		b.records.Scan(func(r record) bool {
+		for _, r := range b.found(s, "") {
 			for _, x := range r.outcome.Seen(r.subject) {
 				if !yield(x) {
-					return false
+					return
 				}
 			}
-			return true
-		})
+		}
 	}
 }
 
@@ -47,7 +47,7 @@ func (s *State) SeenOf(binding string, subject verdict.Subject) []Seen {
 	if b == nil {
 		return nil
 	}
-	_, f := b.Get(subject)
+	_, f := b.On(subject).Get(subject)
 	return f.Seen(subject)
 }
 
@@ -60,8 +60,8 @@ func (s *State) Findings(binding, member string) iter.Seq[verdict.Verdict] {
 		if b == nil {
 			return
 		}
-		for r := range b.recordsOf(member) {
-			if r.outcome != nil && !yield(b.Verdict(s, r.subject, r.readSet, r.outcome)) {
+		for of, r := range b.found(s, member) {
+			if r.outcome != nil && !yield(of.Verdict(s, r.subject, r.readSet, r.outcome)) {
 				return
 			}
 		}
@@ -76,10 +76,15 @@ func (s *State) Verdicts(binding, member string) iter.Seq[verdict.Verdict] {
 		if b == nil {
 			return
 		}
-		for subject := range b.Subjects(s, member) {
-			c, f := b.Get(subject)
-			if !yield(b.Verdict(s, subject, c, f)) {
-				return
+		for of := range b.inEffect() {
+			for subject := range of.Subjects(s, member) {
+				if b.On(subject) != of {
+					continue
+				}
+				c, f := of.Get(subject)
+				if !yield(of.Verdict(s, subject, c, f)) {
+					return
+				}
 			}
 		}
 	}
@@ -104,24 +109,30 @@ func (s *State) Counts(binding string) iter.Seq2[string, verdict.Counts] {
 		if b == nil {
 			return
 		}
-		b.tallies.Scan(func(t *tally) bool {
-			var c verdict.Counts
-			for _, of := range t.byReadSet {
-				state, _ := b.completeness(s, of.readSet, t.member, func(verdict.Gap) bool { return false })
-				one := verdict.Counts{Errors: of.failed, Violations: of.violations, Exempt: of.exempt}
-				switch state {
-				case verdict.Known:
-					one.Known = of.ok
-				case verdict.Unknown:
-					one.Unknown = of.ok
-				case verdict.Error:
-					one = verdict.Counts{Errors: of.ok + of.failed}
-				}
-				c.Add(one)
+		for of, t := range b.counted(s) {
+			if !yield(t.member, of.counts(s, t)) {
+				return
 			}
-			return yield(t.member, c)
-		})
+		}
 	}
+}
+
+// counts returns the counts of a tally.
+func (b *Binding) counts(s *State, t *tally) (c verdict.Counts) {
+	for _, of := range t.byReadSet {
+		state, _ := b.completeness(s, of.readSet, t.member, func(verdict.Gap) bool { return false })
+		one := verdict.Counts{Errors: of.failed, Violations: of.violations, Exempt: of.exempt}
+		switch state {
+		case verdict.Known:
+			one.Known = of.ok
+		case verdict.Unknown:
+			one.Unknown = of.ok
+		case verdict.Error:
+			one = verdict.Counts{Errors: of.ok + of.failed}
+		}
+		c.Add(one)
+	}
+	return c
 }
 
 // Total returns the sum of the counts of a binding.

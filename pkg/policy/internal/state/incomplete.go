@@ -17,7 +17,27 @@ import (
 func (s *State) Incomplete(binding string) iter.Seq[verdict.Gap] {
 	return func(yield func(verdict.Gap) bool) {
 		b := s.parts.Binding(binding)
-		if b == nil || b.Pkg.Subject == module.MemberSubject {
+		if b == nil {
+			return
+		}
+		for of := range b.inEffect() {
+			for g := range of.incomplete(s) {
+				at := g.Member
+				if of.Pkg.Subject == module.ViewSubject {
+					at = "" // it contributes to keys
+				}
+				if b.In(at) == of && !yield(g) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// incomplete yields the incomplete scopes of what a version evaluates.
+func (b *Binding) incomplete(s *State) iter.Seq[verdict.Gap] {
+	return func(yield func(verdict.Gap) bool) {
+		if b.Pkg.Subject == module.MemberSubject {
 			return
 		}
 		for _, kind := range b.evaluatedKinds(s) {

@@ -129,3 +129,31 @@ func (f *Outcome) datedFailure(before *Outcome, known []Seen, now int64) *Outcom
 	}
 	return &own
 }
+
+// Continued returns an outcome that takes the place of another version's, which was shown for the subject so far: what
+// both find, was there before.
+func (f *Outcome) Continued(s verdict.Subject, shown *Outcome, at aggregate.Revision) *Outcome {
+	own := *f
+	if f.Failure != nil {
+		failure := *f.Failure
+		own.Failure, failure.former = &failure, shown.Seen(s)
+		if shown != nil && shown.Failure != nil && shown.Failure.Err == failure.Err {
+			own.FirstSeen = shown.FirstSeen
+		}
+	} else {
+		known := shown.Seen(s)
+		times := make([]int64, len(f.Violations))
+		for i := range f.Violations {
+			times[i] = f.FirstSeen.Seconds(i)
+			key := f.Violations[i].Digest()
+			if j := slices.IndexFunc(known, func(k Seen) bool { return k.Violation == key }); j >= 0 {
+				times[i] = known[j].At
+			}
+		}
+		own.FirstSeen = verdict.TimesOf(times)
+	}
+	if own.Revision = at; SameOutcome(f, shown) {
+		own.Revision = shown.Revision
+	}
+	return &own
+}

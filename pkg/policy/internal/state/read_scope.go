@@ -1,6 +1,8 @@
 package state
 
 import (
+	"slices"
+
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
@@ -15,16 +17,29 @@ type ReadScope struct {
 }
 
 // ReadScope returns what verdicts of a binding may reveal. It depends on the policy,
-// its binding and the members of the snapshot, never on objects.
+// its binding and the members of the snapshot, never on objects. Of two versions it is what either may reveal: which
+// of them is in effect changes by itself.
 func (s *State) ReadScope(binding string) ReadScope {
+	var scope ReadScope
 	b := s.parts.Binding(binding)
-	if b == nil || !b.Pkg.Reads.OfFleet() && b.Pkg.Subject != module.ViewSubject {
-		return ReadScope{}
+	if b == nil {
+		return scope
 	}
-	kinds, anyKind := s.parts.kindsRead(b.Pkg)
-	scope := ReadScope{Fleet: true, Kinds: kinds, AnyKind: anyKind || b.Pkg.Reads.Scopes || b.Pkg.Reads.Names}
+	var fleet []*Binding
+	for of := range b.Versions() {
+		if of.Pkg.Reads.OfFleet() || of.Pkg.Subject == module.ViewSubject {
+			fleet = append(fleet, of)
+		}
+	}
+	for _, of := range fleet {
+		kinds, anyKind := s.parts.kindsRead(of.Pkg)
+		scope.Fleet, scope.Kinds = true, append(scope.Kinds, kinds...)
+		scope.AnyKind = scope.AnyKind || anyKind || of.Pkg.Reads.Scopes || of.Pkg.Reads.Names
+	}
+	slices.Sort(scope.Kinds)
+	scope.Kinds = slices.Compact(scope.Kinds)
 	for m := range s.Snapshot.Members() {
-		if b.Visible.Has(m.Name) {
+		if slices.ContainsFunc(fleet, func(of *Binding) bool { return of.Visible.Has(m.Name) }) {
 			scope.Members = append(scope.Members, m.Name)
 		}
 	}

@@ -71,7 +71,7 @@ func Without(s *State, names map[string]bool) *State {
 func (s *State) Bindings() iter.Seq2[binding.Binding, string] {
 	return func(yield func(binding.Binding, string) bool) {
 		for _, b := range s.parts.Bindings {
-			if !yield(b.Binding, b.Described.Severity) {
+			if !yield(b.Binding, b.main().Described.Severity) {
 				return
 			}
 		}
@@ -86,13 +86,18 @@ func (s *Parts) Binding(name string) *Binding {
 	return s.Bindings[i]
 }
 
-// Health returns the health of a binding's policy; ok is false for an unknown binding.
+// Health returns the health of a binding's policy; ok is false for an unknown binding. Of two versions it is that of
+// the former, until the next has taken its place everywhere; Compare has both.
 func (s *State) Health(binding string) (h verdict.Health, ok bool) {
 	b := s.parts.Binding(binding)
 	if b == nil {
 		return verdict.Health{}, false
 	}
-	h = b.Health
+	return s.health(b.main()), true
+}
+
+func (s *State) health(b *Binding) verdict.Health {
+	h := b.Health
 	for _, v := range s.parts.Views {
 		if !ReadsView(b.Pkg, v) {
 			continue
@@ -109,14 +114,17 @@ func (s *State) Health(binding string) (h verdict.Health, ok bool) {
 			}
 		}
 	}
-	return h, true
+	return h
 }
 
 // Get returns the verdict of a binding on a subject; ok is false when it is not a
 // subject of the binding.
 func (s *State) Get(binding string, subject verdict.Subject) (v verdict.Verdict, ok bool) {
 	b := s.parts.Binding(binding)
-	if b == nil || !b.hasSubject(s, subject) {
+	if b == nil {
+		return verdict.Verdict{}, false
+	}
+	if b = b.On(subject); !b.hasSubject(s, subject) {
 		return verdict.Verdict{}, false
 	}
 	c, f := b.Get(subject)
@@ -127,10 +135,11 @@ func (s *State) Get(binding string, subject verdict.Subject) (v verdict.Verdict,
 func (s *State) Set() *module.Set { return s.parts.Set }
 
 // Package returns the loaded package of a binding, with what its constraint says of title,
-// description and severity; nil for an unknown binding.
+// description and severity; nil for an unknown binding. Of two versions it is that of the former, until the next has
+// taken its place everywhere.
 func (s *State) Package(binding string) *module.Package {
 	if b := s.parts.Binding(binding); b != nil {
-		return b.Described
+		return b.main().Described
 	}
 	return nil
 }

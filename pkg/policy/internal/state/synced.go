@@ -6,10 +6,19 @@ import (
 )
 
 // BindingSynced reports whether no scope that a binding evaluates or reads is waited for. Until
-// then not all of its verdicts have been counted; those of members that are given up are not.
+// then not all of its verdicts have been counted; those of members that are given up are not. A version that is in
+// effect nowhere is not waited for.
 func (s *State) BindingSynced(binding string) bool {
 	b := s.parts.Binding(binding)
-	return b != nil && !s.anyGap(b, s.parts.Gaps.Awaited)
+	if b == nil {
+		return false
+	}
+	for of := range b.inEffect() {
+		if s.anyGap(of, s.parts.Gaps.Awaited) {
+			return false
+		}
+	}
+	return true
 }
 
 // Unread returns the members of which a binding evaluates or reads a scope that this process has not
@@ -20,15 +29,17 @@ func (s *State) Unread(binding string) map[string]bool {
 		return nil
 	}
 	var out map[string]bool
-	s.anyGap(b, func(g verdict.Gap) bool {
-		if g.Unread() {
-			if out == nil {
-				out = map[string]bool{}
+	for of := range b.inEffect() {
+		s.anyGap(of, func(g verdict.Gap) bool {
+			if g.Unread() {
+				if out == nil {
+					out = map[string]bool{}
+				}
+				out[g.Member] = true
 			}
-			out[g.Member] = true
-		}
-		return false
-	})
+			return false
+		})
+	}
 	return out
 }
 

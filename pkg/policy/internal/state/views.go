@@ -20,8 +20,8 @@ type Views struct{ s *State }
 func (v Views) Names() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for _, w := range v.s.parts.Views {
-			if strings.HasPrefix(w.Def.Name, "$") {
-				continue // an index, of a template
+			if hidden(w) {
+				continue
 			}
 			if !yield(w.Pkg.Name, w.Def.Name) {
 				return
@@ -30,9 +30,14 @@ func (v Views) Names() iter.Seq2[string, string] {
 	}
 }
 
+// hidden reports whether a view is an index of a template, or of a version that is not a policy of its own.
+func hidden(v *matview.View) bool {
+	return strings.HasPrefix(v.Def.Name, "$") || v.Pkg.VersionOf() != ""
+}
+
 func (v Views) find(pkg, name string) *matview.View {
 	for _, w := range v.s.parts.Views {
-		if w.Pkg.Name == pkg && w.Def.Name == name && !strings.HasPrefix(name, "$") {
+		if w.Pkg.Name == pkg && w.Def.Name == name && !hidden(w) {
 			return w
 		}
 	}
