@@ -314,6 +314,9 @@ func (d *Dispatcher) update(binding string, spec RolloutSpec, totals Totals, rea
 	other := s.spec.DryRun != spec.DryRun
 	window := s.removed || s.spec.Limits.Window != spec.Limits.Window
 	s.spec, s.totals, s.ready, s.removed = spec, totals, ready, false
+	if spec.Replaces == nil && !spec.DryRun {
+		s.own = ownWaves{known: true, generation: spec.Generation, waves: spec.Waves}
+	}
 	d.ledger.SetWindow(binding, spec.Limits.Window, now)
 	if window {
 		s.showForWindow(now)
