@@ -45,7 +45,7 @@ func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
 	} else if owner != "" {
 		return until, fmt.Errorf("%w: it is managed by %s", ErrNotNow, owner)
 	}
-	ceiling := d.ceilingOf(i.Source)
+	ceiling := d.ceilingOf(d.sourceOf(i))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.opts.Clock()
@@ -75,6 +75,16 @@ func (d *Dispatcher) checkMember(member string) error {
 		return fmt.Errorf("%w: %w", ErrNotNow, err)
 	}
 	return nil
+}
+
+// sourceOf returns the source whose ceiling an intent keeps to: its policy's.
+func (d *Dispatcher) sourceOf(i *Intent) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.policies[i.Binding]; s != nil && i.RollbackOf == "" {
+		return s.spec.Source
+	}
+	return i.Source
 }
 
 // ceilingOf returns which ceiling a source has now. It is asked without the lock.

@@ -43,6 +43,14 @@ type Replaced struct {
 	Promoted int
 }
 
+// replacesAlike reports whether Former intents may be written alike.
+func (s *RolloutSpec) replacesAlike(o *RolloutSpec) bool {
+	if s.Generation != o.Generation || s.Source != o.Source || (s.Replaces == nil) != (o.Replaces == nil) {
+		return false
+	}
+	return s.Replaces == nil || s.Replaces.Generation == o.Replaces.Generation
+}
+
 // origin returns where the package is from, nil where it is built in.
 func (s *RolloutSpec) origin() *v1alpha1.Origin {
 	if s.Source == "" {

@@ -110,28 +110,28 @@ func membersOf(waves []Wave) (out []map[string]bool) {
 	return out
 }
 
-// formerReaches reports whether the generation may be written to a member whose place the present
-// one takes.
-func (s *policyState) formerReaches(member string) bool {
+// formerReaches reports whether a Former intent may be written: the waves of its generation had come
+// to its member. One of another source is not, whose ceiling is not known here.
+func (s *policyState) formerReaches(i *Intent) bool {
 	of, r := s.spec.Replaces, s.replaced
-	if of == nil || r == nil || r.Generation != of.Generation || r.By != s.spec.Generation {
+	if of == nil || r == nil || r.Generation != of.Generation || r.By != s.spec.Generation || i.Source != "" && i.Source != s.spec.Source {
 		return false
 	}
-	n, ok := s.waveOf(member)
+	n, ok := s.waveOf(i.Remedy.Target.Member)
 	return r.Reaches(n, !ok && len(s.spec.Waves) > 0)
 }
 
 // isBeyond reports whether an intent is one of the former generation that is beyond its waves: it is
 // not written, and nothing waits for it.
 func (s *policyState) isBeyond(i *Intent) bool {
-	return i.Former && !s.spec.DryRun && !s.formerReaches(i.Remedy.Target.Member)
+	return i.Former && !s.spec.DryRun && !s.formerReaches(i)
 }
 
 // lets reports whether waves let an intent be written. Former ones do not wait for those of the
 // present generation.
 func (s *policyState) lets(i *Intent, reached int) bool {
 	if i.Former {
-		return s.formerReaches(i.Remedy.Target.Member)
+		return s.formerReaches(i)
 	}
 	return s.reaches(i.Remedy.Target.Member, reached)
 }
