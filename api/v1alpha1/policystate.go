@@ -58,6 +58,11 @@ type PolicyStateStatus struct {
 	// +optional
 	Rollout *Rollout `json:"rollout,omitempty"`
 
+	// replaced is how far the waves of the generation had come whose place the present
+	// one takes, wave by wave. It is not set if the present one takes no other's place.
+	// +optional
+	Replaced *ReplacedRollout `json:"replaced,omitempty"`
+
 	// allowances are what acknowledgements of halts allow.
 	// +optional
 	// +listType=atomic
@@ -327,6 +332,40 @@ type Rollout struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10000
 	Baseline []BaselineCount `json:"baseline,omitempty"`
+}
+
+// ReplacedRollout is how far the waves of a generation had come when another one began
+// to take its place. Where the other one is not yet in effect, the former one is
+// corrected as far as that, and no further; if the other one is taken back, its waves
+// go on from there.
+type ReplacedRollout struct {
+	// generation is the former one.
+	// +required
+	Generation RolloutGeneration `json:"generation"`
+
+	// wave is the position of the wave that it had come to, starting at 1. It is not
+	// set if it had no waves.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Wave int32 `json:"wave,omitempty"`
+
+	// began is the time at which its rollout began.
+	// +optional
+	Began *metav1.MicroTime `json:"began,omitempty"`
+
+	// done is the time at which its last wave had completed.
+	// +optional
+	Done *metav1.MicroTime `json:"done,omitempty"`
+
+	// by is the generation that takes its place, whose waves reached counts.
+	// +optional
+	By RolloutGeneration `json:"by,omitempty"`
+
+	// reached is the number of waves of the other generation in whose members the
+	// former one is corrected, if it was not done.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Reached int32 `json:"reached,omitempty"`
 }
 
 // BaselineCount is how many subjects of a policy violated it in a member.

@@ -21,9 +21,51 @@ const maxMessage = 4096
 // patches. Otherwise the first remedy is chosen; the verdicts after its write say what is
 // still to be done. If remedies contradict each other the intent is refused: whichever was
 // written, another violation would revert it.
+//
+// Of two versions of the policy, the new one's are combined, and the former one's are left for
+// later: each write is of one version, and what both require waits for the waves of the new one.
+// A contradiction between the two is the new one's.
 func combine(intents []*remediate.Intent) (out remediate.Intent, deferred int) {
+	former, present := byVersion(intents)
+	if len(present) == 0 || len(former) == 0 {
+		return combineVersion(intents)
+	}
+	out, deferred = combineVersion(present)
+	own := distinctRemedies(present)
+	all := distinctRemedies(append(slices.Clone(present), former...))
+	if out.Refused != "" || len(all) == len(own) {
+		return out, deferred
+	}
+	slices.SortStableFunc(all, compareIntents)
+	if why := findContradiction(all); why != "" {
+		out = *present[0]
+		out.Refused = why
+		return out, 0
+	}
+	return out, deferred + len(all) - len(own)
+}
+
+// byVersion parts intents of the former version of the policy from others.
+func byVersion(intents []*remediate.Intent) (former, present []*remediate.Intent) {
+	for _, i := range intents {
+		if i.Former {
+			former = append(former, i)
+		} else {
+			present = append(present, i)
+		}
+	}
+	return former, present
+}
+
+// distinctRemedies returns one intent for each remedy.
+func distinctRemedies(intents []*remediate.Intent) []*remediate.Intent {
+	return slices.CompactFunc(slices.SortedStableFunc(slices.Values(intents), compareRemedies), func(x, y *remediate.Intent) bool { return compareRemedies(x, y) == 0 })
+}
+
+// combineVersion is combine for the intents of one version.
+func combineVersion(intents []*remediate.Intent) (out remediate.Intent, deferred int) {
 	out = *intents[0]
-	distinct := slices.CompactFunc(slices.SortedStableFunc(slices.Values(intents), compareRemedies), func(x, y *remediate.Intent) bool { return compareRemedies(x, y) == 0 })
+	distinct := distinctRemedies(intents)
 	if len(distinct) == 1 {
 		return out, 0
 	}

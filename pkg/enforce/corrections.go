@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
@@ -108,7 +109,8 @@ func (c *Corrector) replaceSubject(b *corrections, spec *compiledSpec, subject p
 
 // addVerdict adds the corrections of one verdict: none unless it is Known.
 func (c *Corrector) addVerdict(b *corrections, spec *compiledSpec, v *policy.Verdict) {
-	if v.State != policy.Known {
+	former, ok := spec.takes(v.Version)
+	if v.State != policy.Known || !ok {
 		return
 	}
 	for i := range v.Violations {
@@ -125,22 +127,32 @@ func (c *Corrector) addVerdict(b *corrections, spec *compiledSpec, v *policy.Ver
 			b.statusChanged = true
 			continue
 		}
-		intent := c.newIntent(spec, v, x)
+		intent := c.newIntent(spec, v, x, former)
 		b.subjects[v.Subject] = append(b.subjects[v.Subject], intent)
 		c.insertIntent(b, spec, intent)
 	}
 }
 
-func (c *Corrector) newIntent(spec *compiledSpec, v *policy.Verdict, x *policy.Violation) *remediate.Intent {
+func (c *Corrector) newIntent(spec *compiledSpec, v *policy.Verdict, x *policy.Violation, former bool) *remediate.Intent {
 	i := &remediate.Intent{
-		Binding: v.Binding, Message: x.Msg, Source: spec.Source, Commit: spec.Commit, Path: spec.Path,
+		Binding: v.Binding, Message: x.Msg, Source: spec.Source, Commit: spec.Commit, Path: spec.Path, Version: v.Version, Former: former,
 		Revision: c.state.Snapshot.Revision(), Subject: v.Subject, Remedy: *x.Remedy,
 		Force: spec.Force, ActAs: spec.ActAs, OverrideGitOps: spec.OverrideGitOps, IgnoreOptOut: spec.IgnoreOptOut,
 	}
+	if former {
+		f := &spec.Rollout.Former
+		i.Source, i.Commit, i.Path = f.Source, f.Commit, f.Path
+	}
 	if pkg := c.state.Package(v.Binding); pkg != nil {
-		i.Package = pkg.Name
+		i.Package = packagePath(pkg.Name)
 	}
 	return i
+}
+
+// packagePath returns the path of a package, without what names the version of a candidate.
+func packagePath(name string) string {
+	path, _, _ := strings.Cut(name, "@")
+	return path
 }
 
 // intentFor returns the one intent for a target.

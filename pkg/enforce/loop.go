@@ -128,8 +128,20 @@ func (l *Loop) Stats() policy.Stats {
 func (l *Loop) current() []policy.Binding {
 	now := l.opts.Clock()
 	out := make([]policy.Binding, len(l.bindings))
-	for i, b := range l.bindings {
-		out[i] = b.At(now)
+	for i := range l.bindings {
+		out[i] = bindingAt(&l.bindings[i], now)
+	}
+	return out
+}
+
+// bindingAt returns a binding, and the version that is to take its place, without the exemptions that
+// have expired.
+func bindingAt(b *policy.Binding, now time.Time) policy.Binding {
+	out := b.At(now)
+	if b.Next != nil {
+		next := *b.Next
+		next.Binding = next.Binding.At(now)
+		out.Next = &next
 	}
 	return out
 }
@@ -342,12 +354,23 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 // notice that the clock is set, or that the machine was asleep.
 const maxSleep = time.Minute
 
+// versions returns the bindings, and the versions that are to take their places.
+func (l *Loop) versions() (all []*policy.Binding) {
+	for i := range l.bindings {
+		all = append(all, &l.bindings[i])
+		if next := l.bindings[i].Next; next != nil {
+			all = append(all, &next.Binding)
+		}
+	}
+	return all
+}
+
 // resetTimer sets the timer to when the next exemption expires, quarantine ends or instant passes.
 func (l *Loop) resetTimer() {
 	now := l.opts.Clock()
 	next := now.Add(24 * time.Hour)
 	l.expires = time.Time{}
-	for _, b := range l.bindings {
+	for _, b := range l.versions() {
 		for _, e := range b.Exemptions {
 			if !e.Expires.IsZero() && e.Expires.After(now) && (l.expires.IsZero() || e.Expires.Before(l.expires)) {
 				l.expires = e.Expires

@@ -48,8 +48,8 @@ func (l *Loop) Idle(ctx context.Context) error {
 func (l *Loop) NewPreview(s *policy.State, set *policy.Set, bindings []policy.Binding) (*policy.Preview, error) {
 	now := l.opts.Clock()
 	current := make([]policy.Binding, len(bindings))
-	for i, b := range bindings {
-		current[i] = b.At(now)
+	for i := range bindings {
+		current[i] = bindingAt(&bindings[i], now)
 	}
 	return policy.NewPreview(s, policy.EngineOptions{Set: set, Bindings: current, Limits: l.opts.Limits, Clock: l.opts.Clock})
 }

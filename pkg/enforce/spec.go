@@ -34,7 +34,7 @@ type EnforcementSpec struct {
 	Digests  v1alpha1.PlanDigests
 	Approval remediate.ApprovalTerms
 	// Version is that of the verdicts that are corrected: of others, no correction is made but of
-	// those of Rollout.Former.
+	// those of Rollout.Former. "": all verdicts are corrected, whatever their version.
 	Version string
 	// Rollout is that of the version, which is not in effect everywhere; nil: it is.
 	Rollout *VersionRollout
@@ -97,5 +97,20 @@ func (c *compiledSpec) rolloutSpec(s *aggregate.Snapshot, dryRun bool) remediate
 		out.CeilingWindow, out.Ceiling = c.Ceiling.Window, c.Ceiling.Version
 	}
 	out.Waves = c.rolloutWaves(s)
+	if r := c.Rollout; r != nil {
+		out.Replaces = &remediate.Replaced{Generation: r.Former.Generation, Promoted: r.Promoted}
+	}
 	return out
+}
+
+// takes reports whether corrections are made of the verdicts of a version, and whether it is the
+// former one. While the policies are replaced, a state may have verdicts of neither.
+func (c *compiledSpec) takes(version string) (former, ok bool) {
+	switch {
+	case c.Version == "" || version == c.Version:
+		return false, true
+	case c.Rollout != nil && version == c.Rollout.Former.Version:
+		return true, true
+	}
+	return false, false
 }

@@ -263,9 +263,21 @@ func (s *policyState) isUnapproved() bool {
 	return s.approval != nil && !s.within && !s.spec.DryRun && !slices.ContainsFunc(s.plans, func(p *plan) bool { return p.passes(s.spec.Generation) })
 }
 
-// isApproved reports whether an approved Plan of this generation has an intent.
+// isApproved reports whether an approved Plan of this generation has an intent; of a Former one, one
+// of its own generation may as well.
 func (s *policyState) isApproved(i *desiredIntent) bool {
-	return slices.ContainsFunc(s.plans, func(p *plan) bool { return p.passes(s.spec.Generation) && p.targets[i.key()] })
+	former := s.formerGeneration()
+	return slices.ContainsFunc(s.plans, func(p *plan) bool {
+		return (p.passes(s.spec.Generation) || i.Former && former != "" && p.passes(former)) && p.targets[i.key()]
+	})
+}
+
+// formerGeneration is the one whose place the present one takes, "" if there is none.
+func (s *policyState) formerGeneration() string {
+	if s.spec.Replaces == nil {
+		return ""
+	}
+	return s.spec.Replaces.Generation
 }
 
 // refuseUnapproved returns why an intent must not be written, "" if it needs no approval or
@@ -328,9 +340,10 @@ func (s *policyState) passing() string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprint(&b, s.approval != nil, s.within, " ", s.spec.Generation)
+	former := s.formerGeneration()
+	fmt.Fprint(&b, s.approval != nil, s.within, " ", s.spec.Generation, " ", former)
 	for _, p := range s.plans {
-		if p.passes(s.spec.Generation) {
+		if p.passes(s.spec.Generation) || former != "" && p.passes(former) {
 			b.WriteString(" " + p.Name)
 		}
 	}
@@ -367,7 +380,7 @@ func (i *desiredIntent) key() plans.Key {
 
 // isPlannable reports whether the intent is one that a Plan has: it may be written, or tried.
 func (s *policyState) isPlannable(i *desiredIntent) bool {
-	if !s.spec.DryRun && (i.managed || i.Refused != "") { // a dry run says so
+	if !s.spec.DryRun && (i.managed || i.Refused != "" || s.isBeyond(i.Intent)) { // a dry run says so
 		return false
 	}
 	if _, inWave := s.waveOf(i.Remedy.Target.Member); !inWave && len(s.spec.Waves) > 0 {

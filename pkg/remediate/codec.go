@@ -62,6 +62,7 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 		Spec: v1alpha1.ActionSpec{
 			Binding: a.Binding, Package: a.Package, Violation: clip.Text(a.Intent.Message, maxViolation),
 			Origin:   v1alpha1.Origin{Source: a.Source, Commit: v1alpha1.CommitHash(a.Commit), Path: a.Path},
+			Version:  a.Version,
 			Revision: strconv.FormatUint(uint64(a.Revision), 10), Subject: encodeSubject(a),
 			Target: v1alpha1.Target{
 				Member: t.Member, MemberUID: a.MemberUID, APIVersion: a.APIVersion, Kind: v1alpha1.Kind(t.Kind), Namespace: t.Namespace, Name: t.Name,
@@ -232,6 +233,7 @@ func decodeAction(in *v1alpha1.Action) *Action {
 		Intent: Intent{
 			Binding: s.Binding, Package: s.Package, Message: s.Violation,
 			Source: s.Origin.Source, Commit: string(s.Origin.Commit), Path: s.Origin.Path,
+			Version:   s.Version,
 			Subject:   decodeSubject(s.Subject, ref),
 			Remedy:    policy.Remedy{Action: string(s.Verb), Target: ref, Propagation: string(s.PropagationPolicy)},
 			MemberUID: target.MemberUID, APIVersion: target.APIVersion, UID: target.UID, ResourceVersion: target.ResourceVersion,

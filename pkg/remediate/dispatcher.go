@@ -311,9 +311,12 @@ func (d *Dispatcher) update(binding string, spec RolloutSpec, totals Totals, rea
 	d.mu.Lock()
 	now := d.opts.Clock()
 	s := d.policyLocked(binding)
-	other := s.spec.DryRun != spec.DryRun
+	other := s.spec.DryRun != spec.DryRun || len(s.formers) > 0 && !s.spec.replacesAlike(&spec)
 	window := s.removed || s.spec.Limits.Window != spec.Limits.Window
 	s.spec, s.totals, s.ready, s.removed = spec, totals, ready, false
+	if spec.Replaces == nil && !spec.DryRun {
+		s.own = ownWaves{known: true, generation: spec.Generation, waves: spec.Waves}
+	}
 	d.ledger.SetWindow(binding, spec.Limits.Window, now)
 	if window {
 		s.showForWindow(now)

@@ -45,7 +45,7 @@ func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
 	} else if owner != "" {
 		return until, fmt.Errorf("%w: it is managed by %s", ErrNotNow, owner)
 	}
-	ceiling := d.ceilingOf(i.Source)
+	ceiling := d.ceilingOf(d.sourceOf(i))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.opts.Clock()
@@ -75,6 +75,16 @@ func (d *Dispatcher) checkMember(member string) error {
 		return fmt.Errorf("%w: %w", ErrNotNow, err)
 	}
 	return nil
+}
+
+// sourceOf returns the source whose ceiling an intent keeps to: its policy's.
+func (d *Dispatcher) sourceOf(i *Intent) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.policies[i.Binding]; s != nil && i.RollbackOf == "" {
+		return s.spec.Source
+	}
+	return i.Source
 }
 
 // ceilingOf returns which ceiling a source has now. It is asked without the lock.
@@ -134,7 +144,7 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 		return recording
 	case !s.isDesired(i):
 		return "the policy no longer requires this write"
-	case !s.reaches(i.Remedy.Target.Member, s.reached(now)):
+	case !s.lets(s.intents[i.Remedy.Target].Intent, s.reached(now)): // the present one, of whichever version
 		return "the wave of member " + i.Remedy.Target.Member + " has not begun"
 	}
 	if why := s.refuseUnapproved(i); why != "" {

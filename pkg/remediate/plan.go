@@ -53,6 +53,12 @@ func (p *plan) passes(generation string) bool {
 	return p.approved && p.Generation == generation && (p.Purpose == v1alpha1.PlanGeneration || p.Purpose == v1alpha1.PlanAmendment)
 }
 
+// keepsFormerPlan reports whether a Plan was approved of the generation whose place the present one
+// takes: Former intents that it has need no other.
+func (s *policyState) keepsFormerPlan(p *plan) bool {
+	return s.spec.Replaces != nil && p.Generation == s.spec.Replaces.Generation && (p.State == v1alpha1.PlanApproved || p.State == v1alpha1.PlanDone)
+}
+
 // isUncertain reports that it is not known now whether the Approvals of a Plan that was approved
 // still count. A halt's Plan is acknowledged.
 func (p *plan) isUncertain() bool {
@@ -84,6 +90,8 @@ func (s *policyState) reviewPlans(p *pass) {
 			s.reviewDryRunPlan(pl, p.now)
 		case pl.Purpose == v1alpha1.PlanHalt:
 			s.reviewHaltPlan(pl, p.now)
+		case s.keepsFormerPlan(pl):
+			s.reviewPlan(pl, p)
 		case pl.Generation != s.spec.Generation && !pl.isOver():
 			pl.enter(v1alpha1.PlanSuperseded, "the policy has been changed", p.now)
 		default:

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -124,7 +123,7 @@ func (s *policyState) fingerprint() string {
 		id += h.ID + " "
 	}
 	if w := s.waveStatus(); w != nil {
-		wave = fmt.Sprint(w.Number, w.Phase, w.Unhealthy)
+		wave = fmt.Sprint(w.Generation, w.Number, w.Phase, w.Unhealthy)
 	}
 	return fmt.Sprint(id, s.waiting, s.pending, wave, s.dryRun.remaining, s.dryRun.stale)
 }
@@ -213,6 +212,7 @@ func (d *Dispatcher) planLocked(s *policyState, p *pass) {
 		s.dryRun.end()
 		return
 	}
+	s.keepReplaced(p.now)
 	d.endHaltsLocked(s, p)
 	s.dropAllowances(p.now)
 	s.reviewApprovals(p)
@@ -274,17 +274,19 @@ func (d *Dispatcher) haltOverLimitsLocked(s *policyState, now time.Time) string 
 
 // startLocked starts the corrections that may be written now.
 func (d *Dispatcher) startLocked(s *policyState, p *pass) {
-	reached, members := s.reached(p.now), []string{}
-	s.queue.Members(func(name string, _, _ int) { members = append(members, name) })
-	slices.Sort(members)
+	reached, runs := s.reached(p.now), map[string]bool{}
+	s.queue.Members(func(name string, _, running int) { runs[name] = running > 0 })
 	waiting, writing := "", false
-	for _, member := range members {
+	for _, member := range sortedKeys(runs) {
 		if !s.reaches(member, reached) {
-			continue
+			if s.formers[member] == 0 {
+				continue
+			}
+			defer s.setAside(member)()
 		}
 		first, ok := s.queue.Next(member)
 		if !ok {
-			writing = true // the end of what runs triggers a plan
+			writing = writing || runs[member] // the end of what runs triggers a plan
 			continue
 		}
 		if why := d.refuseMemberLocked(s, s.intents[first].Intent, p); why != "" {
@@ -429,6 +431,9 @@ func (s *policyState) recordOutcome(i *Intent, a *Action, err error, now time.Ti
 	if s.intents[target] == nil {
 		o.actionName = ""
 		s.obsolete.Set(target, s.shownUntil(o, now))
+	}
+	if o.Phase == v1alpha1.PhaseSucceeded && i.Wave > 0 && s.isReplaced(i.Generation) {
+		s.formerWritten[target] = &writtenTarget{Written: a.written(), wave: int(i.Wave) - 1, at: now}
 	}
 	if o.Phase == v1alpha1.PhaseSucceeded && i.Wave > 0 && s.rollout != nil && s.rollout.Generation == i.Generation {
 		s.written[target] = &writtenTarget{Written: a.written(), wave: int(i.Wave) - 1, at: now}

@@ -28,6 +28,8 @@ type policyState struct {
 	totals  Totals
 	intents map[policy.Ref]*desiredIntent
 	members map[string]int // number of intents by member
+	formers map[string]int // number of Former ones
+	own     ownWaves       // of the last spec that replaced nothing: what the next one may replace
 
 	queue    *queue.Queue
 	outcomes outcomes
@@ -37,8 +39,10 @@ type policyState struct {
 	// superseded are targets of which a newer version, and with it an intent, is on its way.
 	superseded map[policy.Ref]bool
 	written    map[policy.Ref]*writtenTarget // by this generation
-	health     rollout.Health
-	unclean    map[string]int // by member: written targets that are not healthy, or not known to be
+	// formerWritten is what the generation has written that record.replaced is of.
+	formerWritten map[policy.Ref]*writtenTarget
+	health        rollout.Health
+	unclean       map[string]int // by member: written targets that are not healthy, or not known to be
 
 	plans    []*plan                // that wait, or are approved: the oldest first
 	approved map[types.UID]Approved // by UID of a Plan; nil: not said yet
@@ -155,13 +159,14 @@ func (s *policyState) reset(l *ledger.Ledger) {
 	s.dryRun = dryRunState{changed: true}
 	s.freezing, s.freezeAt, s.freezeError, s.gatherFrom = false, time.Time{}, "", time.Time{}
 	s.written, s.unclean, s.health = map[policy.Ref]*writtenTarget{}, map[string]int{}, rollout.Health{Unknown: "what was written has not been looked at yet"}
+	s.formerWritten = map[policy.Ref]*writtenTarget{}
 	s.record, s.saving, s.retryAt = record{}, false, time.Time{}
 	s.usage, s.waiting, s.held, s.pending = nil, "", "", 0
 }
 
 // clear removes all intents.
 func (s *policyState) clear() {
-	s.intents, s.members = map[policy.Ref]*desiredIntent{}, map[string]int{}
+	s.intents, s.members, s.formers = map[policy.Ref]*desiredIntent{}, map[string]int{}, map[string]int{}
 }
 
 // set sets the intent for its target.
@@ -170,7 +175,9 @@ func (s *policyState) set(i *desiredIntent, now time.Time) {
 	if s.intents[target] == nil {
 		s.members[target.Member]++
 	}
+	s.countFormer(target, -1)
 	s.intents[target] = i
+	s.countFormer(target, 1)
 	s.dryRun.changed = true
 	s.obsolete.Remove(target)
 	s.updateDue(target, now)
@@ -182,6 +189,7 @@ func (s *policyState) unset(target policy.Ref, now time.Time) {
 	created := false
 	if i := s.intents[target]; i != nil {
 		created = i.UID == ""
+		s.countFormer(target, -1)
 		if s.members[target.Member]--; s.members[target.Member] == 0 {
 			delete(s.members, target.Member)
 		}
@@ -195,6 +203,16 @@ func (s *policyState) unset(target policy.Ref, now time.Time) {
 		s.obsolete.Set(target, s.shownUntil(o, now))
 	}
 	s.updateDue(target, now)
+}
+
+// countFormer counts n more for the intent of a target if it is Former.
+func (s *policyState) countFormer(target policy.Ref, n int) {
+	if !s.isFormer(target) {
+		return
+	}
+	if s.formers[target.Member] += n; s.formers[target.Member] == 0 {
+		delete(s.formers, target.Member)
+	}
 }
 
 // unsetAll removes all intents.
@@ -271,7 +289,7 @@ const maxSuperseded = 2
 func (s *policyState) makeDue(i *desiredIntent, now time.Time) {
 	target := i.Remedy.Target
 	delete(s.superseded, target)
-	if s.spec.DryRun {
+	if s.spec.DryRun || s.isBeyond(i.Intent) {
 		s.queue.Remove(target)
 		s.ledger.ClearPending(s.name, target, now)
 		return
@@ -353,7 +371,15 @@ func (s *policyState) restoreWrite(a *Action) {
 		}
 		s.outcomes.set(target, o)
 	}
-	if a.Phase != v1alpha1.PhaseSucceeded || a.RollbackOf != "" || s.rollout == nil || a.Generation != s.rollout.Generation || a.Wave == 0 {
+	if a.Phase != v1alpha1.PhaseSucceeded || a.RollbackOf != "" || a.Wave == 0 {
+		return
+	}
+	if s.isReplaced(a.Generation) {
+		if w := s.formerWritten[target]; w == nil || a.Ended.After(w.at) {
+			s.formerWritten[target] = &writtenTarget{Written: a.written(), wave: int(a.Wave) - 1, at: a.Ended}
+		}
+	}
+	if s.rollout == nil || a.Generation != s.rollout.Generation {
 		return
 	}
 	if w := s.written[target]; w == nil || a.Ended.After(w.at) {
@@ -385,7 +411,10 @@ func (s *policyState) restored(now time.Time) {
 func (s *policyState) attributed(i *Intent, now time.Time) *Intent {
 	out := *i
 	out.Generation = s.spec.Generation
-	if n, ok := s.waveOf(i.Remedy.Target.Member); ok {
+	if i.Former && s.replaced != nil {
+		out.Generation = s.replaced.Generation
+	}
+	if n, ok := s.waveOf(i.Remedy.Target.Member); ok && (!i.Former || s.replaced != nil && s.replaced.HasWaves()) {
 		out.Wave = int32(n + 1) // There are few waves.
 	}
 	for n := range s.allowances {
@@ -394,6 +423,11 @@ func (s *policyState) attributed(i *Intent, now time.Time) *Intent {
 		}
 	}
 	return &out
+}
+
+// isReplaced reports whether the present generation takes the place of one.
+func (s *policyState) isReplaced(generation string) bool {
+	return s.replaced != nil && s.replaced.Generation == generation
 }
 
 // waveOf returns the wave of a member, from 0.

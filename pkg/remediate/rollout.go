@@ -34,12 +34,21 @@ type RolloutSpec struct {
 	Replaces *Replaced
 }
 
-// Replaced is a generation that is in effect where the new one is not yet.
+// Replaced is a generation that is in effect where the new one is not yet. Its intents are Former:
+// they are written as far as its own waves had come, whatever wave of the new one has begun.
 type Replaced struct {
 	Generation string
 	// Promoted is how many waves have intents of the new generation: no later one ends, however little
 	// there is to write. Those of others are Former.
 	Promoted int
+}
+
+// replacesAlike reports whether Former intents may be written alike.
+func (s *RolloutSpec) replacesAlike(o *RolloutSpec) bool {
+	if s.Generation != o.Generation || s.Source != o.Source || (s.Replaces == nil) != (o.Replaces == nil) {
+		return false
+	}
+	return s.Replaces == nil || s.Replaces.Generation == o.Replaces.Generation
 }
 
 // origin returns where the package is from, nil where it is built in.
@@ -151,6 +160,8 @@ func (s *RolloutSpec) validate() error {
 
 // WaveStatus is the wave that is written to, or soaks.
 type WaveStatus struct {
+	Generation string // that the waves are of: another one than the spec's until its own begin
+
 	Name      string
 	Number    int // from 1
 	Of        int

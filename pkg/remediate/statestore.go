@@ -25,7 +25,8 @@ import (
 // writes that rest on it.
 type record struct {
 	halts        []*Halt
-	rollout      *rollout.State // nil: no waves yet
+	rollout      *rollout.State    // nil: no waves yet
+	replaced     *rollout.Replaced // whose place the present generation takes; nil: none's
 	baseline     []v1alpha1.BaselineCount
 	allowances   []allowance
 	acknowledged *Acknowledgement
@@ -64,6 +65,12 @@ func (r *record) encode() *v1alpha1.PolicyStateStatus {
 		out.Rollout = &v1alpha1.Rollout{
 			Generation: v1alpha1.RolloutGeneration(s.Generation), Wave: int32(s.Wave + 1), Phase: s.Phase, // There are few waves.
 			Since: *microTime(s.Since), Began: *microTime(s.Began), Done: microTime(s.Done), HealthySince: microTime(s.Healthy), Baseline: r.baseline,
+		}
+	}
+	if s := r.replaced; s != nil {
+		out.Replaced = &v1alpha1.ReplacedRollout{
+			Generation: v1alpha1.RolloutGeneration(s.Generation), Wave: int32(s.Wave + 1), Began: microTime(s.Began), Done: microTime(s.Done), // There are few waves.
+			By: v1alpha1.RolloutGeneration(s.By), Reached: int32(s.Reached),
 		}
 	}
 	for _, a := range r.allowances {
@@ -125,6 +132,7 @@ func decodeRecord(in *v1alpha1.PolicyState) record {
 		}
 		r.baseline = o.Baseline
 	}
+	r.replaced = decodeReplaced(s.Replaced)
 	for _, a := range s.Allowances {
 		r.allowances = append(r.allowances, allowance{
 			Acknowledgement: Acknowledgement{Halt: a.Halt, By: a.By, At: a.At.Time},
@@ -142,6 +150,20 @@ func decodeRecord(in *v1alpha1.PolicyState) record {
 	}
 	if s.LongestWindow != nil {
 		r.longest = s.LongestWindow.Duration
+	}
+	return r
+}
+
+func decodeReplaced(in *v1alpha1.ReplacedRollout) *rollout.Replaced {
+	if in == nil {
+		return nil
+	}
+	r := &rollout.Replaced{
+		State: rollout.State{Generation: string(in.Generation), Wave: int(in.Wave) - 1, Began: timeOf(in.Began), Done: timeOf(in.Done), Phase: v1alpha1.WaveWriting},
+		By:    string(in.By), Reached: int(in.Reached),
+	}
+	if !r.Done.IsZero() {
+		r.Phase, r.Since = v1alpha1.WaveDone, r.Done
 	}
 	return r
 }

@@ -27,17 +27,143 @@ func (s *RolloutSpec) rules() []rollout.Wave {
 // beginRolloutLocked begins the rollout of another generation. The waves of one that is known
 // go on where they were.
 func (d *Dispatcher) beginRolloutLocked(s *policyState, now time.Time) {
-	if len(s.spec.Waves) == 0 || s.removed {
-		return
+	if len(s.spec.Waves) > 0 && !s.hasBegun() {
+		s.beginRollout(now)
 	}
-	if r := s.rollout; r != nil && r.Generation == s.spec.Generation && r.Wave < len(s.spec.Waves) {
-		return
+	if s.spec.Replaces == nil && s.replaced != nil {
+		s.replaced, s.formerWritten = nil, map[policy.Ref]*writtenTarget{}
+		s.touch()
 	}
-	state := rollout.Begin(s.spec.Generation, now)
-	s.rollout = &state
-	s.written, s.unclean, s.health = map[policy.Ref]*writtenTarget{}, map[string]int{}, rollout.Health{}
+}
+
+// hasBegun reports that the rollout of the present generation has begun. One that is done stays
+// so, however many waves there are now.
+func (s *policyState) hasBegun() bool {
+	r := s.rollout
+	return r != nil && r.Generation == s.spec.Generation && (r.Wave < len(s.spec.Waves) || r.Phase == v1alpha1.WaveDone)
+}
+
+func (s *policyState) beginRollout(now time.Time) {
+	state, written := rollout.Begin(s.spec.Generation, now), map[policy.Ref]*writtenTarget{}
+	if r := s.replaced; r != nil && r.Generation == s.spec.Generation && r.HasWaves() && (r.Wave < len(s.spec.Waves) || r.Phase == v1alpha1.WaveDone) {
+		state, written = r.Resume(now), s.formerWritten // what was to take its place is taken back
+	}
+	if r := s.spec.Replaces; r != nil && s.rollout != nil && s.rollout.Generation == r.Generation {
+		s.formerWritten = s.written
+	}
+	s.rollout, s.written = &state, written
+	s.unclean, s.health = map[string]int{}, rollout.Health{}
+	for target := range written {
+		s.unclean[target.Member]++
+		s.health.Unknown = "what was written has not been looked at yet"
+		s.health.Unhealthy++
+	}
 	s.excused, s.baseline, s.needsBaseline = nil, nil, true
 	s.touch()
+}
+
+// ownWaves are those of a generation that took no other's place.
+type ownWaves struct {
+	known      bool
+	generation string
+	waves      []Wave
+}
+
+// keepReplaced keeps how far the generation had come whose place the present one takes. Where that
+// is not known, it had not begun.
+func (s *policyState) keepReplaced(now time.Time) {
+	of, was := s.spec.Replaces, s.replaced
+	if of == nil || s.spec.DryRun || was != nil && was.Generation == of.Generation && was.By == s.spec.Generation {
+		return
+	}
+	var state rollout.State
+	var own []map[string]bool
+	knows := s.own.known && s.own.generation == of.Generation
+	if knows {
+		own = membersOf(s.own.waves)
+	}
+	switch {
+	case knows && len(s.own.waves) == 0:
+		state = rollout.Everywhere(of.Generation)
+	case s.rollout != nil && s.rollout.Generation == of.Generation:
+		state = *s.rollout
+	case was != nil && was.Generation == of.Generation:
+		state = was.State
+	default:
+		state = rollout.Begin(of.Generation, now)
+		own = nil
+	}
+	kept := state.Replace(s.spec.Generation, own, membersOf(s.spec.Waves))
+	s.replaced = &kept
+	s.touch()
+	for target, i := range s.intents {
+		if i.Former {
+			s.updateDue(target, now)
+		}
+	}
+}
+
+func membersOf(waves []Wave) (out []map[string]bool) {
+	for n := range waves {
+		out = append(out, waves[n].Members)
+	}
+	return out
+}
+
+// formerReaches reports whether a Former intent may be written: the waves of its generation had come
+// to its member. One of another source is not, whose ceiling is not known here.
+func (s *policyState) formerReaches(i *Intent) bool {
+	of, r := s.spec.Replaces, s.replaced
+	if of == nil || r == nil || r.Generation != of.Generation || r.By != s.spec.Generation || i.Source != "" && i.Source != s.spec.Source {
+		return false
+	}
+	n, ok := s.waveOf(i.Remedy.Target.Member)
+	return r.Reaches(n, !ok && len(s.spec.Waves) > 0)
+}
+
+// isBeyond reports whether an intent is one of the former generation that is beyond its waves: it is
+// not written, and nothing waits for it.
+func (s *policyState) isBeyond(i *Intent) bool {
+	return i.Former && !s.spec.DryRun && !s.formerReaches(i)
+}
+
+// lets reports whether waves let an intent be written. Former ones do not wait for those of the
+// present generation.
+func (s *policyState) lets(i *Intent, reached int) bool {
+	if i.Former {
+		return s.formerReaches(i)
+	}
+	return s.reaches(i.Remedy.Target.Member, reached)
+}
+
+// isFormer reports whether the intent for a target is of the former generation: what becomes of it
+// says nothing about the present one.
+func (s *policyState) isFormer(target policy.Ref) bool {
+	i := s.intents[target]
+	return i != nil && i.Former
+}
+
+// setAside takes the intents of a member out of the queue that are not Former. restore puts them back.
+func (s *policyState) setAside(member string) (restore func()) {
+	if s.formers[member] == s.members[member] {
+		return func() {}
+	}
+	var former, others []policy.Ref
+	for target, ok := s.queue.Next(member); ok; target, ok = s.queue.Next(member) {
+		s.queue.Remove(target)
+		if s.isFormer(target) {
+			former = append(former, target)
+		} else {
+			others = append(others, target)
+		}
+	}
+	add := func(targets []policy.Ref) {
+		for _, target := range targets {
+			s.queue.Add(target)
+		}
+	}
+	add(former)
+	return func() { add(others) }
 }
 
 // stepLocked takes the next step of a rollout, which may halt the policy.
@@ -96,13 +222,22 @@ func (d *Dispatcher) factsLocked(s *policyState, p *pass) rollout.Facts {
 	for n := 0; n < len(s.spec.Waves) && !f.Any; n++ {
 		f.Any = s.openIn(n) > 0
 	}
+	if r := s.spec.Replaces; r != nil {
+		f.Any = true // having nothing to write is right, too
+		if s.rollout.Wave >= r.Promoted {
+			f.NotYet = notYet
+		}
+	}
 	f.Targets = f.Open
 	for member, targets := range s.failed {
 		if !w.Members[member] {
 			continue
 		}
-		f.Targets += len(targets)
 		for target := range targets {
+			if s.isFormer(target) {
+				continue
+			}
+			f.Targets++
 			if !s.excused[excuseKey(target)] {
 				f.Failed++
 			}
@@ -134,6 +269,9 @@ func (d *Dispatcher) factsLocked(s *policyState, p *pass) rollout.Facts {
 	f.Effect = s.effect(p)
 	return f
 }
+
+// notYet is why a wave waits whose members still have the former version.
+const notYet = "the new version is not in effect in its members yet"
 
 // openIn returns how many targets of a wave are neither written nor accounted for.
 func (s *policyState) openIn(wave int) (n int) {
@@ -242,7 +380,9 @@ func (s *policyState) unhealthyTargets(p *pass) (out []string) {
 	}
 	for _, targets := range s.failed {
 		for target := range targets {
-			out = append(out, target.String())
+			if !s.isFormer(target) {
+				out = append(out, target.String())
+			}
 		}
 	}
 	slices.Sort(out)
@@ -251,11 +391,19 @@ func (s *policyState) unhealthyTargets(p *pass) (out []string) {
 
 // waveStatus returns the status of the waves, nil without any.
 func (s *policyState) waveStatus() *WaveStatus {
-	if len(s.spec.Waves) == 0 || s.rollout == nil || s.rollout.Wave >= len(s.spec.Waves) {
+	if len(s.spec.Waves) == 0 || s.rollout == nil {
+		return nil
+	}
+	wave := s.rollout.Wave
+	if s.rollout.Phase == v1alpha1.WaveDone {
+		wave = min(wave, len(s.spec.Waves)-1)
+	}
+	if wave >= len(s.spec.Waves) {
 		return nil
 	}
 	return &WaveStatus{
-		Name: s.spec.Waves[s.rollout.Wave].Name, Number: s.rollout.Wave + 1, Of: len(s.spec.Waves), Phase: s.rollout.Phase, Since: s.rollout.Since,
+		Generation: s.rollout.Generation,
+		Name:       s.spec.Waves[wave].Name, Number: wave + 1, Of: len(s.spec.Waves), Phase: s.rollout.Phase, Since: s.rollout.Since,
 		Unhealthy: s.health.Unhealthy,
 	}
 }

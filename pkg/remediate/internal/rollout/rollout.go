@@ -48,6 +48,9 @@ type Facts struct {
 	// Held is why the wave may have targets that are not known, or cannot be written: a
 	// member that is away, paused or frozen, or has Unknown verdicts.
 	Held string
+	// NotYet is why the wave must not end, however little there is to write: it does not yet
+	// have the intents of this generation.
+	NotYet string
 	// Targets is how many targets the wave has or has had; Failed how many of them ended for
 	// good without being written.
 	Targets, Failed int
@@ -144,12 +147,12 @@ func (s State) failure(w *Wave, f *Facts, now time.Time) string {
 	return ""
 }
 
-// held returns why a wave does not go on although nothing is left to write.
+// held returns why a wave does not go on, or does not although nothing is left to write.
 func (s State) held(f *Facts) string {
-	if f.Any && f.Open == 0 {
+	if f.Any && f.Open == 0 && f.Held != "" {
 		return f.Held
 	}
-	return ""
+	return f.NotYet
 }
 
 // Reached returns the last wave that may be written to: none after one that is not clean
