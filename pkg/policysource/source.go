@@ -94,8 +94,12 @@ type Commit struct {
 	Signer string    `json:"signer,omitempty"` // owner of a trusted key
 }
 
-// ReasonTooWide is Status.Reason while MaxDiff holds a commit back.
-const ReasonTooWide = "TooWide"
+// Values of Status.Reason.
+const (
+	ReasonTooWide   = "TooWide"   // MaxDiff holds a commit back
+	ReasonInRollout = "InRollout" // a commit is a candidate
+	ReasonTakenBack = "TakenBack" // it was
+)
 
 // Difference is how many verdicts on the live fleet a candidate changes.
 type Difference struct {
