@@ -336,5 +336,8 @@ func TestManager_CandidatesShareNoPackage(t *testing.T) {
 	syncs(t, m, "a")
 	rollingOut(t, m, "a", hash)
 	syncs(t, m, "b")
-	await(t, m, "both", func(st *policysource.State) bool { wellFormed(t, st); return len(st.Candidates) == 2 && st.Policies["b"].Current })
+	await(t, m, "both", func(st *policysource.State) bool {
+		wellFormed(t, st)
+		return len(st.Candidates) == 2 && st.Policies["b"].Current
+	})
 }
