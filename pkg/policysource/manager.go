@@ -165,7 +165,7 @@ func (m *Manager) reserved(st *State) map[string]string {
 func sameSource(a, b Source) bool {
 	for _, s := range []*Source{&a, &b} {
 		s.LastGood, s.Owned = "", nil
-		s.Rollout, s.Promoted, s.TakenBack, s.TakenBackMessage = false, "", "", ""
+		s.Rollout, s.Promoted, s.TakenBack, s.TakenBackMessage, s.Begun = false, "", "", "", ""
 	}
 	return reflect.DeepEqual(a, b)
 }

@@ -14,10 +14,11 @@ type rolloutTerms struct {
 	rollout                     bool
 	promoted                    string
 	takenBack, takenBackMessage string
+	begun                       string
 }
 
 func termsOf(s Source) rolloutTerms {
-	return rolloutTerms{s.Rollout, s.Promoted, s.TakenBack, s.TakenBackMessage}
+	return rolloutTerms{s.Rollout, s.Promoted, s.TakenBack, s.TakenBackMessage, s.Begun}
 }
 
 // setTerms has the runner act on other terms.

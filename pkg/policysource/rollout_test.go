@@ -1,9 +1,11 @@
 package policysource_test
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"federator.dev/federator/pkg/policysource"
@@ -340,4 +342,48 @@ func TestManager_CandidatesShareNoPackage(t *testing.T) {
 		wellFormed(t, st)
 		return len(st.Candidates) == 2 && st.Policies["b"].Current
 	})
+}
+
+// TestManager_BoundIsAskedBeforeARollout: and not again while it lasts.
+func TestManager_BoundIsAskedBeforeARollout(t *testing.T) {
+	root := t.TempDir()
+	r, other := newRepo(t, root, "r"), newRepo(t, root, "other")
+	first := commit(t, r, good("one"))
+	one := commit(t, other, map[string]string{"policies/other.rego": rule("other", "one")})
+	var wide atomic.Int64
+	opts := options()
+	opts.Diff = func(context.Context, policysource.Candidate) (policysource.Difference, error) {
+		return policysource.Difference{Appeared: int(wide.Load())}, nil
+	}
+	src := rolls("team", r)
+	src.MaxDiff = 10
+	m := start(t, opts, src, source("other", other))
+	active(t, m, "team", first)
+	active(t, m, "other", one)
+	wide.Store(11)
+	second := commit(t, r, good("two"))
+	syncs(t, m, "team")
+	st := await(t, m, "too wide", func(st *policysource.State) bool { return st.Status["team"].Reason == policysource.ReasonTooWide })
+	if len(st.Candidates) != 0 || st.Policies["team"].Current {
+		t.Errorf("%+v", st.Status["team"])
+	}
+	wide.Store(10)
+	syncs(t, m, "team")
+	rollingOut(t, m, "team", second)
+	src.Begun = second
+	set(t, m, src, source("other", other))
+	wide.Store(11)
+	two := commit(t, other, map[string]string{"policies/other.rego": rule("other", "two")})
+	syncs(t, m, "other")
+	active(t, m, "other", two)
+	st = await(t, m, "judged again", func(st *policysource.State) bool {
+		c, ok := st.Candidates["team"]
+		if !ok {
+			t.Fatalf("%+v", st.Status["team"])
+		}
+		return c.Set.Digest("other") == st.Set.Digest("other")
+	})
+	if d := st.Status["team"].Diff; d == nil || d.Total() != 11 {
+		t.Errorf("%+v", d)
+	}
 }

@@ -157,6 +157,7 @@ func (r *runner) judge(ctx context.Context, st *State) {
 	// A commit that was active before a restart is not compared with nothing; any other is,
 	// where that one cannot be fetched any more.
 	bounded := replaces || r.spec.LastGood != "" && r.pending.Commit != r.spec.LastGood
+	bounded = bounded && r.pending.Commit != r.terms.Load().begun
 	v := r.m.opts.runGates(ctx, r.spec, r.pending, st, r.m.reserved(st), bounded, time.Now())
 	if ctx.Err() != nil {
 		return
