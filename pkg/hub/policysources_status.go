@@ -338,7 +338,7 @@ func (s *PolicySources) boundedCondition(ps *v1alpha1.PolicySource, st *policyso
 		a := s.opts.Approved(ps.Name, st.Newest.Hash)
 		c.Message = fmt.Sprintf("%s; it has Approvals of %d people, and needs %d: federator actions approve --source %s --commit %s --reason TEXT",
 			c.Message, len(a.Given), max(a.Required, 1), ps.Name, st.Newest.Hash)
-	case c.Status == metav1.ConditionTrue && len(next.Approvals) > 0 && beyondBound(next):
+	case c.Status == metav1.ConditionTrue && len(next.Approvals) > 0 && (next.LastDiff == nil && next.Rollout == nil || beyondBound(next)):
 		c.Reason, c.Message = "Approved", fmt.Sprintf("the commit changes more verdicts than spec.maxDiff allows, and people have approved it: see status.approvals (%d)", len(next.Approvals))
 	}
 	return c

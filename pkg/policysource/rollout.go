@@ -150,9 +150,13 @@ func besides(set *policy.Set, candidates map[string]RollingOut) *policy.Set {
 	return policy.Beside(set, list)
 }
 
-// differing returns the packages of a source that are not the same in two sets, by name.
+// differing returns the packages of a source that are not the same in two sets, or are not applied in
+// the same way, by name.
 func differing(active, candidate *policy.Set, source string) []string {
 	names := slices.Concat(packages(active, source), packages(candidate, source))
 	slices.Sort(names)
-	return slices.DeleteFunc(slices.Compact(names), func(pkg string) bool { return active.Digest(pkg) == candidate.Digest(pkg) })
+	beside := policy.Beside(active, []policy.Candidate{{Source: source, Set: candidate}})
+	return slices.DeleteFunc(slices.Compact(names), func(pkg string) bool {
+		return active.Digest(pkg) == candidate.Digest(pkg) && beside.Candidate(pkg) == ""
+	})
 }

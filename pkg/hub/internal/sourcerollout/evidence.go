@@ -10,10 +10,11 @@ import (
 	"federator.dev/federator/pkg/policysource"
 )
 
-// inEffect reports whether a FleetPolicy is in effect, as far as it says: of others nothing rolls out.
+// inEffect reports whether a FleetPolicy is in effect, or is with the packages of a commit, as far as it
+// says: of others nothing rolls out.
 func inEffect(fp *v1alpha1.FleetPolicy) bool {
 	ready := meta.FindStatusCondition(fp.Status.Conditions, v1alpha1.Ready)
-	return ready == nil || !slices.Contains([]string{"NoPackage", "OtherSource", "Invalid"}, ready.Reason)
+	return ready == nil || !slices.Contains([]string{"OtherSource", "Invalid"}, ready.Reason)
 }
 
 // PoliciesOf returns the FleetPolicies whose packages a commit of a source changes, as they say
@@ -29,7 +30,7 @@ func PoliciesOf(source string, c *policysource.RollingOut, byDefault *v1alpha1.V
 		switch {
 		case r != nil && r.Candidate != nil && r.Candidate.Package == digest:
 			p.Phase, p.Message = r.Candidate.Phase, r.Candidate.Message
-		case r != nil && r.Effective != nil && r.Effective.Package == digest, fp.Spec.Rollout == nil && byDefault == nil:
+		case fp.Spec.Rollout == nil && byDefault == nil:
 			p.Phase = v1alpha1.RolloutPromoted
 		case !inEffect(fp):
 			continue
