@@ -91,8 +91,10 @@ type ApprovalSpec struct {
 	Version Digest `json:"version,omitempty"`
 
 	// commit is the full hash of a commit that changes more verdicts than
-	// spec.maxDiff of the PolicySource, or that is in shadow, which ends now. spec.ceiling.approval of the PolicySource
-	// defines who must approve it; without that, one person.
+	// spec.maxDiff of the PolicySource, or of one in shadow, which ends now: that takes
+	// an Approval that was created since its rollout began.
+	// spec.ceiling.approval of the PolicySource defines who must approve it; without
+	// that, one person.
 	// +optional
 	Commit CommitHash `json:"commit,omitempty"`
 

@@ -52,7 +52,7 @@ type PolicySourceStatus struct {
 	LastDiff *Diff `json:"lastDiff,omitempty"`
 
 	// approvals are the Approvals that count of the observed commit, which changes
-	// more verdicts than spec.maxDiff allows.
+	// more verdicts than spec.maxDiff allows, or is in shadow.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

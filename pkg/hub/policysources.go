@@ -26,6 +26,7 @@ import (
 	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub/internal/sourcerollout"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/pkg/remediate"
@@ -44,6 +45,9 @@ type PolicySourcesOptions struct {
 	// Approved returns what the Approvals of a commit that waits for them amount to. nil:
 	// nothing.
 	Approved func(source, commit string) remediate.Approved
+	// State returns the verdicts, by which packages without a FleetPolicy roll out: nil while there are none.
+	// If it is not set, they take their place at once.
+	State    func() *policy.State
 	IsLeader func() bool // whether this process writes to the hub
 	// OnChange is called when the results of Origin may have changed other than by a new
 	// state of the Manager. It must not block. May be nil.
@@ -70,6 +74,7 @@ type PolicySources struct {
 	appliedVersions map[string]string        // resourceVersions of FleetPolicies as applied, by name
 	results         map[string]*applyResult  // by source
 	problems        map[string]problem       // by source
+	evidence        map[string]seenEvidence  // by source
 
 	mu      sync.Mutex
 	pushed  map[string]bool          // sources that a webhook reported a push to, by name
@@ -126,7 +131,7 @@ func NewPolicySources(opts PolicySourcesOptions) (*PolicySources, error) {
 	s := &PolicySources{
 		opts: opts, client: c, triggered: trigger.New(),
 		syncRequests: map[string]syncRequest{}, written: map[string]writtenStatus{}, plans: map[string]*plan{}, appliedVersions: map[string]string{},
-		results: map[string]*applyResult{}, problems: map[string]problem{}, pushed: map[string]bool{}, changed: map[string]bool{}, applied: map[string]appliedCommit{},
+		results: map[string]*applyResult{}, problems: map[string]problem{}, evidence: map[string]seenEvidence{}, pushed: map[string]bool{}, changed: map[string]bool{}, applied: map[string]appliedCommit{},
 		exact: map[string]exactPolicy{}, approved: map[string]approvedCommit{},
 	}
 	s.secrets = newSecretWatcher(core, opts.SecretNamespaces, s.trigger)
@@ -140,7 +145,7 @@ func NewPolicySources(opts PolicySourcesOptions) (*PolicySources, error) {
 		AddFunc: changed, UpdateFunc: func(was, now any) {
 			a, _ := was.(*v1alpha1.PolicySource)
 			b, _ := now.(*v1alpha1.PolicySource)
-			if s.trigger(); a == nil || b == nil || a.UID != b.UID || a.Generation != b.Generation {
+			if s.trigger(); a == nil || b == nil || a.UID != b.UID || a.Generation != b.Generation || !reflect.DeepEqual(a.Status.Rollout, b.Status.Rollout) {
 				s.opts.OnChange()
 			}
 		}, DeleteFunc: changed,
@@ -199,7 +204,7 @@ func (s *PolicySources) Run(ctx context.Context) error {
 	for {
 		state := s.opts.Manager.State()
 		list := s.list()
-		s.configure(ctx, list)
+		s.configure(ctx, list, state)
 		s.announcePushes(ctx)
 		s.syncRequested(list)
 		s.syncApproved(list, state)
@@ -231,8 +236,21 @@ func (s *PolicySources) list() []*v1alpha1.PolicySource {
 	return out
 }
 
+// fleetPolicies returns the FleetPolicies, by name.
+func (s *PolicySources) fleetPolicies() []*v1alpha1.FleetPolicy {
+	var out []*v1alpha1.FleetPolicy
+	for _, o := range s.policies.GetStore().List() {
+		if fp, ok := o.(*v1alpha1.FleetPolicy); ok {
+			out = append(out, fp)
+		}
+	}
+	slices.SortFunc(out, func(a, b *v1alpha1.FleetPolicy) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
 // configure passes the PolicySources to the Manager, if they have changed.
-func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySource) {
+func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySource, state *policysource.State) {
+	policies := s.fleetPolicies()
 	named := map[secretName]bool{}
 	for _, ps := range list {
 		for _, ref := range secretsOf(ps) {
@@ -247,7 +265,9 @@ func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySo
 			s.problems[ps.Name] = problem{"NameReserved", fmt.Sprintf("the name %q is reserved for policies of federator's configuration: rename the PolicySource", ps.Name)}
 			continue
 		}
-		src, bad := toSource(ps, s.secrets.get)
+		// After a restart, its packages are what they were, and not active yet.
+		packages := slices.Concat(ps.Status.Packages, state.Policies[ps.Name].Packages)
+		src, bad := toSource(ps, ps.Spec.Rollout != nil || sourcerollout.Asks(ps.Name, packages, policies), s.secrets.get)
 		if bad.reason != "" {
 			s.problems[ps.Name] = bad
 			src.Problem = bad.message
@@ -264,64 +284,34 @@ func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySo
 	s.configured = append([]policysource.Source{}, sources...)
 }
 
-// Policies returns the active packages of all sources, and a channel that is closed when
-// anything about them has changed.
+// Policies returns the active packages of all sources, with those that roll out beside them, and
+// a channel that is closed when anything about them has changed.
 func (s *PolicySources) Policies() (*policy.Set, <-chan struct{}) {
 	st := s.opts.Manager.State()
-	return st.Set, st.Replaced()
+	return st.Beside, st.Replaced()
 }
 
-// isWide reports whether the newest commit of a source is not active because it changes more
-// verdicts than spec.maxDiff of the PolicySource.
-func isWide(st *policysource.Status) bool {
-	return st.Phase == policysource.Diff && st.Reason == policysource.ReasonTooWide && st.Newest != nil
-}
-
-// WideCommits returns the commits that wait for approval.
-func (s *PolicySources) WideCommits() []WideCommit {
-	var out []WideCommit
-	state := s.opts.Manager.State()
-	for _, ps := range s.list() {
-		st := state.Status[ps.Name]
-		if !isWide(&st) || st.Generation != ps.Generation {
-			continue
-		}
-		c := WideCommit{Source: ps.Name, Hash: st.Newest.Hash, Signer: st.Newest.Signer, Commits: st.Line, Since: ps.CreationTimestamp.Time}
-		if st.Active != nil {
-			c.Active = st.Active.Hash
-		}
-		if r := ps.Spec.Ceiling.Approval; r != nil {
-			c.Required = append(c.Required, *r)
-		}
-		out = append(out, c)
+// SourceRollout returns spec.rollout of a PolicySource, nil if it has none.
+func (s *PolicySources) SourceRollout(source string) *v1alpha1.VersionRollout {
+	if ps := s.source(source); ps != nil {
+		return ps.Spec.Rollout
 	}
-	return out
+	return nil
 }
 
-// CommitApproved reports whether people have approved a commit that changes more verdicts
-// than spec.maxDiff: the leader counts their Approvals, and the others follow it.
-func (s *PolicySources) CommitApproved(source, commit string) bool {
-	if s.opts.IsLeader() {
-		a := s.opts.Approved(source, commit)
-		return a.Met && time.Now().Before(a.Until)
+// TakenBack returns why the newest commit of a source was taken back, "" if it was not.
+func (s *PolicySources) TakenBack(source string) string {
+	if st := s.opts.Manager.State().Status[source]; st.Reason == policysource.ReasonTakenBack {
+		return st.Message
 	}
-	o, exists, err := s.sources.GetStore().GetByKey(source)
+	return ""
+}
+
+// source returns a PolicySource, nil if there is none of that name.
+func (s *PolicySources) source(name string) *v1alpha1.PolicySource {
+	o, _, _ := s.sources.GetStore().GetByKey(name)
 	ps, _ := o.(*v1alpha1.PolicySource)
-	return err == nil && exists && ps != nil && ps.Status.ActiveCommit != nil && string(ps.Status.ActiveCommit.Hash) == commit
-}
-
-// syncApproved checks commits again, once each, that are approved now.
-func (s *PolicySources) syncApproved(list []*v1alpha1.PolicySource, state *policysource.State) {
-	for _, ps := range list {
-		switch st := state.Status[ps.Name]; {
-		case !isWide(&st):
-		case !s.CommitApproved(ps.Name, st.Newest.Hash):
-			delete(s.approved, ps.Name)
-		case s.approved[ps.Name].hash != st.Newest.Hash:
-			s.approved[ps.Name] = approvedCommit{st.Newest.Hash, s.opts.Approved(ps.Name, st.Newest.Hash).Given}
-			s.syncSource(ps.Name)
-		}
-	}
+	return ps
 }
 
 // Trigger has Run look at what is approved soon. It does not block.
@@ -336,7 +326,11 @@ func (s *PolicySources) current(st *policysource.State, source string) (bool, st
 		return false, fmt.Sprintf("no commit of source %q is active", source)
 	}
 	if !p.Current {
-		return false, fmt.Sprintf("the newest commit of source %q is not active: %s", source, st.Status[source].Reason)
+		why := st.Status[source].Reason
+		if why == policysource.ReasonTakenBack {
+			why = st.Status[source].Message
+		}
+		return false, fmt.Sprintf("the newest commit of source %q is not active: %s", source, why)
 	}
 	if !s.opts.IsLeader() {
 		return true, ""
@@ -352,11 +346,11 @@ func (s *PolicySources) current(st *policysource.State, source string) (bool, st
 	return true, ""
 }
 
-// Origin returns where an active package was read from. A package that is built into
-// federator, or is not active, has no source.
+// Origin returns where a package was read from, which is active or rolls out. A package that is
+// built into federator, or is neither, has no source.
 func (s *PolicySources) Origin(pkg string) Origin {
 	st := s.opts.Manager.State()
-	p := st.Set.Package(pkg)
+	p := st.Beside.Package(pkg)
 	if p == nil {
 		return Origin{}
 	}
@@ -364,14 +358,17 @@ func (s *PolicySources) Origin(pkg string) Origin {
 	if !ok {
 		return Origin{}
 	}
+	commit, line := from.Commit, from.Line
+	if next, ok := st.Candidates[p.Source]; ok && st.Set.Package(pkg) == nil {
+		commit, line = next.Commit, next.Line
+	}
 	out := Origin{
-		Source: p.Source, Commit: from.Commit.Hash, Signer: from.Commit.Signer, Commits: from.Line, Path: path.Join(from.Commit.Path, strings.TrimPrefix(p.File, p.Source+"/")),
+		Source: p.Source, Commit: commit.Hash, Signer: commit.Signer, Commits: line, Path: path.Join(commit.Path, strings.TrimPrefix(p.File, p.Source+"/")),
 		Ceiling: &enforce.Ceiling{Mode: policy.Observe},
 	}
 	_, out.Hold = s.current(st, p.Source)
-	o, exists, err := s.sources.GetStore().GetByKey(p.Source)
-	ps, _ := o.(*v1alpha1.PolicySource)
-	if err != nil || !exists || ps == nil {
+	ps := s.source(p.Source)
+	if ps == nil {
 		out.Hold = fmt.Sprintf("PolicySource %q does not exist", p.Source)
 		return out
 	}
@@ -386,12 +383,10 @@ func (s *PolicySources) Origin(pkg string) Origin {
 // CeilingVersion names the ceiling that a source has now, "" if there is no such
 // PolicySource. Another ceiling has another name.
 func (s *PolicySources) CeilingVersion(source string) string {
-	o, exists, err := s.sources.GetStore().GetByKey(source)
-	ps, _ := o.(*v1alpha1.PolicySource)
-	if err != nil || !exists || ps == nil {
-		return ""
+	if ps := s.source(source); ps != nil {
+		return ceilingVersion(ps)
 	}
-	return ceilingVersion(ps)
+	return ""
 }
 
 // AppliedAs returns the commits that lead to the manifest that a FleetPolicy is, and who has

@@ -9,7 +9,10 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
@@ -37,13 +40,23 @@ func secretsOf(ps *v1alpha1.PolicySource) []secretName {
 // problem is what is wrong with a PolicySource, found before its repository is fetched.
 type problem struct{ reason, message string }
 
-// toSource converts a PolicySource. If there is a problem, its repository must not be
-// fetched.
-func toSource(ps *v1alpha1.PolicySource, secret func(secretName) (map[string][]byte, problem)) (policysource.Source, problem) {
+// toSource converts a PolicySource, whose commits roll out or not. If there is a problem, its
+// repository must not be fetched.
+func toSource(ps *v1alpha1.PolicySource, rolls bool, secret func(secretName) (map[string][]byte, problem)) (policysource.Source, problem) {
 	spec := &ps.Spec
 	out := policysource.Source{
 		Name: ps.Name, URL: spec.URL, Ref: toRef(spec.Ref), Path: spec.Path, Generation: ps.Generation,
-		Interval: durationOr(spec.Interval, 0), Limits: policysource.Limits{Timeout: durationOr(spec.Timeout, time.Minute)},
+		Interval: durationOr(spec.Interval, 0), Limits: policysource.Limits{Timeout: durationOr(spec.Timeout, time.Minute)}, Rollout: rolls,
+	}
+	if r := ps.Status.Rollout; r != nil {
+		switch hash := string(r.Commit); r.Phase {
+		case v1alpha1.RolloutPromoted:
+			out.Promoted, out.Begun = hash, hash
+		case v1alpha1.RolloutTakenBack:
+			out.TakenBack, out.TakenBackMessage = hash, r.Message
+		default:
+			out.Begun = hash
+		}
 	}
 	if spec.MaxDiff != nil {
 		out.MaxDiff = int(*spec.MaxDiff)
@@ -168,4 +181,61 @@ func ceilingVersion(ps *v1alpha1.PolicySource) string {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
+}
+
+// toCommit converts a commit. If it is the old one, it keeps its time.
+func toCommit(c policysource.Commit, since time.Time, old *v1alpha1.Commit) *v1alpha1.Commit {
+	out := &v1alpha1.Commit{
+		Hash: v1alpha1.CommitHash(c.Hash), Ref: clip.Text(c.Ref, 255), Path: clip.Text(c.Path, maxText), Since: toSeconds(&metav1.Time{Time: since}),
+		Author: clip.Text(c.Author, maxName), Signer: clip.Text(c.Signer, maxName),
+	}
+	if y := c.Time.UTC().Year(); !c.Time.IsZero() && y > 0 && y < 10_000 { // git allows any number, RFC 3339 does not
+		out.Time = toSeconds(&metav1.Time{Time: c.Time})
+	}
+	if old != nil && old.Hash == out.Hash && old.Since != nil {
+		out.Since = old.Since
+	}
+	return out
+}
+
+// toDiff returns what the newest commit changes. A commit that was active before a
+// restart keeps its diff of that time.
+func toDiff(ps *v1alpha1.PolicySource, st policysource.Status, old *v1alpha1.PolicySourceStatus) *v1alpha1.Diff {
+	if st.Newest == nil {
+		return old.LastDiff
+	}
+	hash := v1alpha1.CommitHash(st.Newest.Hash)
+	recorded := old.LastDiff != nil && old.LastDiff.Commit == hash
+	switch {
+	case recorded && (st.Diff == nil || old.ActiveCommit != nil && old.ActiveCommit.Hash == hash):
+		return old.LastDiff
+	case st.Diff == nil:
+		return nil
+	}
+	out := &v1alpha1.Diff{
+		Commit: hash, Appeared: int64(st.Diff.Appeared), Cleared: int64(st.Diff.Cleared), Changed: int64(st.Diff.Changed), Unknown: int64(st.Diff.Unknown), Enforcement: int64(st.Diff.Enforcement),
+	}
+	if ps.Spec.MaxDiff != nil {
+		out.Allowed = int64(*ps.Spec.MaxDiff)
+	}
+	return out
+}
+
+// toFindings converts findings within the limits of a status, errors first.
+func toFindings(list []policy.Finding) []v1alpha1.Finding {
+	var errs, rest []v1alpha1.Finding
+	for _, f := range list {
+		out := v1alpha1.Finding{
+			File: clip.Text(f.File, maxText), Line: int32(max(f.Line, 0)), Column: int32(max(f.Col, 0)), Severity: v1alpha1.SeverityWarning,
+			Code: clip.Text(f.Code, maxCode), Message: clip.Text(f.Message, maxText),
+		}
+		if f.Severity == policy.SeverityError {
+			out.Severity = v1alpha1.SeverityError
+			errs = append(errs, out)
+			continue
+		}
+		rest = append(rest, out)
+	}
+	out := append(errs, rest...)
+	return out[:min(len(out), maxFindings)]
 }

@@ -86,7 +86,7 @@ func TestToSource_InvalidCeilingIsAProblem(t *testing.T) {
 		`{maxMode: Enforce, members: {labels: {matchLabels: {a: "not a value"}}}}`:                        "spec.ceiling: ",
 	} {
 		ps := sourceWith(t, ceiling)
-		if _, bad := toSource(ps, nil); bad.reason != "Invalid" || !strings.HasPrefix(bad.message, want) {
+		if _, bad := toSource(ps, false, nil); bad.reason != "Invalid" || !strings.HasPrefix(bad.message, want) {
 			t.Errorf("%s: %+v, want %q", ceiling, bad, want)
 		}
 		if c, err := toCeiling(ps); err == nil || c.Mode != policy.Observe || len(c.Actions) > 0 {

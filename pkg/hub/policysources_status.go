@@ -13,18 +13,20 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
-	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/hub/internal/promotion"
+	"federator.dev/federator/pkg/hub/internal/sourcerollout"
 	"federator.dev/federator/pkg/policysource"
 )
 
 // Limits of a PolicySource's status, as in the CRD.
 const (
-	maxFindings      = 50
-	maxName          = 256 // of an author, a signer, an annotation
-	maxCode          = 63
-	maxPackages      = 2000
-	contactInterval  = time.Minute // minimum time between updates of nothing but lastContact
-	maxWriteAttempts = 3           // of one write
+	maxFindings        = 50
+	maxName            = 256 // of an author, a signer, an annotation
+	maxCode            = 63
+	maxPackages        = 2000
+	maxSourceApprovals = 20
+	contactInterval    = time.Minute // minimum time between updates of nothing but lastContact
+	maxWriteAttempts   = 3           // of one write
 )
 
 // writtenStatus is a PolicySource as it was written, and the version that it replaced.
@@ -78,6 +80,7 @@ func (s *PolicySources) write(ctx context.Context, base *v1alpha1.PolicySource, 
 		case err == nil:
 			s.written[base.Name] = writtenStatus{over: base.ResourceVersion, result: result, at: time.Now()}
 			s.opts.Events.recordSource(base, next)
+			s.opts.Events.recordSourceRollout(base, next.Rollout)
 			return nil
 		case apierrors.IsNotFound(err):
 			return nil
@@ -144,7 +147,7 @@ func (s *PolicySources) statusOf(ps *v1alpha1.PolicySource, state *policysource.
 	}
 	next := &v1alpha1.PolicySourceStatus{
 		ObservedGeneration: ps.Generation, Conditions: old.Conditions, ActiveCommit: old.ActiveCommit, Packages: old.Packages, ObservedCommit: old.ObservedCommit,
-		LastDiff: old.LastDiff, FleetPolicies: old.FleetPolicies, LastContact: old.LastContact, LastSync: old.LastSync, LastPush: old.LastPush,
+		Rollout: old.Rollout, LastDiff: old.LastDiff, FleetPolicies: old.FleetPolicies, LastContact: old.LastContact, LastSync: old.LastSync, LastPush: old.LastPush,
 	}
 	if p, ok := state.Policies[ps.Name]; ok {
 		next.ActiveCommit = toCommit(p.Commit, p.Since, old.ActiveCommit)
@@ -155,6 +158,9 @@ func (s *PolicySources) statusOf(ps *v1alpha1.PolicySource, state *policysource.
 	}
 	if !st.Contact.IsZero() {
 		next.LastContact = toSeconds(&metav1.Time{Time: st.Contact})
+	}
+	if bad.reason == "" {
+		next.Rollout = s.rolloutOf(ps, &st, state, old.Rollout, time.Now())
 	}
 	next.LastDiff = toDiff(ps, st, old)
 	next.Approvals = s.commitApprovals(ps, &st, old)
@@ -178,11 +184,61 @@ func (s *PolicySources) statusOf(ps *v1alpha1.PolicySource, state *policysource.
 		}
 		setSourceCondition(next, ps, c)
 	}
-	setSourceCondition(next, ps, s.readyCondition(ps, st, bad, state))
+	setSourceCondition(next, ps, s.readyCondition(ps, st, bad, state, next.Rollout))
 	if c, ok := appliedCondition(done, next, st); ok {
 		setSourceCondition(next, ps, c)
 	}
 	return s.withLastSync(ps, next)
+}
+
+// rolloutOf returns how far the newest commit of a source has come that rolls out, nil if it does
+// not. What was taken back stays so until another commit is seen.
+func (s *PolicySources) rolloutOf(ps *v1alpha1.PolicySource, st *policysource.Status, state *policysource.State, old *v1alpha1.SourceRolloutStatus, now time.Time) *v1alpha1.SourceRolloutStatus {
+	c, ok := state.Candidates[ps.Name]
+	switch {
+	case ok:
+	case old == nil || st.Phase == policysource.Fetch || st.Phase == policysource.Removed: // there may be a newer one
+		return old
+	case st.Newest != nil && st.Newest.Hash == string(old.Commit) && st.Phase != policysource.Active:
+		return old
+	default:
+		return nil
+	}
+	list := s.fleetPolicies()
+	policies := sourcerollout.PoliciesOf(ps.Name, &c, ps.Spec.Rollout, list)
+	terms, err := promotion.TermsOf(ps.Spec.Rollout, 0)
+	evidence, any := s.evidenceOf(ps.Name, &c, state, list, now)
+	switch {
+	case !any:
+		return sourcerollout.Next(old, c.Commit.Hash, policies, nil, now)
+	case err != nil:
+		policies = append(policies, sourcerollout.Policy{Phase: v1alpha1.RolloutShadow, Message: err.Error()})
+		return sourcerollout.Next(old, c.Commit.Hash, policies, nil, now)
+	}
+	facts := promotion.Facts{Evidence: evidence, Approved: s.ShadowApproved(ps.Name, c.Commit.Hash)}
+	return sourcerollout.Next(old, c.Commit.Hash, policies, &sourcerollout.Rest{Terms: terms, Facts: facts}, now)
+}
+
+// seenEvidence is the evidence of a commit at a time.
+type seenEvidence struct {
+	at     time.Time
+	commit string
+	of     v1alpha1.RolloutEvidence
+	any    bool
+}
+
+// evidenceOf returns the evidence of packages without a FleetPolicy, counted once a second at most.
+func (s *PolicySources) evidenceOf(source string, c *policysource.RollingOut, state *policysource.State, list []*v1alpha1.FleetPolicy, now time.Time) (v1alpha1.RolloutEvidence, bool) {
+	if s.opts.State == nil {
+		return v1alpha1.RolloutEvidence{}, false
+	}
+	is := s.evidence[source]
+	if is.commit != c.Commit.Hash || now.Sub(is.at) >= statusInterval {
+		is = seenEvidence{at: now, commit: c.Commit.Hash}
+		is.of, is.any = sourcerollout.EvidenceOf(s.opts.State(), state.Beside, c.Packages, list)
+		s.evidence[source] = is
+	}
+	return is.of, is.any
 }
 
 // withLastSync sets lastSync to the annotation that was last observed.
@@ -196,63 +252,6 @@ func (s *PolicySources) withLastSync(ps *v1alpha1.PolicySource, next *v1alpha1.P
 func setSourceCondition(s *v1alpha1.PolicySourceStatus, ps *v1alpha1.PolicySource, c metav1.Condition) {
 	c.ObservedGeneration, c.Message = ps.Generation, clip.Text(c.Message, maxText)
 	meta.SetStatusCondition(&s.Conditions, c)
-}
-
-// toCommit converts a commit. If it is the old one, it keeps its time.
-func toCommit(c policysource.Commit, since time.Time, old *v1alpha1.Commit) *v1alpha1.Commit {
-	out := &v1alpha1.Commit{
-		Hash: v1alpha1.CommitHash(c.Hash), Ref: clip.Text(c.Ref, 255), Path: clip.Text(c.Path, maxText), Since: toSeconds(&metav1.Time{Time: since}),
-		Author: clip.Text(c.Author, maxName), Signer: clip.Text(c.Signer, maxName),
-	}
-	if y := c.Time.UTC().Year(); !c.Time.IsZero() && y > 0 && y < 10_000 { // git allows any number, RFC 3339 does not
-		out.Time = toSeconds(&metav1.Time{Time: c.Time})
-	}
-	if old != nil && old.Hash == out.Hash && old.Since != nil {
-		out.Since = old.Since
-	}
-	return out
-}
-
-// toDiff returns what the newest commit changes. A commit that was active before a
-// restart keeps its diff of that time.
-func toDiff(ps *v1alpha1.PolicySource, st policysource.Status, old *v1alpha1.PolicySourceStatus) *v1alpha1.Diff {
-	if st.Newest == nil {
-		return old.LastDiff
-	}
-	hash := v1alpha1.CommitHash(st.Newest.Hash)
-	recorded := old.LastDiff != nil && old.LastDiff.Commit == hash
-	switch {
-	case recorded && (st.Diff == nil || old.ActiveCommit != nil && old.ActiveCommit.Hash == hash):
-		return old.LastDiff
-	case st.Diff == nil:
-		return nil
-	}
-	out := &v1alpha1.Diff{
-		Commit: hash, Appeared: int64(st.Diff.Appeared), Cleared: int64(st.Diff.Cleared), Changed: int64(st.Diff.Changed), Unknown: int64(st.Diff.Unknown), Enforcement: int64(st.Diff.Enforcement),
-	}
-	if ps.Spec.MaxDiff != nil {
-		out.Allowed = int64(*ps.Spec.MaxDiff)
-	}
-	return out
-}
-
-// toFindings converts findings within the limits of a status, errors first.
-func toFindings(list []policy.Finding) []v1alpha1.Finding {
-	var errs, rest []v1alpha1.Finding
-	for _, f := range list {
-		out := v1alpha1.Finding{
-			File: clip.Text(f.File, maxText), Line: int32(max(f.Line, 0)), Column: int32(max(f.Col, 0)), Severity: v1alpha1.SeverityWarning,
-			Code: clip.Text(f.Code, maxCode), Message: clip.Text(f.Message, maxText),
-		}
-		if f.Severity == policy.SeverityError {
-			out.Severity = v1alpha1.SeverityError
-			errs = append(errs, out)
-			continue
-		}
-		rest = append(rest, out)
-	}
-	out := append(errs, rest...)
-	return out[:min(len(out), maxFindings)]
 }
 
 // gateConditions are the conditions for the checks of the newest commit, in order, with the
@@ -307,12 +306,29 @@ func (s *PolicySources) commitApprovals(ps *v1alpha1.PolicySource, st *policysou
 		return old.Approvals
 	case isWide(st):
 		return s.opts.Approved(ps.Name, st.Newest.Hash).Given
+	case st.Reason == policysource.ReasonInRollout:
+		given := s.opts.Approved(ps.Name, st.Newest.Hash).Given
+		if s.approved[ps.Name].hash == st.Newest.Hash {
+			return mergeApprovals(s.approved[ps.Name].given, given)
+		} else if hashOf(old.ObservedCommit) == st.Newest.Hash && beyondBound(old) && old.Rollout != nil {
+			return mergeApprovals(slices.DeleteFunc(slices.Clone(old.Approvals), func(a v1alpha1.GivenApproval) bool { return a.At.After(old.Rollout.Began.Time) }), given)
+		}
+		return given
 	case st.Phase == policysource.Active && s.approved[ps.Name].hash == st.Newest.Hash:
 		return s.approved[ps.Name].given
 	case st.Phase == policysource.Active && old.ObservedCommit != nil && string(old.ObservedCommit.Hash) == st.Newest.Hash:
 		return old.Approvals
 	}
 	return nil
+}
+
+// mergeApprovals returns the Approvals that have let a commit pass, and those that end its shadow.
+func mergeApprovals(passed, given []v1alpha1.GivenApproval) []v1alpha1.GivenApproval {
+	out := slices.DeleteFunc(slices.Clone(passed), func(a v1alpha1.GivenApproval) bool {
+		return slices.ContainsFunc(given, func(b v1alpha1.GivenApproval) bool { return a.Name == b.Name })
+	})
+	out = append(out, given...)
+	return out[:min(len(out), maxSourceApprovals)]
 }
 
 // boundedCondition completes the condition Bounded: who must approve a commit, or has.
@@ -322,14 +338,14 @@ func (s *PolicySources) boundedCondition(ps *v1alpha1.PolicySource, st *policyso
 		a := s.opts.Approved(ps.Name, st.Newest.Hash)
 		c.Message = fmt.Sprintf("%s; it has Approvals of %d people, and needs %d: federator actions approve --source %s --commit %s --reason TEXT",
 			c.Message, len(a.Given), max(a.Required, 1), ps.Name, st.Newest.Hash)
-	case c.Status == metav1.ConditionTrue && len(next.Approvals) > 0:
+	case c.Status == metav1.ConditionTrue && len(next.Approvals) > 0 && (next.LastDiff == nil && next.Rollout == nil || beyondBound(next)):
 		c.Reason, c.Message = "Approved", fmt.Sprintf("the commit changes more verdicts than spec.maxDiff allows, and people have approved it: see status.approvals (%d)", len(next.Approvals))
 	}
 	return c
 }
 
 // readyCondition returns the condition Ready.
-func (s *PolicySources) readyCondition(ps *v1alpha1.PolicySource, st policysource.Status, bad problem, state *policysource.State) metav1.Condition {
+func (s *PolicySources) readyCondition(ps *v1alpha1.PolicySource, st policysource.Status, bad problem, state *policysource.State, r *v1alpha1.SourceRolloutStatus) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: st.Reason, Message: st.Message}
 	current, why := s.current(state, ps.Name)
 	done := s.results[ps.Name]
@@ -338,6 +354,8 @@ func (s *PolicySources) readyCondition(ps *v1alpha1.PolicySource, st policysourc
 		c.Reason, c.Message = bad.reason, bad.message
 	case st.Phase == policysource.Fetch && current:
 		c.Status = metav1.ConditionUnknown // there may be a newer one
+	case st.Reason == policysource.ReasonInRollout && r != nil:
+		c.Message = fmt.Sprintf("commit %s rolls out and is not active yet: phase %s: %s", r.Commit, r.Phase, r.Message)
 	case st.Phase != policysource.Active:
 	case !current && done != nil && done.hold:
 		c.Reason, c.Message = done.reason, done.message
@@ -364,4 +382,91 @@ func appliedCondition(done *applyResult, next *v1alpha1.PolicySourceStatus, st p
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Applied", "the FleetPolicies of commit "+done.commit+" are applied"
 	}
 	return c, true
+}
+
+// isWide reports whether the newest commit of a source is not active because it changes more
+// verdicts than spec.maxDiff of the PolicySource.
+func isWide(st *policysource.Status) bool {
+	return st.Phase == policysource.Diff && st.Reason == policysource.ReasonTooWide && st.Newest != nil
+}
+
+// WideCommits returns the commits that wait for approval: to change so many verdicts, or to end
+// their shadow. That ends by Approvals since the rollout began: who has approved a commit's width
+// before has not approved to skip what shows whether it was right.
+func (s *PolicySources) WideCommits() []WideCommit {
+	var out []WideCommit
+	state := s.opts.Manager.State()
+	for _, ps := range s.list() {
+		st := state.Status[ps.Name]
+		since := ps.CreationTimestamp.Time
+		shadow := inShadow(ps, state)
+		if !isWide(&st) && !shadow || st.Generation != ps.Generation {
+			continue
+		}
+		if shadow {
+			since = ps.Status.Rollout.Began.Time
+			if beyondBound(&ps.Status) { // in the same second, maybe, which is all that is known of it
+				since = since.Add(time.Second)
+			}
+		}
+		c := WideCommit{Source: ps.Name, Hash: st.Newest.Hash, Signer: st.Newest.Signer, Commits: st.Line, Since: since}
+		if st.Active != nil {
+			c.Active = st.Active.Hash
+		}
+		if r := ps.Spec.Ceiling.Approval; r != nil {
+			c.Required = append(c.Required, *r)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// CommitApproved reports whether people have approved a commit that changes more verdicts
+// than spec.maxDiff: the leader counts their Approvals, and the others follow it.
+func (s *PolicySources) CommitApproved(source, commit string) bool {
+	if s.opts.IsLeader() {
+		a := s.opts.Approved(source, commit)
+		return a.Met && time.Now().Before(a.Until)
+	}
+	ps := s.source(source)
+	return ps != nil && ps.Status.ActiveCommit != nil && string(ps.Status.ActiveCommit.Hash) == commit
+}
+
+// syncApproved checks commits again, once each, that are approved now.
+func (s *PolicySources) syncApproved(list []*v1alpha1.PolicySource, state *policysource.State) {
+	for _, ps := range list {
+		switch st := state.Status[ps.Name]; {
+		case !isWide(&st):
+		case !s.CommitApproved(ps.Name, st.Newest.Hash):
+			delete(s.approved, ps.Name)
+		case s.approved[ps.Name].hash != st.Newest.Hash:
+			s.approved[ps.Name] = approvedCommit{st.Newest.Hash, s.opts.Approved(ps.Name, st.Newest.Hash).Given}
+			s.syncSource(ps.Name)
+		}
+	}
+}
+
+// inShadow reports whether people may end the shadow of the newest commit of a source: it rolls
+// out, and not all of its policies are in effect.
+func inShadow(ps *v1alpha1.PolicySource, state *policysource.State) bool {
+	c, ok := state.Candidates[ps.Name]
+	r := ps.Status.Rollout
+	return ok && r != nil && string(r.Commit) == c.Commit.Hash && (r.Phase == v1alpha1.RolloutShadow || r.Phase == v1alpha1.RolloutWaves)
+}
+
+// beyondBound reports whether the observed commit changes more verdicts than spec.maxDiff allows.
+func beyondBound(st *v1alpha1.PolicySourceStatus) bool {
+	d := st.LastDiff
+	return d != nil && st.ObservedCommit != nil && d.Commit == st.ObservedCommit.Hash && d.Allowed > 0 && d.Appeared+d.Cleared+d.Changed+d.Unknown+d.Enforcement > d.Allowed
+}
+
+// ShadowApproved reports whether people have approved to end the shadow of a commit. The leader
+// counts their Approvals.
+func (s *PolicySources) ShadowApproved(source, commit string) bool {
+	ps := s.source(source)
+	if ps == nil || ps.Status.Rollout == nil || string(ps.Status.Rollout.Commit) != commit || !inShadow(ps, s.opts.Manager.State()) {
+		return false
+	}
+	a := s.opts.Approved(source, commit)
+	return a.Met && time.Now().Before(a.Until)
 }

@@ -44,30 +44,35 @@ func newRig(t *testing.T, leads bool, config *rest.Config) *rig {
 	return newDiffingRig(t, leads, config, nil)
 }
 
-// newDiffingRig starts one whose commits are compared.
-func newDiffingRig(t *testing.T, leads bool, config *rest.Config, diff func(context.Context, policysource.Candidate) (policysource.Difference, error)) *rig {
+// newDiffingRig starts one whose commits are compared, with more options.
+func newDiffingRig(t *testing.T, leads bool, config *rest.Config, diff func(context.Context, policysource.Candidate) (policysource.Difference, error), more ...func(*hub.PolicySourcesOptions)) *rig {
 	t.Helper()
 	realHub(t)
 	if config == nil {
 		config = hubConfig()
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	r := &rig{}
 	m, err := policysource.NewManager(policysource.Options{
-		Base: []policy.Source{{Name: "shipped", Files: []policy.File{{Path: "p.rego", Data: []byte(rego("shipped", "x"))}}}},
-		Diff: diff, AllowFile: true, Logger: log,
+		Base:     []policy.Source{{Name: "shipped", Files: []policy.File{{Path: "p.rego", Data: []byte(rego("shipped", "x"))}}}},
+		Approved: func(source, commit string) bool { return r.sources.CommitApproved(source, commit) }, Diff: diff, AllowFile: true, Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{manager: m}
+	r.manager = m
 	r.lead.Store(leads)
 	events, err := hub.NewEvents(hub.EventsOptions{Config: hubConfig(), IsLeader: r.lead.Load, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.sources, err = hub.NewPolicySources(hub.PolicySourcesOptions{
+	opts := hub.PolicySourcesOptions{
 		Config: config, Manager: m, SecretNamespaces: []string{"git"}, ReservedNames: []string{"shipped"}, IsLeader: r.lead.Load, Events: events, Logger: log,
-	})
+	}
+	for _, change := range more {
+		change(&opts)
+	}
+	r.sources, err = hub.NewPolicySources(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -304,6 +304,29 @@ func (e *Events) recordSource(ps *v1alpha1.PolicySource, next *v1alpha1.PolicySo
 	}
 }
 
+// recordSourceRollout records Events about the rollout of a commit of a PolicySource.
+func (e *Events) recordSourceRollout(ps *v1alpha1.PolicySource, next *v1alpha1.SourceRolloutStatus) {
+	was := ps.Status.Rollout
+	same := was != nil && next != nil && was.Commit == next.Commit
+	if e == nil || next == nil || same && was.Phase == next.Phase {
+		return
+	}
+	n := &pendingEvent{
+		eventKey: eventKey{subject: string(next.Commit)}, regarding: objectReference("PolicySource", &ps.ObjectMeta), immediate: true, action: "RollOut",
+	}
+	switch {
+	case !same:
+		n.reason, n.text = "RolloutBegan", fmt.Sprintf("commit %s rolls out: it changes %d policies", next.Commit, next.Policies)
+	case next.Phase == v1alpha1.RolloutPromoted:
+		n.reason, n.text = "RolloutPromoted", fmt.Sprintf("commit %s: %s", next.Commit, next.Message)
+	case next.Phase == v1alpha1.RolloutTakenBack:
+		n.reason, n.warning, n.text = "RolloutTakenBack", true, fmt.Sprintf("commit %s was taken back: %s", next.Commit, next.Message)
+	default:
+		return
+	}
+	e.add(n)
+}
+
 func hashOf(c *v1alpha1.Commit) string {
 	if c == nil {
 		return ""

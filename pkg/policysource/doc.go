@@ -7,14 +7,19 @@
 // become active; until then the last good commit stays active, and Status says why, with
 // file and line.
 //
+// With Source.Rollout, a commit that passes them and changes packages is a candidate beside the
+// active one first: State.Beside has the packages of both, and the active one goes on to be
+// enforced. The caller compares their verdicts, and says by Source.Promoted or Source.TakenBack
+// what becomes of it. A newer commit replaces it.
+//
 // Broken or emptied input never causes writes: while the newest commit is not the active
 // one, Policies.Current is false, and the active policies are to be observed, not
 // enforced. If a remote cannot be reached, or rejects the credentials, its newest commit
 // is unknown: Current does not change, and Status.Contact is the time of the last
 // successful contact.
 //
-// Results are State values: the set of all active policies, compiled together, and
-// the status of each source, replaced as one.
+// Results are State values: the set of all active policies, compiled together, what rolls
+// out beside it, and the status of each source, replaced as one.
 //
 // # Concurrency
 //

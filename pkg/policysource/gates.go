@@ -28,6 +28,7 @@ type gateResult struct {
 	// inconclusive is true if a gate could not be evaluated, rather than failed.
 	inconclusive bool
 	candidate    Candidate
+	rollingOut   *RollingOut // the candidate is not active yet; nil: it is not one that rolls out
 }
 
 // rejection returns the result of a gate that failed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,7 @@ func NewManager(opts Options) (*Manager, error) {
 	}
 	m.state.Store(&State{
 		Generation: 1, Set: set, Policies: map[string]Policies{}, Status: map[string]Status{},
-		replaced: make(chan struct{}),
+		Candidates: map[string]RollingOut{}, Beside: set, replaced: make(chan struct{}),
 	})
 	return m, nil
 }
@@ -132,10 +133,12 @@ func (c *reconciler) reconcile(ctx context.Context) {
 	for name, s := range wanted {
 		delete(c.removing, name)
 		m.mu.Lock()
-		running := m.runners[name] != nil
+		running := m.runners[name]
 		m.mu.Unlock()
-		if !running {
+		if running == nil {
 			c.start(ctx, s)
+		} else {
+			running.setTerms(termsOf(s))
 		}
 	}
 }
@@ -158,10 +161,12 @@ func (m *Manager) reserved(st *State) map[string]string {
 }
 
 // sameSource reports whether a source need not be restarted. LastGood and Owned only matter
-// at a start.
+// at a start, and how commits roll out is told to what runs.
 func sameSource(a, b Source) bool {
-	a.LastGood, b.LastGood = "", ""
-	a.Owned, b.Owned = nil, nil
+	for _, s := range []*Source{&a, &b} {
+		s.LastGood, s.Owned = "", nil
+		s.Rollout, s.Promoted, s.TakenBack, s.TakenBackMessage, s.Begun = false, "", "", "", ""
+	}
 	return reflect.DeepEqual(a, b)
 }
 
@@ -189,7 +194,11 @@ func (c *reconciler) start(ctx context.Context, s Source) {
 	m := c.m
 	checked, err := m.opts.validateSource(s)
 	kept := err == nil && m.sameOrigin(s)
-	m.update(s.Name, func(st *Status, p *Policies) {
+	change := m.update
+	if !kept {
+		change = m.withdraw // what others may have committed is not to become active
+	}
+	change(s.Name, func(st *Status, p *Policies) {
 		st.Generation, st.Phase, st.Reason, st.Message = s.Generation, Pending, "Pending", "the remote has not been checked yet"
 		st.Failures, st.Next = 0, time.Time{}
 		if err != nil {
@@ -201,7 +210,12 @@ func (c *reconciler) start(ctx context.Context, s Source) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &runner{m: m, source: s, spec: checked, triggered: trigger.New(), cancel: cancel, done: make(chan struct{}), line: m.State().Policies[s.Name].Line}
+	r := &runner{
+		m: m, source: s, spec: checked, triggered: trigger.New(), changed: trigger.New(), cancel: cancel, done: make(chan struct{}),
+		line: m.State().Policies[s.Name].Line,
+	}
+	terms := termsOf(s)
+	r.terms.Store(&terms)
 	m.mu.Lock()
 	m.runners[s.Name] = r
 	m.mu.Unlock()
@@ -233,7 +247,7 @@ func (c *reconciler) remove(name string) {
 			set, err := policy.Load(st.sources(m.opts.Base, name), m.opts.Load)
 			if err != nil {
 				c.removing[name] = st.Generation
-				m.update(name, func(s *Status, p *Policies) {
+				m.withdraw(name, func(s *Status, p *Policies) {
 					s.Phase, s.Reason, s.Message = Removed, "Needed", "other sources do not compile without it: "+shorten(err.Error())
 					p.Current = false
 				})
@@ -241,13 +255,9 @@ func (c *reconciler) remove(name string) {
 			}
 			next = set
 		}
-		if m.publish(st, func(out *State) {
+		if m.publish(st, next, st.without(name), func(out *State) {
 			delete(out.Policies, name)
 			delete(out.Status, name)
-			if next != st.Set {
-				out.Set = next
-				out.Generation++
-			}
 		}) {
 			delete(c.removing, name)
 			m.opts.Logger.Info("source removed", "source", name)
@@ -265,15 +275,28 @@ func (c *reconciler) retryRemovals() {
 	}
 }
 
-// publish replaces the state with a changed copy, if its set is still that of st.
-func (m *Manager) publish(st *State, change func(*State)) bool {
+// publish replaces the state with a changed copy, with a set and the commits that roll out beside it, if those
+// are still what they are in st.
+func (m *Manager) publish(st *State, set *policy.Set, candidates map[string]RollingOut, change func(*State)) bool {
+	beside := st.Beside
+	same := set == st.Set && maps.EqualFunc(candidates, st.Candidates, func(a, b RollingOut) bool { return a.Set == b.Set })
+	if !same {
+		beside = besides(set, candidates)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was := m.state.Load()
-	if was.Generation != st.Generation {
+	if was.layout != st.layout {
 		return false
 	}
 	next := was.clone()
+	next.Set, next.Candidates, next.Beside = set, candidates, beside
+	if set != st.Set {
+		next.Generation++
+	}
+	if !same {
+		next.layout++
+	}
 	change(next)
 	m.state.Store(next)
 	close(was.replaced)
@@ -323,7 +346,7 @@ func (o Options) logChange(before, after Status) {
 		attrs = append(attrs, "active", after.Active.Hash)
 	}
 	log := o.Logger.Warn
-	if after.Phase == Active || after.Phase == Pending {
+	if after.Phase == Active || after.Phase == Pending || after.Reason == ReasonInRollout {
 		log = o.Logger.Info
 	}
 	log("policy source", attrs...)

@@ -3,6 +3,7 @@ package policysource
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"federator.dev/federator/internal/lineage"
@@ -10,7 +11,7 @@ import (
 	"federator.dev/federator/pkg/policysource/internal/checkout"
 )
 
-// runner loads one source, with one goroutine. It alone uses the fields after triggered.
+// runner loads one source, with one goroutine. It alone uses the fields after terms.
 type runner struct {
 	m         *Manager
 	source    Source
@@ -18,10 +19,12 @@ type runner struct {
 	cancel    context.CancelFunc
 	done      chan struct{}   // closed when run has returned
 	triggered trigger.Trigger // check the remote now
+	changed   trigger.Trigger // terms have changed
+	terms     atomic.Pointer[rolloutTerms]
 
 	remoteHash       string           // hash of the remote's ref at the last fetch
 	pending          *checkout.Result // a fetched commit that is not active; nil: none
-	result           *gateResult      // of pending; nil: not evaluated yet
+	result           *gateResult      // of pending, with the candidate if it may become active; nil: not evaluated yet
 	resultGeneration uint64           // generation of the state that result is for
 	generation       uint64           // generation of the state at the last check
 	line             lineage.Line     // leads to the last commit that was fetched
@@ -41,7 +44,8 @@ func (r *runner) run(ctx context.Context) {
 }
 
 // wait returns true when it is time for the next check: after a delay, when triggered, or
-// when the policies that a rejected commit is compiled with have changed.
+// when the policies that a commit that is not active is compiled with have changed. How such
+// a commit rolls out takes effect without a check: the remote may be out of reach.
 func (r *runner) wait(ctx context.Context, delay time.Duration) bool {
 	t := time.NewTimer(delay)
 	defer t.Stop()
@@ -61,6 +65,8 @@ func (r *runner) wait(ctx context.Context, delay time.Duration) bool {
 			return true
 		case <-t.C:
 			return true
+		case <-r.changed:
+			r.reconsider(ctx)
 		case <-replaced:
 		}
 	}
@@ -91,14 +97,14 @@ func (r *runner) sync(ctx context.Context) time.Duration {
 	if r.pending == nil {
 		return r.markCurrent(got.Ref)
 	}
-	return r.evaluate(ctx, !got.Unchanged)
+	return r.evaluate(ctx, func(s *Status, delay time.Duration) { r.recordContact(s, delay, !got.Unchanged) })
 }
 
 // markCurrent records that the active commit is the newest. ref is "" if it is unchanged.
 func (r *runner) markCurrent(ref string) time.Duration {
 	r.failures = 0
 	delay := r.delay()
-	r.m.update(r.spec.Name, func(s *Status, p *Policies) {
+	r.m.withdraw(r.spec.Name, func(s *Status, p *Policies) {
 		p.Current = true
 		if ref != "" {
 			p.Commit.Ref = ref
@@ -122,48 +128,62 @@ func (r *runner) recordContact(s *Status, delay time.Duration, fetched bool) {
 }
 
 // evaluate runs the gates for the pending commit, if the result may differ from the last
-// one, and records the result.
-func (r *runner) evaluate(ctx context.Context, fetched bool) time.Duration {
+// one, and records the result. note adds to the status, and is told when the next check is.
+func (r *runner) evaluate(ctx context.Context, note func(*Status, time.Duration)) time.Duration {
 	for {
 		st := r.m.State()
 		r.generation = st.Generation
-		if v := r.result; v != nil && !v.retriable && st.Generation == r.resultGeneration {
-			break
-		}
-		_, replaces := st.Policies[r.spec.Name]
-		// A commit that was active before a restart is not compared with nothing; any other is,
-		// where that one cannot be fetched any more.
-		bounded := replaces || r.spec.LastGood != "" && r.pending.Commit != r.spec.LastGood
-		v := r.m.opts.runGates(ctx, r.spec, r.pending, st, r.m.reserved(st), bounded, time.Now())
-		if ctx.Err() != nil {
-			return 0
-		}
-		r.line = r.line.Extend(r.pending.Commit, r.pending.Parents, v.candidate.author)
-		if v.phase == Active {
-			r.failures = 0
-			delay := r.delay()
-			if !r.activate(st, v, true, func(s *Status) { r.recordContact(s, delay, fetched) }) {
-				continue // another source has changed the set
+		if v := r.result; v == nil || v.retriable || st.Generation != r.resultGeneration {
+			if r.judge(ctx, st); ctx.Err() != nil {
+				return 0
 			}
-			return delay
 		}
-		r.result, r.resultGeneration = v, st.Generation
-		v.candidate = Candidate{Commit: v.candidate.Commit} // release the memory of the rest
-		break
+		terms := *r.terms.Load()
+		v := r.decide(st, &terms)
+		r.failures++
+		if !v.inconclusive {
+			r.failures = 0
+		}
+		delay := r.delay()
+		if r.record(st, v, func(s *Status) { note(s, delay) }) {
+			return delay
+		} // else another source has changed the sets
 	}
-	v := r.result
-	r.failures++
-	if !v.inconclusive {
-		r.failures = 0
+}
+
+// judge runs the gates for the pending commit.
+func (r *runner) judge(ctx context.Context, st *State) {
+	_, replaces := st.Policies[r.spec.Name]
+	// A commit that was active before a restart is not compared with nothing; any other is,
+	// where that one cannot be fetched any more.
+	bounded := replaces || r.spec.LastGood != "" && r.pending.Commit != r.spec.LastGood
+	bounded = bounded && r.pending.Commit != r.terms.Load().begun
+	v := r.m.opts.runGates(ctx, r.spec, r.pending, st, r.m.reserved(st), bounded, time.Now())
+	if ctx.Err() != nil {
+		return
 	}
-	delay := r.delay()
-	r.m.update(r.spec.Name, func(s *Status, p *Policies) {
+	r.line = r.line.Extend(r.pending.Commit, r.pending.Parents, v.candidate.author)
+	if v.phase != Active {
+		v.candidate = Candidate{Source: r.spec.Name, Commit: v.candidate.Commit} // release the memory of the rest
+	}
+	r.result, r.resultGeneration = v, st.Generation
+}
+
+// record records a result, if the sets are still those that it is of.
+func (r *runner) record(st *State, v *gateResult, note func(*Status)) bool {
+	switch {
+	case v.phase == Active:
+		return r.activate(st, v, true, note)
+	case v.rollingOut != nil:
+		return r.rollOut(st, v, note)
+	}
+	r.m.withdraw(r.spec.Name, func(s *Status, p *Policies) {
 		v.applyTo(s)
 		s.Line = r.line
 		p.Current = false
-		r.recordContact(s, delay, fetched)
+		note(s)
 	})
-	return delay
+	return true
 }
 
 // applyTo writes a result into a status.
@@ -177,9 +197,7 @@ func (v *gateResult) applyTo(s *Status) {
 func (r *runner) activate(st *State, v *gateResult, current bool, note func(*Status)) bool {
 	c := v.candidate
 	var before, after Status
-	if !r.m.publish(st, func(out *State) {
-		out.Generation++
-		out.Set = c.Set
+	if !r.m.publish(st, c.Set, st.without(c.Source), func(out *State) {
 		out.Policies[c.Source] = Policies{
 			Commit: c.Commit, Line: r.line, Current: current, Since: time.Now(), Files: c.Files, Tree: c.Tree,
 			Packages: packages(c.Set, c.Source), origin: originOf(r.source),
@@ -258,7 +276,11 @@ func (r *runner) recordFailure(err error) time.Duration {
 		r.failures = 0 // the remote works; wait for a new commit
 	}
 	delay := r.delay()
-	r.m.update(r.spec.Name, func(s *Status, p *Policies) {
+	change := r.m.update
+	if !current {
+		change = r.m.withdraw
+	}
+	change(r.spec.Name, func(s *Status, p *Policies) {
 		s.Phase, s.Reason, s.Message, s.Findings, s.Diff = phase, reason, shorten(err.Error()), nil, nil
 		p.Current = p.Current && current
 		if r.failures == 0 {

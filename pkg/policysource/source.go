@@ -50,10 +50,13 @@ type Source struct {
 	MaxDiff int
 	// Rollout has a commit that passes all gates, and changes packages of an active one, be a candidate
 	// instead of active at once: phase Rollout. It becomes active when Promoted is its hash, and is
-	// rejected when TakenBack is. These three restart nothing.
+	// rejected when TakenBack is. These restart nothing.
 	Rollout                     bool
 	Promoted                    string
 	TakenBack, TakenBackMessage string
+	// Begun is the commit whose rollout has begun, as the caller has recorded it: it has been within
+	// MaxDiff, or was approved, and that is not asked again when other sources change. It restarts nothing.
+	Begun string
 	// LastGood is the commit that was active before a restart. It is tried first if no
 	// commit is active, and is Current only if it is still the newest.
 	LastGood string
@@ -94,8 +97,12 @@ type Commit struct {
 	Signer string    `json:"signer,omitempty"` // owner of a trusted key
 }
 
-// ReasonTooWide is Status.Reason while MaxDiff holds a commit back.
-const ReasonTooWide = "TooWide"
+// Values of Status.Reason.
+const (
+	ReasonTooWide   = "TooWide"   // MaxDiff holds a commit back
+	ReasonInRollout = "InRollout" // a commit is a candidate
+	ReasonTakenBack = "TakenBack" // it was
+)
 
 // Difference is how many verdicts on the live fleet a candidate changes.
 type Difference struct {

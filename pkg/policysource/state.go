@@ -12,7 +12,7 @@ import (
 // Phase is how far a source's newest commit has come.
 type Phase string
 
-// Phases. All but Pending, Active and Removed name the gate that failed.
+// Phases. All but Pending, Rollout, Active and Removed name the gate that failed.
 const (
 	Pending Phase = "Pending" // not checked yet
 	Invalid Phase = "Invalid" // the source itself is invalid
@@ -33,7 +33,8 @@ type Status struct {
 	Source     string `json:"source"`
 	Generation int64  `json:"generation"` // of the Source
 	Phase      Phase  `json:"phase"`
-	// Reason is in CamelCase: the phase's own, or why the gate failed.
+	// Reason is in CamelCase: the phase's own, or why the gate failed. That of Rollout is
+	// ReasonInRollout or ReasonTakenBack.
 	Reason  string `json:"reason"`
 	Message string `json:"message"` // of limited length, without credentials
 	// Findings are about the newest commit, errors first, of limited number. Files are
@@ -56,8 +57,8 @@ type Status struct {
 type Policies struct {
 	Commit Commit
 	Line   lineage.Line // leads to Commit, as far as this process has seen its commits
-	// Current is true if this is the newest known commit. Otherwise the policies are to be
-	// observed, not enforced.
+	// Current is true if this is the newest known commit, or the one that is to be replaced by that,
+	// which rolls out. Otherwise the policies are to be observed, not enforced.
 	Current  bool
 	Since    time.Time // when it became active
 	Files    policy.Source
@@ -72,7 +73,7 @@ type RollingOut struct {
 	Commit   Commit
 	Line     lineage.Line // leads to Commit, as far as this process has seen its commits
 	Set      *policy.Set  // with all other active sources
-	Packages []string     // those that differ from the active ones, sorted
+	Packages []string     // those that differ from the active ones, and that only one of both has, sorted
 	Tree     fs.FS        // below the path
 }
 
@@ -88,6 +89,7 @@ type State struct {
 	Candidates map[string]RollingOut
 	Beside     *policy.Set
 
+	layout   uint64 // counts changes of Set and Candidates
 	replaced chan struct{}
 }
 
@@ -98,7 +100,7 @@ func (s *State) Replaced() <-chan struct{} { return s.replaced }
 func (s *State) clone() *State {
 	return &State{
 		Generation: s.Generation, Set: s.Set, Policies: maps.Clone(s.Policies), Status: maps.Clone(s.Status),
-		replaced: make(chan struct{}),
+		Candidates: s.Candidates, Beside: s.Beside, layout: s.layout, replaced: make(chan struct{}),
 	}
 }
 
