@@ -157,6 +157,8 @@ type WaveStatus struct {
 	Phase     v1alpha1.WavePhase
 	Since     time.Time
 	Unhealthy int
+	// Generation is the one that is rolled out.
+	Generation string
 }
 
 // Status.Waiting outside the window in which a policy, or its source, may write.

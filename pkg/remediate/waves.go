@@ -256,7 +256,7 @@ func (s *policyState) waveStatus() *WaveStatus {
 	}
 	return &WaveStatus{
 		Name: s.spec.Waves[s.rollout.Wave].Name, Number: s.rollout.Wave + 1, Of: len(s.spec.Waves), Phase: s.rollout.Phase, Since: s.rollout.Since,
-		Unhealthy: s.health.Unhealthy,
+		Unhealthy: s.health.Unhealthy, Generation: s.rollout.Generation,
 	}
 }
 

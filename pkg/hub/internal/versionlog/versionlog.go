@@ -48,8 +48,9 @@ func New() *Log {
 	return &Log{bound: map[string]bound{}, changed: map[types.UID]*versionDiff{}, began: map[types.UID][]v1alpha1.PolicyVersion{}}
 }
 
-// versionDigest is of what verdicts follow from, objects and the binding's selection aside.
-func versionDigest(d *v1alpha1.PlanDigests) v1alpha1.Digest {
+// Digest names a version: it is of what verdicts follow from, objects and the binding's
+// selection aside. The digest of the spec is no part of it.
+func Digest(d *v1alpha1.PlanDigests) v1alpha1.Digest {
 	sum := sha256.Sum256([]byte(string(d.Package) + " " + string(d.Parameters)))
 	return v1alpha1.Digest(hex.EncodeToString(sum[:]))
 }
@@ -67,7 +68,7 @@ func (v *Log) Configure(policies map[string]Policy) {
 	defer v.mu.Unlock()
 	v.next = make(map[string]bound, len(policies))
 	for name, p := range policies {
-		v.next[name] = bound{p.UID, versionDigest(&p.Digests)}
+		v.next[name] = bound{p.UID, Digest(&p.Digests)}
 	}
 }
 
@@ -204,13 +205,13 @@ func (v *Log) begins(fp *v1alpha1.FleetPolicy, now *Version) (begins, samePackag
 	if last == nil {
 		return true, false
 	}
-	return last.Digest != versionDigest(&now.Digests), last.Package == now.Digests.Package
+	return last.Digest != Digest(&now.Digests), last.Package == now.Digests.Package
 }
 
 // begin returns the version that begins. The caller holds v.mu.
 func (v *Log) begin(fp *v1alpha1.FleetPolicy, now *Version, by string, at time.Time) v1alpha1.PolicyVersion {
 	is := v1alpha1.PolicyVersion{
-		Digest: versionDigest(&now.Digests), Package: now.Digests.Package, Since: metav1.NewTime(at.Truncate(time.Second)), Generation: fp.Generation, Origin: now.Origin,
+		Digest: Digest(&now.Digests), Package: now.Digests.Package, Since: metav1.NewTime(at.Truncate(time.Second)), Generation: fp.Generation, Origin: now.Origin,
 		By: v1alpha1.UserName(clip.Line(by, maxUserName)),
 	}
 	if diff := v.changed[fp.UID]; diff != nil && diff.digest == is.Digest {
