@@ -324,6 +324,21 @@ func (s *PolicySources) syncApproved(list []*v1alpha1.PolicySource, state *polic
 	}
 }
 
+// SourceRollout returns spec.rollout of a PolicySource, nil if it has none.
+func (s *PolicySources) SourceRollout(source string) *v1alpha1.VersionRollout {
+	o, _, _ := s.sources.GetStore().GetByKey(source)
+	if ps, ok := o.(*v1alpha1.PolicySource); ok {
+		return ps.Spec.Rollout
+	}
+	return nil
+}
+
+// ShadowApproved reports whether people have approved that the shadow of a commit ends.
+func (s *PolicySources) ShadowApproved(source, commit string) bool { return false }
+
+// TakenBack returns why the newest commit of a source was taken back, "" if it was not.
+func (s *PolicySources) TakenBack(source string) string { return "" }
+
 // Trigger has Run look at what is approved soon. It does not block.
 func (s *PolicySources) Trigger() { s.trigger() }
 

@@ -35,6 +35,7 @@ type Log struct {
 type bound struct {
 	uid    types.UID
 	digest v1alpha1.Digest
+	partly bool
 }
 
 // versionDiff is what a version changed.
@@ -59,6 +60,9 @@ func Digest(d *v1alpha1.PlanDigests) v1alpha1.Digest {
 type Policy struct {
 	UID     types.UID
 	Digests v1alpha1.PlanDigests
+	// Partly says that another version has taken its place in some members already: what changes when that
+	// does in the others is not all that it changes.
+	Partly bool
 }
 
 // Configure notes what is about to take effect, by name: verdicts that change now change
@@ -68,7 +72,7 @@ func (v *Log) Configure(policies map[string]Policy) {
 	defer v.mu.Unlock()
 	v.next = make(map[string]bound, len(policies))
 	for name, p := range policies {
-		v.next[name] = bound{p.UID, Digest(&p.Digests)}
+		v.next[name] = bound{p.UID, Digest(&p.Digests), p.Partly}
 	}
 }
 
@@ -93,12 +97,12 @@ func (v *Log) Configured(ok bool) {
 func (v *Log) Observe(c *policy.Changes, batch *aggregate.Batch) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if batch != nil || v.next == nil || c.Before == nil || !c.Rebuilt() || c.Reset() { // time alone changes verdicts meanwhile
+	if batch != nil || v.next == nil || c.Before == nil || c.Reset() {
 		return
 	}
 	begins := map[string]*versionDiff{}
 	for name, now := range v.next {
-		if was, known := v.bound[name]; known && was.uid == now.uid && was.digest != now.digest {
+		if was, known := v.bound[name]; known && was.uid == now.uid && was.digest != now.digest && !was.partly && (c.Rebuilt() || promotes(c, name)) {
 			begins[name] = &versionDiff{digest: now.digest, members: map[string]bool{}}
 		}
 	}
@@ -111,6 +115,20 @@ func (v *Log) Observe(c *policy.Changes, batch *aggregate.Batch) {
 	for name, diff := range begins {
 		v.changed[v.next[name].uid] = diff
 	}
+}
+
+// promotes reports whether a version that was judged already takes effect everywhere. Time alone, which
+// changes verdicts meanwhile, does neither that nor build anything.
+func promotes(c *policy.Changes, name string) bool {
+	whole := func(s *policy.State) bool {
+		for b := range s.Bindings() {
+			if b.Name == name {
+				return b.Next != nil && b.Next.Whole
+			}
+		}
+		return false
+	}
+	return !whole(c.Before) && whole(c.After)
 }
 
 func count(begins map[string]*versionDiff, c *policy.Change) {

@@ -71,11 +71,11 @@ func Decide(p *Policy) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	rolls := p.Candidate.Name != "" && p.TakenBack == ""
 	if p.Rollout == nil {
-		return Plan{Former: wanted}, nil
+		return p.atOnce(wanted, rolls)
 	}
 	out := Plan{rollsOut: true}
-	rolls := p.Candidate.Name != "" && p.TakenBack == ""
 	if out.Former, err = p.former(wanted); err != nil {
 		return Plan{}, err
 	}
@@ -86,7 +86,8 @@ func Decide(p *Policy) (Plan, error) {
 		}
 	}
 	if !rolls {
-		if out.kept = p.keeps(wanted, out.Former); out.kept != nil {
+		if c := p.candidate(); c != nil && c.Package != p.Active.Digest && p.Unsettled && p.TakenBack == "" {
+			out.kept = c // its package may come again, as after a start
 			return out, nil
 		}
 		if out.Former == nil || wanted.Digest == out.Former.Digest {
@@ -102,6 +103,16 @@ func Decide(p *Policy) (Plan, error) {
 		return Plan{Former: wanted, rollsOut: true}, nil
 	}
 	return out, nil
+}
+
+// atOnce returns the versions of a policy whose versions do not roll out. Where its source's do,
+// because those of others do, it does not wait for them.
+func (p *Policy) atOnce(active *Version, rolls bool) (Plan, error) {
+	if !rolls {
+		return Plan{Former: active}, nil
+	}
+	next, err := newVersion(p.Candidate, p.Parameters)
+	return Plan{Former: active, Next: next, Phase: v1alpha1.RolloutPromoted}, err
 }
 
 // former returns the version that is in effect: of the active package, with the parameters that
@@ -132,20 +143,6 @@ func (p *Policy) candidate() *v1alpha1.CandidateVersion {
 		return nil
 	}
 	return p.Status.Candidate
-}
-
-// keeps returns a recorded candidate whose package is not there: it may come again, as after a
-// start, or the commit was taken back because of it, and its evidence says why.
-func (p *Policy) keeps(wanted, former *Version) *v1alpha1.CandidateVersion {
-	c := p.candidate()
-	switch {
-	case c == nil || c.Package == p.Active.Digest:
-	case p.TakenBack == "" && p.Unsettled:
-		return c
-	case p.TakenBack != "" && c.Phase == v1alpha1.RolloutTakenBack && former != nil && former.Digest == wanted.Digest:
-		return c
-	}
-	return nil
 }
 
 // First reports whether there is no former version.
