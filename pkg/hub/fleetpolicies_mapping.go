@@ -263,15 +263,18 @@ func bindingAtOnce(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string
 }
 
 // besideDefaults has the candidates of packages that have no FleetPolicy judged beside those, so
-// that there is evidence.
+// that there is evidence. One that does not do without parameters is not.
 func besideDefaults(set *policy.Set, bindings []policy.Binding) {
 	for i := range bindings {
 		b := &bindings[i]
-		if name := set.Candidate(b.Package); name != "" && b.Next == nil {
-			next := *b
-			next.Package = name
-			next.Version = versions.Short(v1alpha1.Digest(set.Digest(name)))
-			b.Next = &policy.Next{Binding: next}
+		name := set.Candidate(b.Package)
+		if name == "" || b.Next != nil {
+			continue
+		}
+		next := *b
+		next.Package, next.Parameters, next.Version = name, nil, versions.Short(v1alpha1.Digest(set.Digest(name)))
+		if resolved, err := policy.ValidateBindings(set, []policy.Binding{next}); err == nil {
+			b.Next = &policy.Next{Binding: resolved[0]}
 		}
 	}
 }

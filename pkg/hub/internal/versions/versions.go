@@ -71,7 +71,8 @@ func Decide(p *Policy) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	rolls := p.Candidate.Name != "" && p.TakenBack == ""
+	// A candidate of the same digest, of which only constraints differ, is no other version.
+	rolls := p.Candidate.Name != "" && p.Candidate.Digest != p.Active.Digest && p.TakenBack == ""
 	if p.Rollout == nil {
 		return p.atOnce(wanted, rolls)
 	}

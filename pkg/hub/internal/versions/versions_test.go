@@ -110,6 +110,8 @@ func TestDecide(t *testing.T) {
 			`A{"n":1} > - , corrected A{"n":1}, everywhere A{"n":1}, recorded A{"n":1}`},
 		{"other parameters while the source is unsettled", Policy{Rollout: rolls, Active: active, Unsettled: true, Parameters: raw(two), Status: status(effective(t, "A", one), candidate(t, "A", two, waves))},
 			`A{"n":1} > A{"n":2} Waves, corrected A{"n":2}, everywhere A{"n":1}, recorded A{"n":1}`},
+		{"a candidate of the same digest", Policy{Rollout: rolls, Active: active, Candidate: Package{"C", "A"}, Parameters: raw(one), Status: status(effective(t, "A", one), nil)},
+			`A{"n":1} > - , corrected A{"n":1}, everywhere A{"n":1}, recorded A{"n":1}`},
 		{"a new package", Policy{Rollout: rolls, Candidate: next, Parameters: raw(one)},
 			`- > C{"n":1} Shadow, corrected C{"n":1}, everywhere -, recorded -`},
 		{"a new package, promoted", Policy{Rollout: rolls, Candidate: next, Parameters: raw(one), Status: status(nil, candidate(t, "C", one, promoted))},
