@@ -302,7 +302,7 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 		Config: statuses, Namespace: opts.Namespace, Dispatcher: e.dispatcher, IsLeader: e.isLeader, Logger: log,
 		Required: func() (map[string][]v1alpha1.ApprovalRequirement, bool) { return e.policies.Required() }, OnChange: func() { e.policies.Trigger() },
 		Commits: e.Sources.WideCommits, OnCommits: e.Sources.Trigger, Signers: opts.Signers,
-		Rollbacks: e.bulk.Plans, OnRollbacks: e.bulk.Trigger,
+		Rollbacks: e.bulk.Plans, OnRollbacks: e.bulk.Trigger, Shadows: func() []hub.ShadowVersion { return e.policies.Shadows() },
 	})
 	if err != nil {
 		return err
@@ -313,6 +313,11 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	})
 	if err != nil {
 		return err
+	}
+	if opts.Metrics != nil {
+		if err := opts.Metrics.Register(e.policies.Metrics()); err != nil {
+			return fmt.Errorf("policies: metrics: %w", err)
+		}
 	}
 	reports := opts.Reports
 	reports.Config, reports.Loop, reports.Library, reports.IsLeader, reports.Logger = statuses, e.Loop, e.Sources, e.isLeader, log

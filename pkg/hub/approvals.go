@@ -55,7 +55,7 @@ type RollbackPlan struct {
 }
 
 // ApprovalsOptions configure Approvals. All but Commits, Signers, OnCommits, Rollbacks,
-// OnRollbacks, OnChange and Logger are required.
+// OnRollbacks, Shadows, OnChange and Logger are required.
 type ApprovalsOptions struct {
 	Config     *rest.Config // of the hub
 	Namespace  string       // federator's: of the Lease that says since when names are proven
@@ -67,6 +67,8 @@ type ApprovalsOptions struct {
 	Commits func() []WideCommit
 	// Rollbacks returns the Plans of Rollbacks that may need approval.
 	Rollbacks func() []RollbackPlan
+	// Shadows returns the versions of policies whose shadow people may end.
+	Shadows func() []ShadowVersion
 	// Signers are the users who own the keys that sign commits, as in FleetPoliciesOptions.
 	Signers   map[string]string
 	OnCommits func() // what Commit returns has changed; it must not block
@@ -96,6 +98,7 @@ type Approvals struct {
 	commits  map[string]remediate.Approved // by key of the subject
 	// rollbacks are by key of the subject; one that is not there is not known.
 	rollbacks map[string]remediate.Approved
+	shadows   map[string]remediate.Approved // of versions, by key of the subject
 
 	// The following fields are used by Run only.
 	counts   map[string]*subjectCount                    // by key of the subject
@@ -119,6 +122,9 @@ func NewApprovals(opts ApprovalsOptions) (*Approvals, error) {
 	}
 	if opts.Rollbacks == nil {
 		opts.Rollbacks = func() []RollbackPlan { return nil }
+	}
+	if opts.Shadows == nil {
+		opts.Shadows = func() []ShadowVersion { return nil }
 	}
 	if opts.OnRollbacks == nil {
 		opts.OnRollbacks = func() {}
@@ -285,6 +291,6 @@ func (a *Approvals) forget() {
 	clear(a.counts)
 	clear(a.told)
 	a.mu.Lock()
-	a.commits, a.rollbacks = nil, nil
+	a.commits, a.rollbacks, a.shadows = nil, nil, nil
 	a.mu.Unlock()
 }

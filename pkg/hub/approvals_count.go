@@ -45,6 +45,7 @@ func (a *Approvals) pass(now time.Time) {
 	}
 	a.countCommits(live, now)
 	a.countRollbacks(required, live, used, now)
+	a.countShadows(required, live, now)
 	if !restored {
 		return
 	}
@@ -230,6 +231,38 @@ func (a *Approvals) Rollback(policy string, hash v1alpha1.Digest) remediate.Appr
 		return is
 	}
 	return remediate.Approved{Unknown: true}
+}
+
+// countShadows counts the Approvals of versions in shadow.
+func (a *Approvals) countShadows(required map[string][]v1alpha1.ApprovalRequirement, live map[string]bool, now time.Time) {
+	shadows := map[string]remediate.Approved{}
+	for _, v := range a.opts.Shadows() {
+		st, _ := a.opts.Dispatcher.Status(v.Policy)
+		if !st.Restored {
+			continue // what the policy has required is not known
+		}
+		s := subject{
+			key: approval.VersionKey(v.Policy, v.Digest), resource: v1alpha1.FleetPolicies, name: v.Policy, since: v.Since,
+			requirements: approval.OfPolicy(st.Approval, required[v.Policy], approval.Authors{Users: v.Authors, Proven: v.AuthorsProven}),
+		}
+		live[s.key] = true
+		shadows[s.key] = a.count(&s, now).approved()
+	}
+	a.mu.Lock()
+	changed := !maps.EqualFunc(shadows, a.shadows, sameApproved)
+	a.shadows = shadows
+	a.mu.Unlock()
+	if changed {
+		a.opts.OnChange()
+	}
+}
+
+// VersionApproved reports whether people have approved that the shadow of a version ends.
+func (a *Approvals) VersionApproved(policy string, version v1alpha1.Digest) bool {
+	a.mu.Lock()
+	is := a.shadows[approval.VersionKey(policy, version)]
+	a.mu.Unlock()
+	return is.Met && time.Now().Before(is.Until)
 }
 
 // Commit returns what the Approvals of a commit that waits for them amount to.

@@ -126,7 +126,7 @@ func (f *FleetPolicies) candidateBindings(c policysource.Candidate) []policy.Bin
 	now := f.opts.Clock()
 	var bindings []policy.Binding
 	for _, fp := range all {
-		if b, _, why := f.bindingFor(c.Set, fp, origins); why.reason == "" {
+		if b, why := bindingAtOnce(c.Set, fp, origins); why.reason == "" {
 			bindings = append(bindings, b.At(now))
 		}
 	}

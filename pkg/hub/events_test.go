@@ -39,6 +39,12 @@ func (s shelf) Origin(string) hub.Origin { return hub.Origin{} }
 
 func (s shelf) AppliedAs(*v1alpha1.FleetPolicy) (lineage.Line, string, bool) { return nil, "", false }
 
+func (s shelf) SourceRollout(string) *v1alpha1.VersionRollout { return nil }
+
+func (s shelf) ShadowApproved(string, string) bool { return false }
+
+func (s shelf) TakenBack(string) string { return "" }
+
 // newShelf has a policy of each name; see rego.
 func newShelf(t *testing.T, packages ...string) shelf {
 	t.Helper()

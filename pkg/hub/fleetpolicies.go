@@ -27,6 +27,7 @@ import (
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub/internal/statuses"
 	"federator.dev/federator/pkg/hub/internal/versionlog"
+	"federator.dev/federator/pkg/hub/internal/versions"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -54,6 +55,12 @@ type Library interface {
 	// signed the last one or its tag, "" if nobody has; false if the FleetPolicy is anything
 	// else, or that is not known.
 	AppliedAs(fp *v1alpha1.FleetPolicy) (commits lineage.Line, signer string, exactly bool)
+	// SourceRollout returns how commits of a source roll out, nil if they do not.
+	SourceRollout(source string) *v1alpha1.VersionRollout
+	// ShadowApproved reports whether people have approved that the shadow of a commit ends.
+	ShadowApproved(source, commit string) bool
+	// TakenBack returns why the newest commit of a source was taken back, "" if it was not.
+	TakenBack(source string) string
 }
 
 // Proofs say what the hub proves of people. Its methods are safe for concurrent use.
@@ -65,6 +72,8 @@ type Proofs interface {
 	AuthorsSince() (since, asked time.Time)
 	// Request has the hub asked soon, as of now. It does not block.
 	Request()
+	// VersionApproved reports whether people have approved that the shadow of a version ends.
+	VersionApproved(policy string, version v1alpha1.Digest) bool
 }
 
 // FleetPoliciesOptions configure FleetPolicies. All but Proofs, Signers, Events and Logger are
@@ -101,6 +110,9 @@ type FleetPolicies struct {
 	problems   map[string]policyProblem // of FleetPolicies that are not in effect, by name
 	ignored    map[string]string        // ids of halts whose acknowledgement does nothing, by name
 	versions   *versionlog.Log
+	rollings   map[string]*rolling // which versions there are, by name
+	origins    map[string]Origin   // of their packages
+	evidence   versions.Evidence
 
 	// Statuses are written beside Run: what people want takes effect while the hub is slow.
 	statuses *statuses.Writer[dueStatus]
@@ -108,6 +120,7 @@ type FleetPolicies struct {
 	mu       sync.Mutex // guards the following fields
 	recorder statusRecorder
 	written  map[types.UID]writtenPolicy // last, by the FleetPolicy's UID
+	shadows  []ShadowVersion
 }
 
 // dueStatus is a status that is to be written.
@@ -209,20 +222,35 @@ func (f *FleetPolicies) list() []*v1alpha1.FleetPolicy {
 // bind configures the loop and the corrector from the FleetPolicies, if anything has
 // changed. An invalid FleetPolicy does not affect others.
 func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v1alpha1.FleetPolicy) {
-	origins := map[string]Origin{}
-	for _, p := range set.Packages {
-		origins[p.Name] = f.opts.Library.Origin(p.Name)
-	}
-	terms := f.approvalTerms(policies, origins)
+	origins := f.originsOf(set, policies)
+	rollings, problems := map[string]*rolling{}, map[string]policyProblem{}
 	mark := fingerprint(set, policies, origins)
+	for _, fp := range policies {
+		r, why := rollingOf(set, fp, origins, f.opts.Library)
+		if mark += r.mark(origins) + why.message; r == nil {
+			problems[fp.Name] = why
+			continue
+		}
+		rollings[fp.Name] = r
+	}
+	terms := f.approvalTerms(policies, origins, rollings)
 	if mark == f.configured {
+		for name, r := range rollings {
+			if was := f.rollings[name]; was != nil {
+				r.refused = was.refused
+			}
+		}
+		f.rollings = rollings
 		f.setTerms(terms)
 		return
 	}
-	problems, specs := map[string]policyProblem{}, map[string]enforce.EnforcementSpec{}
+	specs := map[string]enforce.EnforcementSpec{}
 	var bindings []policy.Binding
 	for _, fp := range policies {
-		b, t, why := f.bindingFor(set, fp, origins)
+		if rollings[fp.Name] == nil {
+			continue
+		}
+		b, t, why := bindingFor(set, fp, rollings[fp.Name], origins)
 		if why.reason != "" {
 			problems[fp.Name] = why
 			continue
@@ -230,6 +258,7 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 		bindings, specs[fp.Name] = append(bindings, b), t
 	}
 	own, _ := policy.DefaultBindings(set, bindings)
+	besideDefaults(set, own)
 	// Corrections pause until verdicts have been counted with the new policies.
 	before := withTerms(specs, terms)
 	for name, t := range before {
@@ -238,7 +267,7 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	}
 	err := f.opts.Corrector.SetSpecs(before)
 	if err == nil {
-		f.versions.Configure(versionsOf(policies, specs))
+		f.versions.Configure(versionsOf(policies, specs, rollings))
 		err = f.opts.Loop.Configure(ctx, set, append(bindings, own...))
 		f.versions.Configured(err == nil)
 	}
@@ -252,16 +281,32 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 		f.opts.Logger.Error("configuring the policies failed", "error", err)
 		return
 	}
-	f.configured, f.problems, f.specs, f.terms = mark, problems, specs, terms
+	f.configured, f.problems, f.specs, f.terms, f.rollings, f.origins = mark, problems, specs, terms, rollings, origins
+}
+
+// originsOf returns where packages were read from: those of the set, and candidates.
+func (f *FleetPolicies) originsOf(set *policy.Set, policies []*v1alpha1.FleetPolicy) map[string]Origin {
+	origins := map[string]Origin{}
+	for _, p := range set.Packages {
+		origins[p.Name] = f.opts.Library.Origin(p.Name)
+	}
+	for _, fp := range policies {
+		if name := set.Candidate(fp.Spec.Package); name != "" {
+			origins[name] = f.opts.Library.Origin(name)
+		}
+	}
+	return origins
 }
 
 // versionsOf returns the policies that are to be in effect.
-func versionsOf(policies []*v1alpha1.FleetPolicy, specs map[string]enforce.EnforcementSpec) map[string]versionlog.Policy {
+func versionsOf(policies []*v1alpha1.FleetPolicy, specs map[string]enforce.EnforcementSpec, rollings map[string]*rolling) map[string]versionlog.Policy {
 	out := make(map[string]versionlog.Policy, len(specs))
 	for _, fp := range policies {
-		if s, ok := specs[fp.Name]; ok {
-			out[fp.Name] = versionlog.Policy{UID: fp.UID, Digests: s.Digests}
+		r := rollings[fp.Name]
+		if _, ok := specs[fp.Name]; !ok || r.Everywhere() == nil {
+			continue
 		}
+		out[fp.Name] = versionlog.Policy{UID: fp.UID, Digests: r.Everywhere().Digests, Partly: r.Next != nil && r.Phase == v1alpha1.RolloutWaves}
 	}
 	return out
 }
@@ -290,32 +335,6 @@ func fingerprint(set *policy.Set, policies []*v1alpha1.FleetPolicy, origins map[
 		mark += fmt.Sprintf(" %s/%d/%s", fp.UID, fp.Generation, origin)
 	}
 	return mark
-}
-
-// bindingFor returns the binding of a FleetPolicy and how it is enforced, or why it has none.
-func (f *FleetPolicies) bindingFor(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string]Origin) (policy.Binding, enforce.EnforcementSpec, policyProblem) {
-	from, ok := origins[fp.Spec.Package]
-	switch {
-	case !ok:
-		return policy.Binding{}, enforce.EnforcementSpec{}, policyProblem{"NoPackage", fmt.Sprintf("no active package is named %q", fp.Spec.Package)}
-	case fp.Spec.Source != "" && fp.Spec.Source != from.Source:
-		return policy.Binding{}, enforce.EnforcementSpec{}, policyProblem{"OtherSource", fmt.Sprintf("package %q comes from source %q, not from %q", fp.Spec.Package, from.Source, fp.Spec.Source)}
-	}
-	b, err := toBinding(fp)
-	if err == nil {
-		var resolved []policy.Binding
-		if resolved, err = policy.ValidateBindings(set, []policy.Binding{b}); err == nil {
-			b = resolved[0]
-		}
-	}
-	var t enforce.EnforcementSpec
-	if err == nil {
-		t, err = toEnforcementSpec(fp, from, set.Digest(fp.Spec.Package))
-	}
-	if err != nil {
-		return b, t, policyProblem{"Invalid", err.Error()}
-	}
-	return b, t, policyProblem{}
 }
 
 // acknowledgeHalts passes acknowledgements of halts to the Dispatcher, unless approval is
@@ -361,12 +380,18 @@ func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 	if state == nil || !f.opts.IsLeader() {
 		f.versions.Prune(nil) // the leader notes what takes effect
 		f.statuses.Set(nil)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.shadows = nil
 		return
 	}
 	here := uidsOf(policies)
 	due := map[string]dueStatus{}
+	f.compare(state, policies)
+	shadows := f.shadowsOf(policies, time.Now())
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.shadows = shadows
 	maps.DeleteFunc(f.written, func(uid types.UID, _ writtenPolicy) bool { return !here[uid] })
 	f.recorder.prune(here)
 	f.versions.Prune(here)
@@ -377,6 +402,17 @@ func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 		}
 	}
 	f.statuses.Set(due)
+}
+
+// compare has the evidence renewed on the versions that roll out.
+func (f *FleetPolicies) compare(state *policy.State, policies []*v1alpha1.FleetPolicy) {
+	var list []versions.Compared
+	for _, fp := range policies {
+		if r := f.rollings[fp.Name]; r != nil && r.Next != nil && r.refused == "" && (r.Phase == v1alpha1.RolloutShadow || r.Phase == v1alpha1.RolloutWaves) {
+			list = append(list, versions.Compared{UID: fp.UID, Name: fp.Name, Version: r.Next.Short(), First: r.First()})
+		}
+	}
+	f.evidence.Update(state, list, time.Now)
 }
 
 // writeStatus writes a status, unless one was written over the same version of the FleetPolicy.

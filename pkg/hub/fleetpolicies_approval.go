@@ -63,11 +63,14 @@ func (f *FleetPolicies) Required() (map[string][]v1alpha1.ApprovalRequirement, b
 
 // approvalTerms returns the terms of all policies. Of those that require no approval, and have
 // required none, it is not asked here who has changed them.
-func (f *FleetPolicies) approvalTerms(policies []*v1alpha1.FleetPolicy, origins map[string]Origin) map[string]remediate.ApprovalTerms {
+func (f *FleetPolicies) approvalTerms(policies []*v1alpha1.FleetPolicy, origins map[string]Origin, rollings map[string]*rolling) map[string]remediate.ApprovalTerms {
 	out, now := map[string]remediate.ApprovalTerms{}, time.Now()
 	here := map[types.UID]bool{}
 	for _, fp := range policies {
 		from := origins[fp.Spec.Package]
+		if r := rollings[fp.Name]; r != nil {
+			from = r.origin(fp, r.InEffect(), origins)
+		}
 		t := remediate.ApprovalTerms{UID: string(fp.UID), Version: fp.Generation, Required: requiredApproval(fp, from)}
 		here[fp.UID] = f.opts.IsLeader()
 		if len(t.Required) > 0 || fp.Status.Approval != nil {
@@ -113,6 +116,71 @@ func (f *FleetPolicies) addAuthors(t *remediate.ApprovalTerms, fp *v1alpha1.Flee
 		t.Unsettled = !f.proveAuthor(seen, fp)
 		add(clip.Text(fp.Annotations[api.ChangedByKey], maxUserName), seen.proven && !seen.applied)
 	}
+}
+
+// ShadowVersion is a version in shadow, which people may end.
+type ShadowVersion struct {
+	Policy        string
+	Digest        v1alpha1.Digest
+	Since         time.Time // Approvals that are older are not of it
+	Authors       []v1alpha1.UserName
+	AuthorsProven bool // there are no others
+}
+
+// Shadows returns the versions that are in shadow, while this process leads.
+func (f *FleetPolicies) Shadows() []ShadowVersion {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.shadows)
+}
+
+// shadowsOf returns the versions that are recorded as being in shadow.
+func (f *FleetPolicies) shadowsOf(policies []*v1alpha1.FleetPolicy, now time.Time) (out []ShadowVersion) {
+	for _, fp := range policies {
+		r, st := f.rollings[fp.Name], fp.Status.Rollout
+		if r == nil || r.Next == nil || r.Phase != v1alpha1.RolloutShadow || st == nil || st.Candidate == nil || st.Candidate.Digest != r.Next.Digest {
+			continue
+		}
+		v := ShadowVersion{Policy: fp.Name, Digest: r.Next.Digest, Since: st.Candidate.Began.Time}
+		if len(f.required(fp)) > 0 || fp.Status.Approval != nil {
+			f.addShadowAuthors(&v, fp, r, now)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// addShadowAuthors adds who has made a version: as of what would be written of it, and who has
+// signed a commit since the active one.
+func (f *FleetPolicies) addShadowAuthors(v *ShadowVersion, fp *v1alpha1.FleetPolicy, r *rolling, now time.Time) {
+	from := r.origin(fp, r.Next, f.origins)
+	var t remediate.ApprovalTerms
+	f.addAuthors(&t, fp, from, now)
+	v.Authors, v.AuthorsProven = t.Authors, t.AuthorsProven && !t.Unsettled
+	if !r.OfPackage() {
+		return
+	}
+	commits, all := from.Commits.Since(f.origins[fp.Spec.Package].Commit)
+	v.AuthorsProven = v.AuthorsProven && all && from.Commits.Head() == from.Commit
+	for _, signer := range commits.Signers() {
+		user := v1alpha1.UserName(userOf(f.opts.Signers, signer))
+		if v.AuthorsProven = v.AuthorsProven && user != ""; user != "" && !slices.Contains(v.Authors, user) {
+			v.Authors = append(v.Authors, user)
+		}
+	}
+}
+
+// shadowEnds reports whether people have approved that the next version leaves the shadow: itself,
+// or the commit that it is of.
+func (f *FleetPolicies) shadowEnds(fp *v1alpha1.FleetPolicy, r *rolling) bool {
+	if r.Phase != v1alpha1.RolloutShadow {
+		return false
+	}
+	if f.opts.Proofs != nil && f.opts.Proofs.VersionApproved(fp.Name, r.Next.Digest) {
+		return true
+	}
+	from := r.origin(fp, r.Next, f.origins)
+	return r.OfPackage() && from.Source != "" && f.opts.Library.ShadowApproved(from.Source, from.Commit)
 }
 
 // proofOf returns what is known of who made the present version of a FleetPolicy. The hub is asked when the

@@ -29,6 +29,8 @@ type whatIsKnown struct {
 	signer       string
 	commits      lineage.Line
 	exactly      bool
+	rollout      *v1alpha1.VersionRollout
+	takenBack    string
 }
 
 func (w *whatIsKnown) Unproven() string                         { return w.unproven }
@@ -39,6 +41,10 @@ func (w *whatIsKnown) Origin(string) Origin                     { return w.origi
 func (w *whatIsKnown) AppliedAs(*v1alpha1.FleetPolicy) (lineage.Line, string, bool) {
 	return w.commits, w.signer, w.exactly
 }
+func (w *whatIsKnown) SourceRollout(string) *v1alpha1.VersionRollout { return w.rollout }
+func (w *whatIsKnown) ShadowApproved(string, string) bool            { return false }
+func (w *whatIsKnown) TakenBack(string) string                       { return w.takenBack }
+func (w *whatIsKnown) VersionApproved(string, v1alpha1.Digest) bool  { return false }
 
 const (
 	annsKey = "SHA256:annsannsannsannsannsannsannsannsannsannsann"
@@ -112,7 +118,7 @@ func TestApprovalTerms_AuthorsAreProven(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.knows.asked = now.Add(time.Hour)
 			f := policiesKnowing(&c.knows)
-			got := f.approvalTerms([]*v1alpha1.FleetPolicy{c.fp}, map[string]Origin{"": c.knows.origin})["hosts"]
+			got := f.approvalTerms([]*v1alpha1.FleetPolicy{c.fp}, map[string]Origin{"": c.knows.origin}, nil)["hosts"]
 			if authors := fmt.Sprint(got.Authors); authors != c.authors && !(authors == "[]" && c.authors == "[]") || got.AuthorsProven != c.proven || got.Unsettled {
 				t.Errorf("%s, proven %t, pending %t; want %s, %t", authors, got.AuthorsProven, got.Unsettled, c.authors, c.proven)
 			}
@@ -129,7 +135,7 @@ func TestApprovalTerms_AuthorsOfAllCommits(t *testing.T) {
 	knows := &whatIsKnown{origin: Origin{Source: "platform", Commit: "c", Signer: annsKey, Commits: line}, signer: annsKey, exactly: true, commits: line[2:]}
 	f, fp := policiesKnowing(knows), changedBy("joe", time.Now())
 	fp.Spec.Package = "acme.tier"
-	got := f.approvalTerms([]*v1alpha1.FleetPolicy{fp}, map[string]Origin{"acme.tier": knows.origin})["hosts"]
+	got := f.approvalTerms([]*v1alpha1.FleetPolicy{fp}, map[string]Origin{"acme.tier": knows.origin}, nil)["hosts"]
 	want := []remediate.Made{
 		{Of: "package acme.tier", Commits: lineage.Line{{Hash: "a", Root: true, Signer: "bob"}, {Hash: "b"}, {Hash: "c", Signer: "ann"}}},
 		{Of: "FleetPolicy", Commits: lineage.Line{{Hash: "c", Signer: "ann"}}},
@@ -165,7 +171,7 @@ func TestApprovalTerms_WaitForTheHubsAnswer(t *testing.T) {
 		fp := changedBy("joe", time.Now().Add(-time.Minute))
 		check := func(what string, pending, proven bool) {
 			t.Helper()
-			got := f.approvalTerms([]*v1alpha1.FleetPolicy{fp}, map[string]Origin{})["hosts"]
+			got := f.approvalTerms([]*v1alpha1.FleetPolicy{fp}, map[string]Origin{}, nil)["hosts"]
 			if got.Unsettled != pending || !pending && got.AuthorsProven != proven {
 				t.Errorf("%s: pending %t, proven %t; want %t, %t", what, got.Unsettled, got.AuthorsProven, pending, proven)
 			}

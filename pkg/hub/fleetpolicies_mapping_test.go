@@ -237,12 +237,11 @@ violation contains {"msg": "old"} if input.member.labels.old
 	origins := map[string]Origin{"acme.old": {}}
 	fp := &v1alpha1.FleetPolicy{Spec: v1alpha1.FleetPolicySpec{Package: "acme.old"}}
 	fp.Name = "old"
-	var f FleetPolicies
-	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "" {
+	if _, why := bindingAtOnce(set, fp, origins); why.reason != "" {
 		t.Fatal(why)
 	}
 	fp.Spec.Match.Namespaces = []v1alpha1.NamespacePattern{"shop"}
-	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "Invalid" || !strings.Contains(why.message, "match.namespaces: package acme.old evaluates members") {
+	if _, why := bindingAtOnce(set, fp, origins); why.reason != "Invalid" || !strings.Contains(why.message, "match.namespaces: package acme.old evaluates members") {
 		t.Errorf("%+v", why)
 	}
 }

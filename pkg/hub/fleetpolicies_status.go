@@ -13,7 +13,9 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub/internal/promotion"
 	"federator.dev/federator/pkg/hub/internal/versionlog"
+	"federator.dev/federator/pkg/hub/internal/versions"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -63,6 +65,9 @@ func withoutCounters(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus 
 	if out.DryRun != nil {
 		out.DryRun.Changed, out.DryRun.Remaining = 0, 0
 	}
+	if r := out.Rollout; r != nil && r.Candidate != nil {
+		r.Candidate.Evidence = nil
+	}
 	return out
 }
 
@@ -91,6 +96,10 @@ func withoutTimes(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
 	for i := range out.Versions {
 		seconds(&out.Versions[i].Since)
 	}
+	if r := out.Rollout; r != nil && r.Candidate != nil {
+		seconds(&r.Candidate.Began)
+		seconds(&r.Candidate.Since)
+	}
 	if out.Approval != nil {
 		for i := range out.Approval.Plans {
 			p := &out.Approval.Plans[i]
@@ -107,7 +116,7 @@ func withoutTimes(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
 // statusOf returns the current status of a FleetPolicy. Unchanged conditions keep their
 // transition times.
 func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) *v1alpha1.FleetPolicyStatus {
-	s := &v1alpha1.FleetPolicyStatus{ObservedGeneration: fp.Generation, Conditions: fp.DeepCopy().Status.Conditions, Acknowledged: fp.Status.Acknowledged, Versions: fp.Status.Versions}
+	s := &v1alpha1.FleetPolicyStatus{ObservedGeneration: fp.Generation, Conditions: fp.DeepCopy().Status.Conditions, Acknowledged: fp.Status.Acknowledged, Versions: fp.Status.Versions, Rollout: fp.Status.Rollout.DeepCopy()}
 	enforcement := f.opts.Corrector.Status(fp.Name)
 	actions, acting := f.opts.Dispatcher.Status(fp.Name)
 	why, bad := f.problems[fp.Name]
@@ -121,6 +130,11 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 	case !state.Synced:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Syncing", "the objects that the policy reads are still being listed"
 	}
+	r := f.rollings[fp.Name]
+	if bound && !bad && r != nil {
+		s.Rollout = f.rolloutOf(fp, r, &actions)
+		ready.Message += rolloutText(s.Rollout)
+	}
 	setCondition(s, fp, ready)
 	if bound && !bad {
 		setCondition(s, fp, evaluatedCondition(&health))
@@ -129,17 +143,21 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 	}
 	mirrorHalts(s, fp, &actions)
 	f.showApproval(s, fp, &actions, bad)
-	setCondition(s, fp, enforcingCondition(fp, enforcement, actions, acting, ready.Status == metav1.ConditionTrue, f.opts.Dispatcher.StoppedFor(fp.Name, f.opts.Library.Origin(fp.Spec.Package).Source, "")))
+	from := f.originOf(fp)
+	enforcing := enforcingCondition(fp, enforcement, actions, acting, ready.Status == metav1.ConditionTrue, f.opts.Dispatcher.StoppedFor(fp.Name, from.Source, ""))
+	if enforcing.Reason == "Held" && isTakenBack(s.Rollout) {
+		enforcing.Reason = "TakenBack"
+	}
+	setCondition(s, fp, enforcing)
 	if !bound || bad {
 		return s
 	}
-	from := f.opts.Library.Origin(fp.Spec.Package)
 	if from.Source != "" {
-		s.Origin = &v1alpha1.Origin{Source: from.Source, Commit: v1alpha1.CommitHash(from.Commit), Path: clip.Text(from.Path, maxText)}
+		s.Origin = toOrigin(&from)
 	}
-	if spec, ok := f.specs[fp.Name]; ok {
+	if r != nil && r.Everywhere() != nil {
 		author := func() (string, bool) { return f.provenAuthor(fp, time.Now()) }
-		s.Versions = f.versions.Of(fp, versionlog.Version{Digests: spec.Digests, Origin: s.Origin, Signer: from.Signer, Author: author}, f.opts.Clock())
+		s.Versions = f.versions.Of(fp, versionlog.Version{Digests: r.Everywhere().Digests, Origin: s.Origin, Signer: from.Signer, Author: author}, f.opts.Clock())
 	}
 	s.Totals, s.Members, s.MembersOmitted = countVerdicts(fp.Name, state, enforcement)
 	if acting {
@@ -151,6 +169,81 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 		s.Budget = toBudgets(actions.Budget)
 	}
 	return s
+}
+
+// originOf returns where the package of a FleetPolicy was read from: of the version that is in
+// effect everywhere, if there is one.
+func (f *FleetPolicies) originOf(fp *v1alpha1.FleetPolicy) Origin {
+	r := f.rollings[fp.Name]
+	if r == nil {
+		return f.opts.Library.Origin(fp.Spec.Package)
+	}
+	if v := r.Everywhere(); v != nil && v.Package != fp.Spec.Package {
+		return r.origin(fp, v, f.origins)
+	}
+	if r.First() {
+		return r.origin(fp, r.Next, f.origins)
+	}
+	return f.opts.Library.Origin(fp.Spec.Package)
+}
+
+// rolloutOf returns the versions of a FleetPolicy, and how far the next one has come now.
+func (f *FleetPolicies) rolloutOf(fp *v1alpha1.FleetPolicy, r *rolling, actions *remediate.Status) *v1alpha1.PolicyRolloutStatus {
+	out := r.Status()
+	if out == nil || r.Next == nil {
+		return out
+	}
+	facts := promotion.Facts{Refused: r.refused, Approved: f.shadowEnds(fp, r)}
+	terms, err := promotion.TermsOf(r.rollout, f.countWaves(fp, r))
+	if err != nil {
+		facts.Refused = cmp.Or(facts.Refused, err.Error())
+	}
+	if r.Phase == v1alpha1.RolloutWaves {
+		facts.Waves = versions.WavesOf(actions, f.specs[fp.Name].Generation)
+	}
+	var origin *v1alpha1.Origin
+	if from := r.origin(fp, r.Next, f.origins); from.Source != "" {
+		origin = toOrigin(&from)
+	}
+	out.Candidate = r.Step(fp.Status.Rollout, &terms, &facts, f.evidence.Of(fp.UID), origin, f.opts.Clock())
+	return out
+}
+
+// countWaves returns the number of waves in which a version takes effect: none where nothing is
+// corrected, or nothing was before.
+func (f *FleetPolicies) countWaves(fp *v1alpha1.FleetPolicy, r *rolling) int {
+	spec, ok := f.specs[fp.Name]
+	if !ok || r.First() || spec.Mode != policy.Enforce {
+		return 0
+	}
+	if spec.Hold == "" && f.opts.Corrector.Status(fp.Name).Mode != policy.Enforce { // the ceiling allows less
+		return 0
+	}
+	outer := 0
+	if spec.Ceiling != nil {
+		outer = len(spec.Ceiling.Waves)
+	}
+	return versions.Count(outer, len(spec.Waves))
+}
+
+// isTakenBack reports whether the version that was to take effect was taken back.
+func isTakenBack(r *v1alpha1.PolicyRolloutStatus) bool {
+	return r != nil && r.Candidate != nil && r.Candidate.Phase == v1alpha1.RolloutTakenBack
+}
+
+// rolloutText says what becomes of the version that is to take effect, "" if there is none.
+func rolloutText(r *v1alpha1.PolicyRolloutStatus) string {
+	if r == nil || r.Candidate == nil {
+		return ""
+	}
+	c := r.Candidate
+	switch c.Phase {
+	case v1alpha1.RolloutTakenBack:
+		return fmt.Sprintf("; version %s was taken back: %s", versions.Short(c.Digest), c.Message)
+	case v1alpha1.RolloutPromoted:
+		return fmt.Sprintf("; version %s is promoted", versions.Short(c.Digest))
+	}
+	return fmt.Sprintf("; version %s rolls out: %s", versions.Short(c.Digest), c.Message)
 }
 
 // mirrorHalts shows the halts that the PolicyState has, also of a policy that is not in effect
@@ -399,50 +492,4 @@ func toDryRun(r *remediate.DryRunStatus) *v1alpha1.DryRunProgress {
 		p.At = &at
 	}
 	return p
-}
-
-func toWaveStatus(w *remediate.WaveStatus) *v1alpha1.WaveStatus {
-	if w == nil {
-		return nil
-	}
-	since := metav1.NewTime(w.Since)
-	return &v1alpha1.WaveStatus{
-		Name: w.Name, Number: int32(w.Number), Of: int32(w.Of), Phase: w.Phase, Since: &since, Unhealthy: int32(w.Unhealthy), // Small numbers.
-	}
-}
-
-// toBudgets converts the usage of limits, those with the least remaining first.
-func toBudgets(list []remediate.BudgetUsage) []v1alpha1.Budget {
-	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b remediate.BudgetUsage) int {
-		return cmp.Or(cmp.Compare(a.Max-a.Targets, b.Max-b.Targets), cmp.Compare(a.Scope, b.Scope))
-	})
-	var out []v1alpha1.Budget
-	for _, s := range list[:min(len(list), maxBudgets)] {
-		out = append(out, toBudget(s))
-	}
-	return out
-}
-
-func toBudget(s remediate.BudgetUsage) v1alpha1.Budget {
-	b := v1alpha1.Budget{Scope: v1alpha1.MemberScope, Member: s.Scope, Targets: int64(s.Targets), Allowed: int64(s.Max), Denominator: int64(s.Denominator)}
-	switch s.Scope {
-	case "policy":
-		b.Scope, b.Member = v1alpha1.PolicyScope, ""
-	case "fleet":
-		b.Scope, b.Member = v1alpha1.FleetScope, ""
-	}
-	return b
-}
-
-func toHalt(h *remediate.Halt) *v1alpha1.Halt {
-	if h == nil {
-		return nil
-	}
-	out := &v1alpha1.Halt{ID: h.ID, Reason: h.Reason, Message: clip.Text(h.Message, maxText), Since: metav1.NewTime(h.Since)}
-	if h.Over != nil {
-		over := toBudget(*h.Over)
-		out.Over = &over
-	}
-	return out
 }

@@ -150,7 +150,7 @@ func TestFleetPolicies_ProvenAuthor(t *testing.T) {
 		f := policiesKnowing(&c.knows)
 		c.fp.Spec.Approval = nil
 		f.provenAuthor(c.fp, now)
-		f.approvalTerms([]*v1alpha1.FleetPolicy{c.fp}, nil) // which forgets policies that are no more
+		f.approvalTerms([]*v1alpha1.FleetPolicy{c.fp}, nil, nil) // which forgets policies that are no more
 		if got, known := f.provenAuthor(c.fp, now.Add(c.after)); got != c.want || known != c.known || c.knows.requests > 1 {
 			t.Errorf("%s: %q, known %t, after %d requests; want %q, %t", name, got, known, c.knows.requests, c.want, c.known)
 		}

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,27 @@ var (
 	descSourceFailures = prometheus.NewDesc("federator_policy_source_failures",
 		"Number of consecutive failures to read the repository of the PolicySource.", []string{"source"}, nil)
 )
+
+var descRolloutPhase = prometheus.NewDesc("federator_policy_rollout_phase",
+	"1 for the phase of the version of the FleetPolicy that is to take effect: shadow, waves, promoted or takenback; there is none while no version rolls out.", []string{"policy", "phase"}, nil)
+
+// policyMetrics collects metrics of the FleetPolicies as they are at a scrape.
+type policyMetrics struct{ f *FleetPolicies }
+
+// Metrics returns a collector of metrics of each FleetPolicy whose versions roll out.
+func (f *FleetPolicies) Metrics() prometheus.Collector { return policyMetrics{f} }
+
+// Describe implements prometheus.Collector.
+func (m policyMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- descRolloutPhase }
+
+// Collect implements prometheus.Collector.
+func (m policyMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, fp := range m.f.list() {
+		if r := fp.Status.Rollout; r != nil && r.Candidate != nil {
+			ch <- prometheus.MustNewConstMetric(descRolloutPhase, prometheus.GaugeValue, 1, fp.Name, strings.ToLower(string(r.Candidate.Phase)))
+		}
+	}
+}
 
 // sourceMetrics collects metrics from one state of the Manager per scrape.
 type sourceMetrics struct {

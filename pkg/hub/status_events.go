@@ -14,6 +14,7 @@ import (
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/pkg/hub/internal/versions"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -30,6 +31,11 @@ const (
 	eventResumed       = "Resumed"
 	eventCommitActive  = "CommitActive"
 	eventCommitRefused = "CommitRefused"
+
+	eventVersionShadow    = "VersionInShadow"
+	eventVersionWaves     = "VersionInWaves"
+	eventVersionPromoted  = "VersionPromoted"
+	eventVersionTakenBack = "VersionTakenBack"
 )
 
 // statusRecorder records Events about what changes from one status to the next. It
@@ -68,6 +74,10 @@ func (t *statusRecorder) record(fp *v1alpha1.FleetPolicy, next *v1alpha1.FleetPo
 	if a := next.Acknowledged; a != nil && (was.Acknowledged == nil || was.Acknowledged.ID != a.ID) {
 		once(false, eventAcknowledged, a.ID, "Enforce", fmt.Sprintf("halt %s was acknowledged by %s", a.ID, cmp.Or(a.By, "an unknown user")))
 	}
+	if e := versionEvent(was.Rollout, next.Rollout); e != nil {
+		e.regarding = about
+		t.events.add(e)
+	}
 	t.recordNotInEffect(about, was, next)
 	t.recordEvaluation(about, was, next)
 	base := t.previous(fp)
@@ -94,6 +104,31 @@ func (t *statusRecorder) record(fp *v1alpha1.FleetPolicy, next *v1alpha1.FleetPo
 	for of, c := range verdictChanges(base, next) {
 		t.events.add(&pendingEvent{eventKey: eventKey{reason: eventVerdicts, subject: of}, regarding: about, action: "Evaluate", from: &c.from, to: &c.to})
 	}
+}
+
+// versionEvent returns an Event about the version that is to take effect, nil if nothing has
+// become of it.
+func versionEvent(was, next *v1alpha1.PolicyRolloutStatus) *pendingEvent {
+	if next == nil || next.Candidate == nil {
+		return nil
+	}
+	c := next.Candidate
+	if was != nil && was.Candidate != nil && was.Candidate.Digest == c.Digest && was.Candidate.Phase == c.Phase {
+		return nil
+	}
+	version := versions.Short(c.Digest)
+	e := &pendingEvent{eventKey: eventKey{subject: version}, immediate: true, action: "RollOut"}
+	switch c.Phase {
+	case v1alpha1.RolloutTakenBack:
+		e.reason, e.warning, e.text = eventVersionTakenBack, true, fmt.Sprintf("version %s was taken back: %s", version, c.Message)
+	case v1alpha1.RolloutPromoted:
+		e.reason, e.text = eventVersionPromoted, fmt.Sprintf("version %s is in effect in all members", version)
+	case v1alpha1.RolloutWaves:
+		e.reason, e.text = eventVersionWaves, fmt.Sprintf("version %s takes effect, one wave of members after another", version)
+	default:
+		e.reason, e.text = eventVersionShadow, fmt.Sprintf("version %s is judged beside the one in effect", version)
+	}
+	return e
 }
 
 // ignored records that an annotation does not acknowledge a halt.

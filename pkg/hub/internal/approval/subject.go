@@ -11,6 +11,8 @@ func SubjectKey(a *v1alpha1.Approval) string {
 		return PlanKey(string(s.FleetPolicy), v1alpha1.PlanGeneration, s.Plan)
 	case s.Rollback != "":
 		return PlanKey(string(s.FleetPolicy), v1alpha1.PlanRollback, s.Rollback)
+	case s.Version != "":
+		return VersionKey(string(s.FleetPolicy), s.Version)
 	default:
 		return CommitKey(s.PolicySource, string(s.Commit))
 	}
@@ -18,6 +20,11 @@ func SubjectKey(a *v1alpha1.Approval) string {
 
 // HaltKey is the SubjectKey of Approvals of a halt.
 func HaltKey(policy, id string) string { return "halt " + policy + " " + id }
+
+// VersionKey is the SubjectKey of Approvals of a version in shadow.
+func VersionKey(policy string, digest v1alpha1.Digest) string {
+	return "version " + policy + " " + string(digest)
+}
 
 // CommitKey is the SubjectKey of Approvals of a commit of a PolicySource.
 func CommitKey(source, hash string) string { return "commit " + source + " " + hash }

@@ -28,21 +28,21 @@ type Terms struct {
 // Bound is the most that there may be: a number, or a part of all subjects.
 type Bound struct {
 	Count   int64
-	Percent float64
+	Percent int64
 	IsPart  bool
 }
 
 // of returns the bound as a number.
 func (b Bound) of(subjects int64) int64 {
 	if b.IsPart {
-		return int64(math.Floor(b.Percent / 100 * float64(subjects)))
+		return subjects * b.Percent / 100
 	}
 	return b.Count
 }
 
 func (b Bound) String() string {
 	if b.IsPart {
-		return strconv.FormatFloat(b.Percent, 'g', -1, 64) + "%"
+		return strconv.FormatInt(b.Percent, 10) + "%"
 	}
 	return strconv.FormatInt(b.Count, 10)
 }
@@ -51,7 +51,7 @@ func (b Bound) String() string {
 // the defaults of the CRD. nil: the version takes its place at once.
 func TermsOf(r *v1alpha1.VersionRollout, waves int) (Terms, error) {
 	if r == nil {
-		return Terms{MaxNew: Bound{Percent: math.Inf(1), IsPart: true}, MaxErrors: Bound{Percent: math.Inf(1), IsPart: true}}, nil
+		return Terms{MaxNew: Bound{Count: math.MaxInt64}, MaxErrors: Bound{Count: math.MaxInt64}}, nil
 	}
 	t := Terms{Shadow: time.Hour, Waves: waves}
 	if r.Shadow != nil {
@@ -87,14 +87,15 @@ func boundOf(v *intstr.IntOrString, def intstr.IntOrString) (Bound, error) {
 	if err != nil || !isPart || n > 100 {
 		return Bound{}, fmt.Errorf("%q is neither a number nor a percentage such as 5%%", v.StrVal)
 	}
-	return Bound{Percent: float64(n), IsPart: true}, nil
+	return Bound{Percent: int64(n), IsPart: true}, nil // at most 100
 }
 
 // Facts are what is known now.
 type Facts struct {
 	Evidence v1alpha1.RolloutEvidence
-	First    bool // there is no former version to find less: MaxNew does not apply
-	Approved bool // people have approved to end the shadow
+	First    bool   // there is no former version to find less: MaxNew does not apply
+	Approved bool   // people have approved to end the shadow
+	Refused  string // why it can be in effect nowhere, such as parameters that it does not take; "" if it can
 	Waves    Waves
 }
 
@@ -107,7 +108,8 @@ type Waves struct {
 	Held   string // why nothing is written now, "" if it is
 }
 
-// State is how far a version has come.
+// State is how far a version has come. It is stored with seconds: whoever stores it truncates
+// times before.
 type State struct {
 	Phase        v1alpha1.RolloutPhase
 	Began, Since time.Time
@@ -140,8 +142,8 @@ func (s State) Next(t *Terms, f *Facts, now time.Time) State {
 // refuse returns why a version is taken back, "" if it is not. What is not complete yet is no
 // evidence against it, nor for it.
 func (t *Terms) refuse(f *Facts) string {
-	if f.Waves.Failed != "" {
-		return f.Waves.Failed
+	if why := cmp.Or(f.Refused, f.Waves.Failed); why != "" {
+		return why
 	}
 	e := &f.Evidence
 	if !e.Complete {
@@ -178,13 +180,13 @@ func (s State) nextShadow(t *Terms, f *Facts, now time.Time) State {
 func (s State) nextWave(t *Terms, f *Facts, now time.Time) State {
 	s.Waves = max(1, min(s.Waves, t.Waves))
 	switch {
-	case f.Waves.Known && f.Waves.Done && s.Waves == t.Waves:
-		return State{Phase: v1alpha1.RolloutPromoted, Began: s.Began, Since: now, Waves: s.Waves}
 	case t.Waves == 0: // the waves were removed, and with them what it waits for
 		return State{Phase: v1alpha1.RolloutPromoted, Began: s.Began, Since: now}
-	case f.Waves.Known && f.Waves.Wave >= s.Waves && s.Waves < t.Waves && f.Evidence.Complete:
+	case !f.Waves.Known || !f.Evidence.Complete:
+	case f.Waves.Done && s.Waves == t.Waves:
+		return State{Phase: v1alpha1.RolloutPromoted, Began: s.Began, Since: now, Waves: s.Waves}
+	case f.Waves.Wave >= s.Waves && s.Waves < t.Waves:
 		s.Waves++
-		s.Since = now
 	}
 	s.Message = cmp.Or(f.Waves.Held, fmt.Sprintf("in effect in wave %d of %d", s.Waves, t.Waves))
 	return s

@@ -35,6 +35,7 @@ type Log struct {
 type bound struct {
 	uid    types.UID
 	digest v1alpha1.Digest
+	partly bool
 }
 
 // versionDiff is what a version changed.
@@ -48,8 +49,9 @@ func New() *Log {
 	return &Log{bound: map[string]bound{}, changed: map[types.UID]*versionDiff{}, began: map[types.UID][]v1alpha1.PolicyVersion{}}
 }
 
-// versionDigest is of what verdicts follow from, objects and the binding's selection aside.
-func versionDigest(d *v1alpha1.PlanDigests) v1alpha1.Digest {
+// Digest names a version: it is of what verdicts follow from, objects and the binding's
+// selection aside. The digest of the spec is no part of it.
+func Digest(d *v1alpha1.PlanDigests) v1alpha1.Digest {
 	sum := sha256.Sum256([]byte(string(d.Package) + " " + string(d.Parameters)))
 	return v1alpha1.Digest(hex.EncodeToString(sum[:]))
 }
@@ -58,6 +60,9 @@ func versionDigest(d *v1alpha1.PlanDigests) v1alpha1.Digest {
 type Policy struct {
 	UID     types.UID
 	Digests v1alpha1.PlanDigests
+	// Partly says that another version has taken its place in some members already: what changes when that
+	// does in the others is not all that it changes.
+	Partly bool
 }
 
 // Configure notes what is about to take effect, by name: verdicts that change now change
@@ -67,7 +72,7 @@ func (v *Log) Configure(policies map[string]Policy) {
 	defer v.mu.Unlock()
 	v.next = make(map[string]bound, len(policies))
 	for name, p := range policies {
-		v.next[name] = bound{p.UID, versionDigest(&p.Digests)}
+		v.next[name] = bound{p.UID, Digest(&p.Digests), p.Partly}
 	}
 }
 
@@ -92,12 +97,12 @@ func (v *Log) Configured(ok bool) {
 func (v *Log) Observe(c *policy.Changes, batch *aggregate.Batch) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if batch != nil || v.next == nil || c.Before == nil || !c.Rebuilt() || c.Reset() { // time alone changes verdicts meanwhile
+	if batch != nil || v.next == nil || c.Before == nil || c.Reset() {
 		return
 	}
 	begins := map[string]*versionDiff{}
 	for name, now := range v.next {
-		if was, known := v.bound[name]; known && was.uid == now.uid && was.digest != now.digest {
+		if was, known := v.bound[name]; known && was.uid == now.uid && was.digest != now.digest && !was.partly && (c.Rebuilt() || promotes(c, name)) {
 			begins[name] = &versionDiff{digest: now.digest, members: map[string]bool{}}
 		}
 	}
@@ -110,6 +115,20 @@ func (v *Log) Observe(c *policy.Changes, batch *aggregate.Batch) {
 	for name, diff := range begins {
 		v.changed[v.next[name].uid] = diff
 	}
+}
+
+// promotes reports whether a version that was judged already takes effect everywhere. Time alone, which
+// changes verdicts meanwhile, does neither that nor build anything.
+func promotes(c *policy.Changes, name string) bool {
+	whole := func(s *policy.State) bool {
+		for b := range s.Bindings() {
+			if b.Name == name {
+				return b.Next != nil && b.Next.Whole
+			}
+		}
+		return false
+	}
+	return !whole(c.Before) && whole(c.After)
 }
 
 func count(begins map[string]*versionDiff, c *policy.Change) {
@@ -204,13 +223,13 @@ func (v *Log) begins(fp *v1alpha1.FleetPolicy, now *Version) (begins, samePackag
 	if last == nil {
 		return true, false
 	}
-	return last.Digest != versionDigest(&now.Digests), last.Package == now.Digests.Package
+	return last.Digest != Digest(&now.Digests), last.Package == now.Digests.Package
 }
 
 // begin returns the version that begins. The caller holds v.mu.
 func (v *Log) begin(fp *v1alpha1.FleetPolicy, now *Version, by string, at time.Time) v1alpha1.PolicyVersion {
 	is := v1alpha1.PolicyVersion{
-		Digest: versionDigest(&now.Digests), Package: now.Digests.Package, Since: metav1.NewTime(at.Truncate(time.Second)), Generation: fp.Generation, Origin: now.Origin,
+		Digest: Digest(&now.Digests), Package: now.Digests.Package, Since: metav1.NewTime(at.Truncate(time.Second)), Generation: fp.Generation, Origin: now.Origin,
 		By: v1alpha1.UserName(clip.Line(by, maxUserName)),
 	}
 	if diff := v.changed[fp.UID]; diff != nil && diff.digest == is.Digest {

@@ -42,7 +42,7 @@ func (r *versionRig) load(rego, tier string) (*policy.Set, []policy.Binding, v1a
 }
 
 func bind(uid types.UID, digests v1alpha1.PlanDigests) map[string]Policy {
-	return map[string]Policy{"tier": {uid, digests}}
+	return map[string]Policy{"tier": {UID: uid, Digests: digests}}
 }
 
 // known is an author who is proven.
