@@ -205,7 +205,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 	done
 
 .PHONY: oracle
-oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind: of written, generated and shipped policies, and of time
+oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind: of written, generated and shipped policies, of time, and of versions
 	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'EqualsFullEvaluation' -timeout 8h -count=1 -v ./pkg/policy
 
 .PHONY: explore

@@ -41,6 +41,16 @@
 // seconds more than a quarter of the processors could do meanwhile: verdicts on other
 // members wait for them.
 //
+// # Two versions of a policy
+//
+// Beside gives a Set in which a candidate's packages stand beside the active ones, under names of their own: they read
+// each other's views, and all others read the active ones. A Binding may have a Next: the engine evaluates both, on all
+// members, and a State has them as one policy. Verdicts are those of the next version in the members in which it has
+// taken its place, and on keys of views once it has everywhere; what changes of the other is no change of the policy.
+// When members go over nothing is evaluated, nor when the candidate becomes active: what has the same rules, parameters
+// and views goes on. What both versions find keeps the time at which it was first seen. State.Compare says how they
+// differ.
+//
 // # Layers
 //
 // This package is the door. Below it, references run one way: internal/engine and
