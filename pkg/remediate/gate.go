@@ -144,7 +144,7 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 		return recording
 	case !s.isDesired(i):
 		return "the policy no longer requires this write"
-	case !s.lets(s.intents[i.Remedy.Target].Intent, s.reached(now)): // the present one, of whichever version
+	case !s.lets(i.Remedy.Target, s.reached(now)):
 		return "the wave of member " + i.Remedy.Target.Member + " has not begun"
 	}
 	if why := s.refuseUnapproved(i); why != "" {

@@ -401,8 +401,8 @@ func TestDispatcher_ApprovalOfTwoVersions(t *testing.T) {
 		}
 		two := approved("2", 2)
 		two.Waves, two.Replaces = one.Waves, &remediate.Replaced{Generation: "1", Promoted: 1}
-		list := func(version string) []remediate.Intent {
-			return slices.Concat(newer(intents(version, "m1 a")), former(intents(version, "m2 b", "m2 c")))
+		list := func(version string) []remediate.Intent { // of the new version, what was approved of the former one
+			return slices.Concat(intents(version, "m1 a"), former(intents(version, "m2 b", "m2 c")))
 		}
 		a.set(t, two, 20, list("2"))
 		time.Sleep(time.Minute)

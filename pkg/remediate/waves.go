@@ -127,13 +127,13 @@ func (s *policyState) isBeyond(i *Intent) bool {
 	return i.Former && !s.spec.DryRun && !s.formerReaches(i)
 }
 
-// lets reports whether waves let an intent be written. Former ones do not wait for those of the
-// present generation.
-func (s *policyState) lets(i *Intent, reached int) bool {
-	if i.Former {
-		return s.formerReaches(i)
+// lets reports whether waves let a target be written. One whose present intent is Former does not wait
+// for those of the present generation.
+func (s *policyState) lets(target policy.Ref, reached int) bool {
+	if s.isFormer(target) {
+		return s.formerReaches(s.intents[target].Intent)
 	}
-	return s.reaches(i.Remedy.Target.Member, reached)
+	return s.reaches(target.Member, reached)
 }
 
 // isFormer reports whether the intent for a target is of the former generation: what becomes of it

@@ -76,6 +76,7 @@ func (w *world) calmOptions() (all []option) {
 		add(1, "resume", func() { w.want(func() { w.stops.All = "" }) })
 	}
 	w.calmApprovals(add)
+	w.offerPromotions(add)
 	for _, p := range w.processes {
 		w.offerOwnersTo(p, add)
 	}

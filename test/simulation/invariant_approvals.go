@@ -69,7 +69,7 @@ func (m *approvalModel) sent(w *world, p *process, x write) {
 		return
 	}
 	for _, pl := range w.plans() {
-		if pl.policy == x.policy && pl.generation == wish.key() && pl.purpose != v1alpha1.PlanHalt && m.frozen[pl.uid][x.target()] && m.passes(p, &pl) {
+		if pl.policy == x.policy && (pl.generation == wish.key() || wish.isFormer(x) && pl.generation == x.generation) && pl.purpose != v1alpha1.PlanHalt && m.frozen[pl.uid][x.target()] && m.passes(p, &pl) {
 			return
 		}
 	}

@@ -63,7 +63,7 @@ func (w *world) unwritten(policy string) map[string]bool {
 
 func (m *waveModel) written(w *world, p *process, x write) {
 	wish := p.told.policies[x.policy]
-	if wish == nil {
+	if wish == nil || wish.isFormer(x) {
 		return
 	}
 	m.wrote[wish.key()] = true
@@ -76,7 +76,7 @@ func (m *waveModel) written(w *world, p *process, x write) {
 // sent checks that the hub knows of the second wave before anything of it is sent.
 func (m *waveModel) sent(w *world, p *process, x write) {
 	wish := p.told.policies[x.policy]
-	if wish == nil || !wish.waves || x.member == w.members[0].name {
+	if wish == nil || !wish.waves || x.member == w.members[0].name || wish.isFormer(x) {
 		return
 	}
 	o := w.hub.Peek("policystates", "", x.policy)
@@ -209,7 +209,7 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 	if canary.away {
 		w.fail(invariant, "%s begins the second wave of %s while the first one's member is away", p.name, wish.policy)
 	}
-	if !m.wrote[wish.key()] && !p.sees(wish.policy) {
+	if !m.wrote[wish.key()] && wish.replaces == nil && !p.sees(wish.policy) {
 		w.fail(invariant, "%s begins the second wave of %s, and the policy has had nothing to correct yet", p.name, wish.policy)
 	}
 	healthy := map[string]bool{}

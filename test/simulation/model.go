@@ -27,6 +27,7 @@ type model struct {
 	waves  waveModel
 	fights fightModel
 
+	versions  versionModel
 	approvals approvalModel
 	rollbacks rollbackModel
 	ceiling   ceilingModel
@@ -36,13 +37,14 @@ type model struct {
 }
 
 func newModel(*world) model {
-	return model{seen: map[*parked]bool{}, record: newRecordModel(), bounds: newBoundModel(), halts: newHaltModel(), waves: newWaveModel(), fights: newFightModel(), approvals: newApprovalModel(), rollbacks: newRollbackModel()}
+	return model{seen: map[*parked]bool{}, record: newRecordModel(), bounds: newBoundModel(), halts: newHaltModel(), waves: newWaveModel(), fights: newFightModel(), approvals: newApprovalModel(), versions: newVersionModel(), rollbacks: newRollbackModel()}
 }
 
 // sent is told of each request when it is sent.
 func (m *model) sent(w *world, p *process, r *parked) {
 	if !m.whole && strings.Contains(r.request.URL.Path, "/policystates") && r.request.Method != http.MethodGet {
 		m.waves.recorded(w, p, r)
+		m.versions.recorded(w, p, r)
 	}
 	if !r.writes() {
 		return
@@ -68,6 +70,7 @@ func (m *model) sent(w *world, p *process, r *parked) {
 	m.limits.sent(w, p, x)
 	m.halts.sent(w, p, x)
 	m.waves.sent(w, p, x)
+	m.versions.sent(w, p, x)
 	m.fights.sent(w, p, x)
 	m.approvals.sent(w, p, x)
 }
@@ -105,6 +108,7 @@ func (m *model) check(w *world) {
 	m.bounds.check(w)
 	m.halts.check(w)
 	m.waves.check(w)
+	m.versions.check(w)
 	m.approvals.check(w)
 }
 
@@ -113,6 +117,7 @@ type write struct {
 	member, name   string
 	policy, action string // of its Action
 	rollbackOf     string // the Action that it rolls back, for a person
+	generation     string // that the Action is of
 	verb           string
 }
 
@@ -147,6 +152,7 @@ func (w *world) parse(r *parked) write {
 	}
 	if o := w.hub.Peek("actions", "", x.action); o != nil {
 		x.rollbackOf, _ = o["spec"].(map[string]any)["rollbackOf"].(string)
+		x.generation, _ = o["spec"].(map[string]any)["generation"].(string)
 	}
 	return x
 }

@@ -44,6 +44,7 @@ func (w *world) offerPeople(add func(int, string, func())) {
 		want(func() { toggle(w.held, m.name) })
 		w.note("people: held members %v", w.held)
 	})
+	w.offerVersions(add)
 	w.offerApprovals(add)
 	w.offerCeilings(add)
 	w.offerOwners(add)

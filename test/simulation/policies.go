@@ -72,6 +72,7 @@ type wish struct {
 	approvals  int // by how many people a generation must be approved; 0: none
 	above      int // beyond how many percent of the subjects; 0: always
 	opens      opening
+	replaces   *rolling // what it takes the place of, wave by wave; nil: nothing
 }
 
 // opening is when a policy may write: for a time from each full period of a clock's day.
@@ -97,6 +98,11 @@ var windows = sync.OnceValue(func() map[opening]*remediate.Window {
 })
 
 func (x *wish) String() string {
+	if x.replaces != nil {
+		plain := *x
+		plain.replaces = nil
+		return fmt.Sprintf("%v, %v", &plain, x.replaces)
+	}
 	return fmt.Sprintf("%s (version %d): gone %t, enforced %t, suspended %t, at most %d and %d per member, %v%% and %v%%, %d of all policies, in %v, waves %t, soak %v, approval by %d above %d%%, open %v", x.key(), x.version, x.gone, x.enforced, x.suspended, x.perPolicy, x.perMember, x.percent, x.percentIn, x.fleet, x.window, x.waves, x.soak, x.approvals, x.above, x.opens)
 }
 
@@ -133,6 +139,7 @@ func (x *wish) spec(w *world) enforce.EnforcementSpec {
 		Window: windows()[x.opens],
 		Limits: remediate.Limits{Window: x.window, Policy: remediate.Limit{Count: x.perPolicy, Percent: x.percent}, Member: remediate.Limit{Count: x.perMember, Percent: x.percentIn}, Fleet: remediate.Limit{Count: x.fleet}},
 	}
+	s.Rollout = x.replaces.spec()
 	if x.enforced {
 		s.Mode = policy.Enforce
 	}

@@ -93,6 +93,9 @@ func (w *world) startProcess(name string, offset time.Duration) *process {
 	p.dispatcher, err = remediate.New(options)
 	must(err)
 	p.corrector = enforce.NewCorrector(p.dispatcher, nil)
+	if w.versions {
+		p.corrector = enforce.NewCorrector(versions{p.dispatcher}, nil)
+	}
 	loop, err := enforce.New(enforce.Options{Index: p.index, Set: packages(), Bindings: bindings, Changed: p.corrector.Changed})
 	must(err)
 	p.dispatcher.SetStops(remediate.Stops{All: "nothing is known yet"})

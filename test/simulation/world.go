@@ -24,8 +24,10 @@ type world struct {
 	calm    bool // faults are over, and people act
 	hub     *apiserver.Server
 	hubAway bool
-	rates   map[string]int // of what is unusual
-	members []*member
+	// versions says that versions of policies roll out.
+	versions bool
+	rates    map[string]int // of what is unusual
+	members  []*member
 
 	processes []*process
 	born      int
@@ -65,9 +67,11 @@ type world struct {
 }
 
 // newWorld draws a world.
-func newWorld(ctx context.Context, c *choices) *world {
+func newWorld(ctx context.Context, c *choices) *world { return drawWorld(ctx, c, false) }
+
+func drawWorld(ctx context.Context, c *choices, versions bool) *world {
 	w := &world{
-		choices: c, ctx: ctx, start: time.Now(), hub: apiserver.New(hubKinds(), false), states: map[[8]byte]bool{}, arrived: make(chan struct{}, 1),
+		versions: versions, choices: c, ctx: ctx, start: time.Now(), hub: apiserver.New(hubKinds(), false), states: map[[8]byte]bool{}, arrived: make(chan struct{}, 1),
 		rates: drawRates(c), perMember: c.between(1, 4), bounds: drawBounds(c), owners: newOwners(), retention: []time.Duration{week, time.Minute}[c.below(2)], keep: []int{1000, 2}[c.below(2)], policies: map[string]*wish{}, wishes: map[string][]*wish{}, held: map[string]string{}, unready: map[string]time.Time{}, stops: remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}},
 	}
 	for n := range c.between(1, 3) {
