@@ -151,14 +151,14 @@ func (s *RolloutSpec) validate() error {
 
 // WaveStatus is the wave that is written to, or soaks.
 type WaveStatus struct {
+	Generation string // that the waves are of: another one than the spec's until its own begin
+
 	Name      string
 	Number    int // from 1
 	Of        int
 	Phase     v1alpha1.WavePhase
 	Since     time.Time
 	Unhealthy int
-	// Generation is the one that is rolled out.
-	Generation string
 }
 
 // Status.Waiting outside the window in which a policy, or its source, may write.
