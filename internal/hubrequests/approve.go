@@ -16,11 +16,12 @@ import (
 // maxGroups is how many groups an Approval may name, as in the CRD.
 const maxGroups = 50
 
-// Approval is what a person approves: a Plan, a halt or a rollback of a FleetPolicy, or a commit
-// of a PolicySource.
+// Approval is what a person approves: a Plan, a halt, a rollback or a version of a FleetPolicy, or
+// a commit of a PolicySource.
 type Approval struct {
 	FleetPolicy          string
-	Plan, Halt, Rollback string // one of them; Plan and Rollback are the hash or the name of a Plan
+	Plan, Halt, Rollback string // one of them, or Version; Plan and Rollback are the hash or the name of a Plan
+	Version              string // in shadow: its digest, or the start of it
 
 	PolicySource, Commit string
 
@@ -31,7 +32,7 @@ type Approval struct {
 // Validate returns what is wrong with it.
 func (a *Approval) Validate() error {
 	of := 0
-	for _, name := range []string{a.Plan, a.Halt, a.Rollback, a.Commit} {
+	for _, name := range []string{a.Plan, a.Halt, a.Rollback, a.Version, a.Commit} {
 		if name != "" {
 			of++
 		}
@@ -40,9 +41,9 @@ func (a *Approval) Validate() error {
 	case (a.FleetPolicy == "") == (a.PolicySource == ""):
 		return inputError("an Approval is of a FleetPolicy or of a PolicySource")
 	case of != 1:
-		return inputError("an Approval is of one plan, halt, rollback or commit")
+		return inputError("an Approval is of one plan, halt, rollback, version or commit")
 	case (a.PolicySource == "") != (a.Commit == ""):
-		return inputError("a commit is approved of its PolicySource, and a plan, a halt or a rollback of its FleetPolicy")
+		return inputError("a commit is approved of its PolicySource, and a plan, a halt, a rollback or a version of its FleetPolicy")
 	case strings.TrimSpace(a.Reason) == "":
 		return inputError("a reason is required: why is this approved?")
 	}
@@ -104,6 +105,12 @@ func (c Client) nameApproved(ctx context.Context, a *Approval, spec *v1alpha1.Ap
 		spec.Halt = a.Halt
 		return fmt.Sprintf("halt %s of FleetPolicy %s", a.Halt, a.FleetPolicy), required, nil
 	}
+	if a.Version != "" {
+		if spec.Version, err = shadowOf(fp, a.Version); err != nil {
+			return "", nil, err
+		}
+		return fmt.Sprintf("the end of the shadow of version %s of FleetPolicy %s", spec.Version, a.FleetPolicy), required, nil
+	}
 	plan, err := c.waitingPlan(ctx, a.FleetPolicy, a.Plan+a.Rollback)
 	if err != nil {
 		return "", nil, err
@@ -121,6 +128,19 @@ func (c Client) nameApproved(ctx context.Context, a *Approval, spec *v1alpha1.Ap
 		spec.Plan = plan.Spec.Hash
 	}
 	return fmt.Sprintf("Plan %s (%s) of %d targets", plan.Name, plan.Spec.Purpose, plan.Spec.Targets), required, nil
+}
+
+// shadowOf returns the digest of a policy's version in shadow, which a name is the start of.
+func shadowOf(fp *v1alpha1.FleetPolicy, name string) (v1alpha1.Digest, error) {
+	const inName = 12 // characters of a digest, as it is shown
+	r := fp.Status.Rollout
+	switch {
+	case r == nil || r.Candidate == nil || r.Candidate.Phase != v1alpha1.RolloutShadow:
+		return "", conflictError("FleetPolicy %s has no version in shadow", fp.Name)
+	case len(name) < inName || !strings.HasPrefix(string(r.Candidate.Digest), name):
+		return "", conflictError("the version in shadow of FleetPolicy %s is %s", fp.Name, r.Candidate.Digest)
+	}
+	return r.Candidate.Digest, nil
 }
 
 // waitingPlan returns a Plan of a policy that waits, by its hash or its name.

@@ -20,8 +20,10 @@ import (
 const approveHelp = `Approve what a FleetPolicy would write, or a commit of a PolicySource.
 
 Review it first: federator actions plan POLICY shows what a Plan has. Then name it: by its
-hash or its name (--plan, --rollback), by the id of a halt (--halt), or by the full hash of
-a commit that changes more verdicts than spec.maxDiff of its PolicySource (--commit).
+hash or its name (--plan, --rollback), by the id of a halt (--halt), by the version in
+shadow that federator policy history POLICY shows, whose shadow ends then (--version), or by
+the full hash of a commit that changes more verdicts than spec.maxDiff of its PolicySource,
+or is in shadow (--commit).
 
 The hub must grant you the verb approve on the FleetPolicy or PolicySource. The Approval
 names you and your groups, and the hub denies it under any other name. It is an object:
@@ -33,8 +35,8 @@ kubectl delete approval NAME withdraws it.
 
 // approve are the flags of `federator actions approve`.
 type approve struct {
-	source                       string
-	plan, halt, rollback, commit string
+	source                                string
+	plan, halt, rollback, version, commit string
 
 	reason           string
 	expires, timeout time.Duration
@@ -44,7 +46,7 @@ func approveCommand(f *hubFlags) *cobra.Command {
 	var a approve
 	cmd := &cobra.Command{
 		Use:   "approve [POLICY]",
-		Short: "Approve a plan, a halt or a rollback of a FleetPolicy, or a commit of a PolicySource",
+		Short: "Approve a plan, a halt, a rollback or a version of a FleetPolicy, or a commit of a PolicySource",
 		Long:  approveHelp,
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,13 +64,14 @@ func approveCommand(f *hubFlags) *cobra.Command {
 	flags.StringVar(&a.plan, "plan", "", "`hash` or name of a Plan of a new generation or an amendment")
 	flags.StringVar(&a.halt, "halt", "", "`id` of a halt: status.halted.id of the FleetPolicy")
 	flags.StringVar(&a.rollback, "rollback", "", "`hash` or name of a Plan of a rollback")
+	flags.StringVar(&a.version, "version", "", "`digest` of the version in shadow, or its first 12 digits")
 	flags.StringVar(&a.source, "source", "", "`PolicySource` of the commit")
-	flags.StringVar(&a.commit, "commit", "", "full `hash` of a commit beyond spec.maxDiff of --source")
+	flags.StringVar(&a.commit, "commit", "", "full `hash` of a commit of --source that is beyond spec.maxDiff, or in shadow")
 	flags.StringVar(&a.reason, "reason", "", "`reason` for the Approval; required")
 	flags.DurationVar(&a.expires, "expires", 24*time.Hour, "`duration` after which the Approval does not count any more; validFor of the policy may end it earlier")
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait until federator has decided whether it counts")
-	cmd.MarkFlagsMutuallyExclusive("plan", "halt", "rollback", "commit")
-	cmd.MarkFlagsOneRequired("plan", "halt", "rollback", "commit")
+	cmd.MarkFlagsMutuallyExclusive("plan", "halt", "rollback", "version", "commit")
+	cmd.MarkFlagsOneRequired("plan", "halt", "rollback", "version", "commit")
 	cmd.MarkFlagsRequiredTogether("source", "commit")
 	return cmd
 }
@@ -91,7 +94,7 @@ func (a *approve) validate(args []string) error {
 
 func (a *approve) run(ctx context.Context, c *hubClient, policy string, out io.Writer) error {
 	made, what, err := c.Approve(ctx, &hubrequests.Approval{
-		FleetPolicy: policy, Plan: a.plan, Halt: a.halt, Rollback: a.rollback, PolicySource: a.source, Commit: a.commit,
+		FleetPolicy: policy, Plan: a.plan, Halt: a.halt, Rollback: a.rollback, Version: a.version, PolicySource: a.source, Commit: a.commit,
 		Reason: a.reason, Expires: time.Now().Add(a.expires),
 	})
 	if err != nil {
