@@ -193,7 +193,7 @@ func expectPhase(t *testing.T, j *evaluator, phase string) {
 		if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 1 {
 			return fmt.Errorf("%v, %v", families, err)
 		}
-		if m := families[0].GetMetric()[0]; m.GetLabel()[0].GetValue() != "labels" || m.GetLabel()[1].GetValue() != phase || m.GetGauge().GetValue() != 1 {
+		if m := families[0].GetMetric()[0]; m.GetLabel()[0].GetValue() != phase || m.GetLabel()[1].GetValue() != "labels" || m.GetGauge().GetValue() != 1 {
 			return fmt.Errorf("%v", m)
 		}
 		return nil
