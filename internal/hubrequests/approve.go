@@ -16,12 +16,12 @@ import (
 // maxGroups is how many groups an Approval may name, as in the CRD.
 const maxGroups = 50
 
-// Approval is what a person approves: a Plan, a halt, a rollback or a version in shadow of a FleetPolicy, or
+// Approval is what a person approves: a Plan, a halt, a rollback or a version of a FleetPolicy, or
 // a commit of a PolicySource.
 type Approval struct {
 	FleetPolicy          string
-	Plan, Halt, Rollback string // one of them; Plan and Rollback are the hash or the name of a Plan
-	Version              string // or the digest of a version, or its start
+	Plan, Halt, Rollback string // one of them, or Version; Plan and Rollback are the hash or the name of a Plan
+	Version              string // in shadow: its digest, or the start of it
 
 	PolicySource, Commit string
 
@@ -106,8 +106,10 @@ func (c Client) nameApproved(ctx context.Context, a *Approval, spec *v1alpha1.Ap
 		return fmt.Sprintf("halt %s of FleetPolicy %s", a.Halt, a.FleetPolicy), required, nil
 	}
 	if a.Version != "" {
-		spec.Version, err = versionInShadow(fp, a.Version)
-		return fmt.Sprintf("version %.12s of FleetPolicy %s", spec.Version, a.FleetPolicy), required, err
+		if spec.Version, err = versionInShadow(fp, a.Version); err != nil {
+			return "", nil, err
+		}
+		return fmt.Sprintf("the end of the shadow of version %.12s of FleetPolicy %s", spec.Version, a.FleetPolicy), required, nil
 	}
 	plan, err := c.waitingPlan(ctx, a.FleetPolicy, a.Plan+a.Rollback)
 	if err != nil {

@@ -159,7 +159,7 @@ func digest(n int) v1alpha1.Digest { return v1alpha1.Digest(fmt.Sprintf("%064x",
 
 // startApprovals has Approvals run on the hub: policy hosts requires two people of sre or
 // finance, policy plain requires nothing.
-func startApprovals(t *testing.T) *approvalHub {
+func startApprovals(t *testing.T, shadows ...hub.ShadowVersion) *approvalHub {
 	t.Helper()
 	h := realHub(t)
 	if err := h.Apply(t.Context(), []byte(approvalRoles)); err != nil {
@@ -178,7 +178,7 @@ func startApprovals(t *testing.T) *approvalHub {
 		Required: func() (map[string][]v1alpha1.ApprovalRequirement, bool) {
 			return map[string][]v1alpha1.ApprovalRequirement{"hosts": {required}}, true
 		},
-		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Shadows: func() []hub.ShadowVersion { return shadows }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -72,6 +72,43 @@ func TestApprovals_OfPeopleWhoMay(t *testing.T) {
 	h.expectMet("hosts", alone, false, "ann")
 }
 
+// TestApprovals_EndShadows: of one version, by as many people as a policy requires who have not made
+// it, or by one who may approve it.
+func TestApprovals_EndShadows(t *testing.T) {
+	h := startApprovals(t,
+		hub.ShadowVersion{Policy: "hosts", Digest: digest(1), Authors: []v1alpha1.UserName{"mallory"}, AuthorsProven: true},
+		hub.ShadowVersion{Policy: "plain", Digest: digest(2)}, hub.ShadowVersion{Policy: "plain", Digest: digest(3), Since: time.Now().Add(time.Hour)})
+	h.admit()
+	h.nextSecond()
+	version := func(policy string, n int) map[string]any {
+		return map[string]any{"fleetPolicy": policy, "version": string(digest(n))}
+	}
+	h.mustApprove(given{as: "ann", groups: []string{"sre"}, spec: version("hosts", 1)})
+	author := h.mustApprove(given{as: "mallory", groups: []string{"sre"}, spec: version("hosts", 1)})
+	h.mustApprove(given{as: "ann", groups: []string{"sre"}, spec: version("plain", 2)})
+	early := h.mustApprove(given{as: "ann", groups: []string{"sre"}, spec: version("plain", 3)})
+	other := h.mustApprove(given{as: "ann", groups: []string{"sre"}, spec: version("plain", 4)})
+	expect := func(policy string, n int, want bool) {
+		t.Helper()
+		if err := until(func() error {
+			if h.approvals.VersionApproved(policy, digest(n)) != want {
+				return fmt.Errorf("version %d of %s: approved is %t", n, policy, !want)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	expect("plain", 2, true)
+	h.expectState("the author's", author, v1alpha1.ApprovalIgnored, "Author")
+	expect("hosts", 1, false)
+	h.mustApprove(given{as: "bob", groups: []string{"sre"}, spec: version("hosts", 1)})
+	expect("hosts", 1, true)
+	h.expectState("of before the version", early, v1alpha1.ApprovalIgnored, "Unknown")
+	h.expectState("of another version", other, v1alpha1.ApprovalIgnored, "Unknown")
+	expect("plain", 3, false)
+}
+
 // TestApprovals_EndHalts: as many people as a policy requires, or one who may approve it.
 func TestApprovals_EndHalts(t *testing.T) {
 	h := startApprovals(t)

@@ -20,9 +20,10 @@ import (
 const approveHelp = `Approve what a FleetPolicy would write, or a commit of a PolicySource.
 
 Review it first: federator actions plan POLICY shows what a Plan has. Then name it: by its
-hash or its name (--plan, --rollback), by the id of a halt (--halt), by the digest of a
-version whose shadow is to end (--version), or by the full hash of a commit that changes
-more verdicts than spec.maxDiff of its PolicySource, or is in shadow (--commit).
+hash or its name (--plan, --rollback), by the id of a halt (--halt), by the version in
+shadow that federator policy history POLICY shows, whose shadow ends then (--version), or by
+the full hash of a commit that changes more verdicts than spec.maxDiff of its PolicySource,
+or is in shadow (--commit).
 
 The hub must grant you the verb approve on the FleetPolicy or PolicySource. The Approval
 names you and your groups, and the hub denies it under any other name. It is an object:
@@ -63,9 +64,9 @@ func approveCommand(f *hubFlags) *cobra.Command {
 	flags.StringVar(&a.plan, "plan", "", "`hash` or name of a Plan of a new generation or an amendment")
 	flags.StringVar(&a.halt, "halt", "", "`id` of a halt: status.halted.id of the FleetPolicy")
 	flags.StringVar(&a.rollback, "rollback", "", "`hash` or name of a Plan of a rollback")
-	flags.StringVar(&a.version, "version", "", "`digest` of a version in shadow, or its start: status.rollout.candidate.digest of the FleetPolicy")
+	flags.StringVar(&a.version, "version", "", "`digest` of the version in shadow, or its first 12 digits")
 	flags.StringVar(&a.source, "source", "", "`PolicySource` of the commit")
-	flags.StringVar(&a.commit, "commit", "", "full `hash` of a commit of --source beyond spec.maxDiff, or in shadow")
+	flags.StringVar(&a.commit, "commit", "", "full `hash` of a commit of --source that is beyond spec.maxDiff, or in shadow")
 	flags.StringVar(&a.reason, "reason", "", "`reason` for the Approval; required")
 	flags.DurationVar(&a.expires, "expires", 24*time.Hour, "`duration` after which the Approval does not count any more; validFor of the policy may end it earlier")
 	flags.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait until federator has decided whether it counts")

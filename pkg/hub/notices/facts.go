@@ -104,7 +104,8 @@ func ofApproval(a *v1alpha1.Approval, now time.Time) []notify.Fact {
 		UID: string(a.UID), Transition: "ApprovalGiven", Type: notify.ApprovalGiven, Subject: "Approval/" + a.Name, At: a.CreationTimestamp.Time,
 		Data: data(
 			"by", string(a.Spec.By), "reason", a.Spec.Reason, "policy", string(a.Spec.FleetPolicy), "policySource", a.Spec.PolicySource,
-			"halt", a.Spec.Halt, "plan", string(a.Spec.Plan), "rollback", string(a.Spec.Rollback), "commit", string(a.Spec.Commit),
+			"halt", a.Spec.Halt, "plan", string(a.Spec.Plan), "rollback", string(a.Spec.Rollback), "version", string(a.Spec.Version),
+			"commit", string(a.Spec.Commit),
 			"expires", a.Spec.Expires.UTC().Format(time.RFC3339), "state", string(a.Status.State), "stateReason", a.Status.Reason, "message", a.Status.Message),
 	}}
 }

@@ -25,7 +25,10 @@ made appear and vanish on the fleet as it was.
 
 A version is the policy's package, with what it imports, and its parameters. The hub
 keeps the last 20, in the status of the FleetPolicy; what a version changed is not known
-where it took effect while federator was not running.
+where it took effect while federator was not running, or in one wave after another.
+
+A version that rolls out is shown above: how far it has come, and how its verdicts differ
+from those of the version in effect. -o json and yaml list the versions that took effect.
 
   federator policy history image-registry
   federator policy history image-registry -o json`
@@ -53,12 +56,41 @@ func Command(version string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if r := fp.Status.Rollout; r != nil && r.Candidate != nil && (output == "table" || output == "wide") {
+				if _, err := io.WriteString(cmd.OutOrStdout(), candidate(r.Candidate, time.Now())+"\n"); err != nil {
+					return err
+				}
+			}
 			return write(cmd.OutOrStdout(), fp.Status.Versions, output, time.Now(), console.Colored(cmd.OutOrStdout()))
 		},
 	}
 	hub.Register(cmd.Flags())
 	cmd.Flags().StringVarP(&output, "output", "o", output, strings.Join(outputs, ", "))
 	return cmd
+}
+
+// candidate says how far a version has come that is to take effect.
+func candidate(c *v1alpha1.CandidateVersion, now time.Time) string {
+	out := fmt.Sprintf("Version %s rolls out since %s: %s", short(string(c.Digest)), console.Age(now, &c.Began.Time), c.Phase)
+	if c.Phase == v1alpha1.RolloutWaves {
+		out += fmt.Sprintf(" %d", c.Waves)
+	}
+	out += fmt.Sprintf(", since %s\n", console.Age(now, &c.Since.Time))
+	if c.Message != "" {
+		out += "  " + console.Printable(c.Message) + "\n"
+	}
+	e := c.Evidence
+	if e == nil {
+		return out + "  it is not compared with the version in effect yet\n"
+	}
+	out += fmt.Sprintf("  of %d subjects: %d new violations, %d gone, %d new errors", e.Subjects, e.New, e.Gone, e.Errors)
+	if e.Cost != nil {
+		out += fmt.Sprintf(", %d%% of the cost", *e.Cost)
+	}
+	if !e.Complete {
+		out += "; not all of it is known yet"
+	}
+	return out + "\n"
 }
 
 // write writes versions, which are oldest first, the newest first.

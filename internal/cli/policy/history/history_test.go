@@ -44,3 +44,25 @@ func TestWrite(t *testing.T) {
 		t.Errorf("wide: %v\n%s", err, wide.String())
 	}
 }
+
+func TestCandidate(t *testing.T) {
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	cost := int64(120)
+	c := v1alpha1.CandidateVersion{
+		Digest: v1alpha1.Digest(strings.Repeat("b", 64)), Phase: v1alpha1.RolloutShadow, Began: metav1.NewTime(now.Add(-2 * time.Hour)), Since: metav1.NewTime(now.Add(-time.Hour)),
+	}
+	for want, change := range map[string]func(){
+		"Version bbbbbbbbbbbb rolls out since 120m: Shadow, since 60m\n  it is not compared with the version in effect yet\n": func() {},
+		"Version bbbbbbbbbbbb rolls out since 120m: Waves 2, since 60m\n  in effect in wave 2 of 3 [2J\n  of 9 subjects: 1 new violations, 2 gone, 3 new errors, 120% of the cost\n": func() {
+			c.Phase, c.Waves, c.Message = v1alpha1.RolloutWaves, 2, "in effect in wave 2 of 3\x1b[2J"
+			c.Evidence = &v1alpha1.RolloutEvidence{Complete: true, Subjects: 9, New: 1, Gone: 2, Errors: 3, Cost: &cost}
+		},
+	} {
+		was := c
+		change()
+		if got := candidate(&c, now); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		c = was
+	}
+}

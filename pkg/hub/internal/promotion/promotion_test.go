@@ -81,7 +81,11 @@ func TestState_Next(t *testing.T) {
 	terms := Terms{Shadow: time.Hour, MaxNew: Bound{Percent: 5, IsPart: true}, MaxCost: 200, Waves: 2}
 	good := v1alpha1.RolloutEvidence{Complete: true, Subjects: 100, New: 5}
 	cost := func(n int64) v1alpha1.RolloutEvidence { e := good; e.Cost = &n; return e }
-	with := func(change func(e *v1alpha1.RolloutEvidence)) v1alpha1.RolloutEvidence { e := good; change(&e); return e }
+	with := func(change func(e *v1alpha1.RolloutEvidence)) v1alpha1.RolloutEvidence {
+		e := good
+		change(&e)
+		return e
+	}
 	shadow := Begin(began)
 	in := func(n int) State { return State{Phase: v1alpha1.RolloutWaves, Began: began, Since: began, Waves: n} }
 	wave := func(n int, done bool) Waves { return Waves{Known: true, Wave: n, Done: done} }
