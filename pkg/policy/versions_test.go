@@ -323,3 +323,58 @@ func TestVersions_OfTemplates(t *testing.T) {
 		t.Errorf("the defaults are %v", defaults)
 	}
 }
+
+// TestVersions_KeepTheTimeOfWhatBothFind lets the candidate find later what the former version found before, and then
+// lets them take each other's place.
+func TestVersions_KeepTheTimeOfWhatBothFind(t *testing.T) {
+	t.Parallel()
+	is := loadSourcesOf(t, []string{strings.ReplaceAll(largeThree, "> 3", "> 4")})
+	set := policy.Beside(loadSourcesOf(t, []string{largeThree}), []policy.Candidate{{Source: "one", Set: is}})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	w := versionWorld(t)
+	e, cursor := engineOn(t, w, policy.EngineOptions{
+		Set: set, Bindings: []policy.Binding{nextOf(set, "test.large", nil, false)}, Clock: func() time.Time { return now },
+	})
+	subject := policy.Subject{Ref: aggregate.Ref{Member: "fleet/b", Kind: "Deployment.apps", Namespace: "shop", Name: "web"}}
+	since := func(minute int) {
+		t.Helper()
+		v, _ := e.State().Get("test.large", subject)
+		if len(v.Violations) != 1 || v.FirstSeen.At(0).Minute() != minute {
+			t.Errorf("it is %+v, want one violation since minute %d", v, minute)
+		}
+	}
+	replicas := func(n int) {
+		t.Helper()
+		now = now.Add(time.Minute)
+		mustDo(t, w, deployment("fleet/b", "web", map[string]any{"app": "shop", "replicas": n}))
+		apply(t, e, cursor)
+	}
+	route := func(members ...string) *policy.Changes {
+		t.Helper()
+		now = now.Add(time.Minute)
+		changes, err := e.Configure(t.Context(), set, []policy.Binding{nextOf(set, "test.large", in(members...), false)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return changes
+	}
+	since(0)
+	replicas(5) // the candidate finds it in minute 1
+	since(0)
+	route("fleet/b")
+	since(0)
+	replicas(4) // the former goes on to find it
+	if v, _ := e.State().Get("test.large", subject); len(v.Violations) > 0 {
+		t.Errorf("it is %+v", v)
+	}
+	replicas(5)
+	since(4)
+	changes := route() // back
+	since(4)
+	if changes.Rebuilt() {
+		t.Error("nothing was evaluated from nothing")
+	}
+	for x := range changes.All() {
+		t.Errorf("%+v has changed", x)
+	}
+}
