@@ -103,7 +103,7 @@ func TestPolicySources_CommitIsActiveOnceAllPoliciesHaveIt(t *testing.T) {
 
 	second := commit(t, repo, tree("team", "b", manifests("DryRun")...))
 	ask(t, "team", "1")
-	ps = awaitRollout(t, "team", second, v1alpha1.RolloutShadow)
+	awaitRollout(t, "team", second, v1alpha1.RolloutShadow)
 	ps = awaitSource(t, "team", func(ps *v1alpha1.PolicySource) bool { return strings.Contains(ps.Status.Rollout.Message, "one") })
 	if c := readyOf(ps); c.Status != metav1.ConditionFalse || c.Reason != "InRollout" || !strings.Contains(c.Message, second) || !strings.Contains(c.Message, "phase Shadow: 2 of 2 policies wait") {
 		t.Errorf("%+v", c)
