@@ -20,6 +20,11 @@
 // fills the index. They draw no waves, Approvals or rollbacks. Their seeds reproduce a history
 // most times only: tickers of components fire at one instant, in an order of the runtime's.
 //
+// # Versions
+//
+// Schedules of a third kind (versions.go) are those of the first, in which versions of policies take
+// the place of former ones, too, wave by wave, and are promoted, replaced or taken back.
+//
 // # Choices
 //
 // All choices are numbers, and are recorded: the same numbers replay the schedule, and fewer
