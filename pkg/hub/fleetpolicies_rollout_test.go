@@ -35,7 +35,7 @@ violation contains {"msg": "has the label"} if input.object.metadata.labels[inpu
 }
 
 func labelPolicy(label string) []byte {
-	return fmt.Appendf(nil, "apiVersion: federator.dev/v1alpha1\nkind: FleetPolicy\nmetadata: {name: labels}\nspec:\n  package: acme.labels\n  parameters: {label: %s}\n  rollout: {shadow: 720h}\n", label)
+	return fmt.Appendf(nil, "apiVersion: federator.dev/v1alpha1\nkind: FleetPolicy\nmetadata: {name: labels}\nspec:\n  package: acme.labels\n  parameters: {label: %s}\n  rollout: {shadow: 720h, maxNew: 100}\n", label)
 }
 
 // bound returns the label that is bad by the binding of policy labels, and by the version that is to take its place.

@@ -190,3 +190,31 @@ func TestLog_TimePassesMeanwhile(t *testing.T) {
 		t.Errorf("the version changed %+v", last.Changes)
 	}
 }
+
+// TestLog_AfterWaves: what changes in the last members is not all that a version has changed.
+func TestLog_AfterWaves(t *testing.T) {
+	t.Parallel()
+	manifests, err := offline.New(offline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := manifests.Add("objects", strings.NewReader("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: shop, labels: {tier: gold}}\n"), "fleet/eu-1"); err != nil {
+		t.Fatal(err)
+	}
+	index, err := manifests.Index(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, fp := newVersionRig(t, index.Snapshot()), &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u"}}
+	fp.Status.Versions = r.configure(tierPolicy, "gold", fp, time.Now())
+	_, _, gold := r.load(tierPolicy, "gold")
+	r.v.Configure(map[string]Policy{"tier": {UID: "u", Digests: gold, Partly: true}})
+	r.v.Configured(true)
+	if got := r.v.Of(fp, Version{Digests: gold}, time.Now()); len(got) != 1 {
+		t.Errorf("a version in waves has taken effect: %+v", got)
+	}
+	got := r.configure(tierPolicy, "silver", fp, time.Now())
+	if len(got) != 2 || got[1].Changes != nil {
+		t.Errorf("%+v", got)
+	}
+}
