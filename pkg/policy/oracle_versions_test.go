@@ -122,6 +122,50 @@ func without(list, others []string) int {
 	return n
 }
 
+// agreeOnComparison holds the evidence for the next version of a policy to what the oracle says of both. What a version
+// found before it failed is no matter of one evaluation: there New is bounded only.
+func agreeOnComparison(s *policy.State, b policy.Binding, got policy.Comparison, former, next map[string]textVerdict) error {
+	var want policy.Comparison
+	hidden := 0
+	unknown := func(v textVerdict) bool { return v.state == policy.Unknown }
+	failed := func(v textVerdict) bool { return v.state == policy.Error }
+	of := func(at string) bool { return strings.HasPrefix(at, b.Name+" | ") }
+	for at, v := range next {
+		if !of(at) {
+			continue
+		}
+		want.Subjects++
+		was := former[at] // where it is no subject it is as a clean one
+		more := without(saidBy(v), saidBy(was))
+		switch {
+		case unknown(v) && !unknown(was):
+			want.Unknown++
+		case unknown(v):
+		case failed(v) && !failed(was):
+			want.Errors++
+		case unknown(was) && more > 0:
+			want.Unsettled++
+		case failed(was):
+			hidden += more
+		case !unknown(was):
+			want.New += more
+		}
+	}
+	for at, v := range former {
+		if of(at) && !unknown(v) && !unknown(next[at]) && !failed(next[at]) {
+			want.Gone += without(saidBy(v), saidBy(next[at]))
+		}
+	}
+	switch {
+	case got.Subjects != want.Subjects || got.New < want.New || got.New > want.New+hidden || got.Gone != want.Gone || got.Errors != want.Errors,
+		got.Unknown != want.Unknown, got.Unsettled != want.Unsettled:
+		return fmt.Errorf("%w: %s compares %+v, it has %+v, of which failures hide %d at most", errDiffers, b.Name, got, want, hidden)
+	case got.Complete && (want.Unknown+want.Unsettled > 0 || !s.BindingSynced(b.Name)):
+		return fmt.Errorf("%w: the evidence for %s is complete: %+v", errDiffers, b.Name, got)
+	}
+	return nil
+}
+
 // agreeOnVersions holds what a state says of the versions of policies to what the oracle says of them.
 func agreeOnVersions(s *policy.State, bindings []policy.Binding, former, next map[string]textVerdict) error {
 	for _, b := range bindings {
@@ -132,25 +176,8 @@ func agreeOnVersions(s *policy.State, bindings []policy.Binding, former, next ma
 		if !ok {
 			continue
 		}
-		var want policy.Comparison
-		of := func(at string) bool { return strings.HasPrefix(at, b.Name+" | ") }
-		for at, v := range next {
-			if !of(at) {
-				continue
-			}
-			want.Subjects++
-			want.New += without(saidBy(v), saidBy(former[at]))
-			if v.state == policy.Error && former[at].state != policy.Error {
-				want.Errors++
-			}
-		}
-		for at, v := range former {
-			if of(at) {
-				want.Gone += without(saidBy(v), saidBy(next[at]))
-			}
-		}
-		if got.Subjects != want.Subjects || got.New != want.New || got.Gone != want.Gone || got.Errors != want.Errors {
-			return fmt.Errorf("%w: %s compares %+v, it has %+v", errDiffers, b.Name, got, want)
+		if err := agreeOnComparison(s, b, got, former, next); err != nil {
+			return err
 		}
 		for v := range s.Findings(b.Name, "") {
 			want := s.Set().Version(b.Package)
