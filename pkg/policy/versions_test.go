@@ -378,3 +378,52 @@ func TestVersions_KeepTheTimeOfWhatBothFind(t *testing.T) {
 		t.Errorf("%+v has changed", x)
 	}
 }
+
+// TestVersions_HealthIsOfAllInEffect lets a view of the candidate be over its limit, in members in which it is in effect.
+func TestVersions_HealthIsOfAllInEffect(t *testing.T) {
+	t.Parallel()
+	set := policy.Beside(loadSourcesOf(t, []string{largeThree, appsWhole}), []policy.Candidate{{Source: "one", Set: loadSourcesOf(t, []string{
+		strings.ReplaceAll(largeThree, "input.object.spec.replicas > 3", `data.fleet.views["test.apps"].apps[input.object.spec.app]`),
+		strings.ReplaceAll(appsWhole, "contains input.object.spec.replicas", `contains [input.ref, "0123456789012345678901234567890123456789012345678901234567890123456789"]`),
+	})}})
+	e, _ := engineOn(t, versionWorld(t), policy.EngineOptions{
+		Set: set, Bindings: []policy.Binding{nextOf(set, "test.large", in(worldMembers...), false)}, Limits: policy.Limits{View: 256},
+	})
+	n := e.State().Total("test.large")
+	if n.Errors != 3 {
+		t.Fatalf("the verdicts are %+v", n)
+	}
+	if h, _ := e.State().Health("test.large"); h.Views == "" {
+		t.Errorf("all %d verdicts are Errors because of a view, and the policy's health is %+v", n.Errors, h)
+	}
+}
+
+// TestVersions_ShadowHoldsNobody lets a candidate read what is not read yet: the state waits for it once it is to be in effect anywhere,
+// also in a member that has not joined.
+func TestVersions_ShadowHoldsNobody(t *testing.T) {
+	t.Parallel()
+	more := strings.ReplaceAll(largeThree, "input.object.spec.replicas > 3", `data.fleet.by_name["Namespace"][""]["shop"]`)
+	set := besideOf(t, largeThree, more)
+	former, _ := engineOn(t, versionWorld(t), policy.EngineOptions{Set: set, Bindings: []policy.Binding{{Name: "test.large", Package: "test.large"}}})
+	e, _ := engineOn(t, versionWorld(t), policy.EngineOptions{Set: set, Bindings: []policy.Binding{nextOf(set, "test.large", nil, false)}})
+	if !former.State().Synced {
+		t.Fatal("it is not synced without the candidate")
+	}
+	if s := e.State(); !s.BindingSynced("test.large") || !s.Synced {
+		t.Errorf("BindingSynced is %t, and the state is Synced %t: corrections want both", s.BindingSynced("test.large"), s.Synced)
+	}
+	for name, b := range map[string]policy.Binding{
+		"a member": nextOf(set, "test.large", in("fleet/a"), false), "one that is not there": nextOf(set, "test.large", in("fleet/z"), false), "all": nextOf(set, "test.large", nil, true),
+	} {
+		e, _ := engineOn(t, versionWorld(t), policy.EngineOptions{Set: set, Bindings: []policy.Binding{b}})
+		if e.State().Synced {
+			t.Errorf("in effect in %s it is not waited for", name)
+		}
+	}
+	// Nobody waits for what only the former one reads, once the other has its place everywhere.
+	back := besideOf(t, more, largeThree)
+	e, _ = engineOn(t, versionWorld(t), policy.EngineOptions{Set: back, Bindings: []policy.Binding{nextOf(back, "test.large", nil, true)}})
+	if s := e.State(); !s.BindingSynced("test.large") || !s.Synced {
+		t.Errorf("the former version is waited for: BindingSynced is %t, and the state is Synced %t", s.BindingSynced("test.large"), s.Synced)
+	}
+}

@@ -181,11 +181,11 @@ func (g *Gaps) At(kind aggregate.Kind, member string) (verdict.Gap, bool) {
 	return g.Of(kind)[i], true
 }
 
-// Synced reports whether no scope is waited for.
-func (g *Gaps) Synced() bool {
+// Synced reports whether no scope is waited for, but for those of some kinds.
+func (g *Gaps) Synced(without map[aggregate.Kind]bool) bool {
 	settled := len(g.members) > 0
-	g.byKind.Scan(func(_ aggregate.Kind, found []verdict.Gap) bool {
-		settled = settled && !slices.ContainsFunc(found, g.Awaited)
+	g.byKind.Scan(func(kind aggregate.Kind, found []verdict.Gap) bool {
+		settled = settled && (without[kind] || !slices.ContainsFunc(found, g.Awaited))
 		return settled
 	})
 	return settled

@@ -132,6 +132,7 @@ func (b *boundBinding) freeze() *state.Binding {
 		Errors: b.errors.Load(), WideReads: b.wideReads.Load(),
 	}
 	s.Health.Quarantines = b.scores.List()
+	s.Retrying = b.retrying()
 	return &s
 }
 

@@ -147,7 +147,6 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 	}
 	e.callerWorker.memo.release()
 	e.readSets.Sweep()
-	e.synced = e.synced || e.gaps.Synced()
 	parts := state.Parts{Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.Now}
 	var retry time.Time
 	wait := func(list []verdict.Quarantine) {
@@ -169,6 +168,7 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 		wait(b.scores.List())
 	}
 	parts.Bindings = publish(e.bindings)
+	e.synced = e.synced || e.gaps.Synced(parts.Unawaited())
 	s := state.New(r.after, e.synced, retry, parts)
 	s.AsOf = time.Unix(e.clock.AsOf, 0).UTC()
 	if at, ok := e.instants.After(e.clock.Now); ok {

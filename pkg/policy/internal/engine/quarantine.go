@@ -33,6 +33,16 @@ func countRetry[T comparable](overran map[T]int, x T, over bool) map[T]int {
 	return overran
 }
 
+// retrying reports whether subjects that exceeded the budget are to be evaluated again.
+func (b *boundBinding) retrying() bool {
+	for _, tries := range b.retries {
+		if tries <= maxRetries {
+			return true
+		}
+	}
+	return false
+}
+
 // chargedMember is the member to which the cost of an evaluation is charged: that of the
 // subject, or the one that contributed most to a key.
 func (b *boundBinding) chargedMember(s verdict.Subject) string {

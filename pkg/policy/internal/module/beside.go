@@ -3,7 +3,6 @@ package module
 import (
 	"cmp"
 	"maps"
-	"reflect"
 	"slices"
 
 	"federator.dev/federator/pkg/policy/internal/gatekeeper"
@@ -53,25 +52,19 @@ func (c *Candidate) versions(active *Set) map[string]string {
 		if p.Source != c.Source {
 			continue
 		}
-		digest := c.Set.Digest(p.Name)
-		if was := active.Package(p.Name); was == nil || active.Digest(p.Name) != digest || !sameConstraints(active, was, c.Set, p) {
+		if active.Digest(p.Name) != c.Set.Digest(p.Name) { // or it is new
 			names[p.Name] = p.Name + "@" + c.Set.Version(p.Name)
 		}
 	}
 	return names
 }
 
-// sameConstraints reports whether two packages of a template are applied in the same way. All else of a package is in
-// its digest.
-func sameConstraints(s *Set, p *Package, t *Set, q *Package) bool {
-	return slices.EqualFunc(s.constraintsOf(p), t.constraintsOf(q), func(a, b *gatekeeper.Constraint) bool { return reflect.DeepEqual(a.Body, b.Body) })
-}
-
+// constraintsOf returns what applies a template, by name.
 func (s *Set) constraintsOf(p *Package) (list []*gatekeeper.Constraint) {
 	if !p.IsTemplate() {
 		return nil
 	}
-	for _, c := range s.Constraints { // by name
+	for _, c := range s.Constraints {
 		if c.Kind == p.Template.Kind {
 			list = append(list, c)
 		}

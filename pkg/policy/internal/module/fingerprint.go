@@ -3,6 +3,7 @@ package module
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ func (s *Set) Fingerprints() map[string]string {
 }
 
 // Digest returns a digest of what the verdicts of a package follow from: its modules, those
-// that they refer to, and those of the views that they read. It is the same in every set
+// that they refer to, those of the views that they read, and of a template its constraints. It is the same in every set
 // that has these, wherever their files are. "" for a package that is not in the set.
 func (s *Set) Digest(pkg string) string {
 	s, pkg = s.of(pkg)
@@ -39,6 +40,9 @@ func (s *Set) Digest(pkg string) string {
 	sum.Write([]byte(prints[pkg]))
 	for _, v := range p.Reads.Views { // sorted
 		sum.Write([]byte(v.Package + "\x00" + v.View + "\x00" + prints[v.Package]))
+	}
+	for _, c := range s.constraintsOf(p) { // by name; maps are written in the order of their keys
+		fmt.Fprintf(sum, "\x00%s\x00%#v\x00%#v", c.FullName(), c.Body, c.Parameters) // with the defaults of the template
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }

@@ -49,6 +49,10 @@ func TestFingerprints_FollowEveryReferenceToALibrary(t *testing.T) {
 	}
 }
 
+func constraint(kind, name string) string {
+	return `{"apiVersion": "constraints.gatekeeper.sh/v1beta1", "kind": "` + kind + `", "metadata": {"name": "` + name + `"}, "spec": {"parameters": {}, "match": {"kinds": [{"apiGroups": [""], "kinds": ["Pod"]}]}}}`
+}
+
 // TestSet_DigestFollowsWhatVerdictsFollowFrom changes one thing at a time.
 func TestSet_DigestFollowsWhatVerdictsFollowFrom(t *testing.T) {
 	files := map[string]string{
@@ -57,8 +61,14 @@ func TestSet_DigestFollowsWhatVerdictsFollowFrom(t *testing.T) {
 		"lib.rego":   "package federator.lib.sizes\n\nlarge(n) if n > 2\n",
 		"views.rego": "# METADATA\n# title: x\n# custom: {severity: low, kinds: [\"Pod\"]}\npackage test.views\n\nview.names[input.ref.name] contains 1 if input.ref\n",
 		"other.rego": "# METADATA\n# title: x\n# custom: {severity: low, kinds: [\"Pod\"]}\npackage test.other\n\nviolation contains {\"msg\": \"x\"} if input.object.spec.n == 1\n",
+		"template.yaml": `{"apiVersion": "templates.gatekeeper.sh/v1", "kind": "ConstraintTemplate", "metadata": {"name": "first"}, "spec": {"crd": {"spec": {"names": {"kind": "First"},
+			"validation": {"openAPIV3Schema": {"type": "object", "properties": {"word": {"type": "string", "default": "a"}, "more": {"type": "string"}}}}}},
+			"targets": [{"target": "admission.k8s.gatekeeper.sh", "rego": "package x\n\nviolation[{\"msg\": msg}] {\n  msg := input.parameters.word\n}\n"}]}}`,
+		"one.yaml": constraint("First", "one"), "two.yaml": constraint("First", "two"), "else.yaml": constraint("Second", "one"),
+		"second.yaml": `{"apiVersion": "templates.gatekeeper.sh/v1", "kind": "ConstraintTemplate", "metadata": {"name": "second"}, "spec": {"crd": {"spec": {"names": {"kind": "Second"}}},
+			"targets": [{"target": "admission.k8s.gatekeeper.sh", "rego": "package x\n\nviolation[{\"msg\": \"x\"}] {\n  true\n}\n"}]}}`,
 	}
-	digest := func(change, old, text, dir string) string {
+	digest := func(pkg, change, old, text, dir string) string {
 		t.Helper()
 		var src module.Source
 		for path, data := range files {
@@ -74,11 +84,13 @@ func TestSet_DigestFollowsWhatVerdictsFollowFrom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return set.Digest("test.user")
+		return set.Digest(pkg)
 	}
-	first := digest("", "", "", "")
-	if len(first) != 64 {
-		t.Fatalf("digest %q", first)
+	first := map[string]string{}
+	for _, pkg := range []string{"test.user", "gatekeeper.first"} {
+		if first[pkg] = digest(pkg, "", "", "", ""); len(first[pkg]) != 64 {
+			t.Fatalf("digest %q", first[pkg])
+		}
 	}
 	for _, test := range []struct {
 		name, file, old, text, dir string
@@ -92,9 +104,20 @@ func TestSet_DigestFollowsWhatVerdictsFollowFrom(t *testing.T) {
 		{"its severity", "user.rego", "severity: low", "severity: high", "", false},
 		{"its library", "lib.rego", "n > 2", "n > 3", "", false},
 		{"a view that it reads", "views.rego", "contains 1", "contains 2", "", false},
+		{"its template's rule", "template.yaml", "input.parameters.word", "input.parameters.more", "", false},
+		{"a default of its template", "template.yaml", `"default": "a"`, `"default": "b"`, "", false},
+		{"a parameter of a constraint", "two.yaml", `"parameters": {}`, `"parameters": {"more": "c"}`, "", false},
+		{"what a constraint matches", "one.yaml", `["Pod"]`, `["Node"]`, "", false},
+		{"a constraint's name", "one.yaml", `"one"`, `"three"`, "", false},
+		{"a constraint's annotation", "one.yaml", `"name"`, `"annotations": {"x": "y"}, "name"`, "", false},
+		{"a constraint of another template", "else.yaml", `["Pod"]`, `["Node"]`, "", true},
 	} {
-		if got := digest(test.file, test.old, test.text, test.dir); (got == first) != test.same {
-			t.Errorf("%s: the digest is the same: %v, want %v", test.name, got == first, test.same)
+		pkg := "test.user"
+		if strings.HasSuffix(test.file, ".yaml") {
+			pkg = "gatekeeper.first"
+		}
+		if got := digest(pkg, test.file, test.old, test.text, test.dir); (got == first[pkg]) != test.same {
+			t.Errorf("%s: the digest is the same: %v, want %v", test.name, got == first[pkg], test.same)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type Binding struct {
 	View                         uint32 // of a ViewSubject
 	Selected, Visible, Tolerated binding.MemberSet
 	Health                       verdict.Health
+	Retrying                     bool // subjects that exceeded the budget are to be evaluated again
 	// Profile is the one thing that goes on changing: what its lines take, as far as it is known.
 	Profile *lineprofile.Profile
 	// Next is the version that is to take this one's place, nil for none, and Routing where it has.

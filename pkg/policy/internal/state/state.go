@@ -4,6 +4,7 @@
 package state
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -23,7 +24,8 @@ type State struct {
 	// Snapshot is what the verdicts are of.
 	Snapshot *aggregate.Snapshot
 	// Synced is true from the first state in which no scope that a policy reads is
-	// Unknown or Syncing. Before that, no violation counts as cleared.
+	// Unknown or Syncing. Before that, no violation counts as cleared. What only versions read that are in
+	// effect nowhere, as one in shadow, is not waited for.
 	Synced bool
 	// AsOf is the time as of which the verdicts are, in whole seconds; from state to state it never falls.
 	AsOf time.Time
@@ -86,14 +88,35 @@ func (s *Parts) Binding(name string) *Binding {
 	return s.Bindings[i]
 }
 
-// Health returns the health of a binding's policy; ok is false for an unknown binding. Of two versions it is that of
-// the former, until the next has taken its place everywhere; Compare has both.
+// Health returns the health of a binding's policy; ok is false for an unknown binding. Of two versions its numbers are
+// those of the former, until the next has taken its place everywhere, and what keeps verdicts from being Known is of
+// all that is in effect; Compare has both.
 func (s *State) Health(binding string) (h verdict.Health, ok bool) {
 	b := s.parts.Binding(binding)
 	if b == nil {
 		return verdict.Health{}, false
 	}
-	return s.health(b.main()), true
+	h = s.health(b.main())
+	if b.Next == nil {
+		return h, true
+	}
+	h.Views, h.Failures, h.Quarantines = "", nil, nil
+	for of := range b.inEffect() {
+		one := s.health(of)
+		h.Views = cmp.Or(h.Views, one.Views)
+		for _, g := range one.Failures {
+			if len(h.Failures) < verdict.MaxGaps && !slices.Contains(h.Failures, g) {
+				h.Failures = append(h.Failures, g)
+			}
+		}
+		for _, q := range one.Quarantines {
+			if b.In(q.Member) == of { // the other goes on there
+				h.Quarantines = append(h.Quarantines, q)
+			}
+		}
+	}
+	slices.SortFunc(h.Quarantines, func(x, y verdict.Quarantine) int { return cmp.Compare(x.Member, y.Member) })
+	return h, true
 }
 
 func (s *State) health(b *Binding) verdict.Health {

@@ -1,6 +1,9 @@
 package state
 
 import (
+	"maps"
+
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
@@ -45,14 +48,9 @@ func (s *State) Unread(binding string) map[string]bool {
 
 // anyGap reports whether is does for any gap of what a binding evaluates or reads.
 func (s *State) anyGap(b *Binding, is func(verdict.Gap) bool) bool {
-	kinds, anyKind := s.parts.kindsRead(b.Pkg)
-	if anyKind || b.Pkg.AnyKind {
-		kinds = s.parts.Gaps.Kinds
-	}
-	for _, list := range [][]module.KindRef{b.Pkg.Kinds, b.Selection.ReadKinds()} {
-		for _, k := range list {
-			kinds = append(kinds[:len(kinds):len(kinds)], k.Kind)
-		}
+	kinds, anyKind := s.parts.kindsOf(b)
+	if anyKind {
+		kinds = append(kinds, s.parts.Gaps.Kinds...)
 	}
 	for _, kind := range kinds {
 		for _, g := range s.parts.Gaps.Of(kind) {
@@ -62,4 +60,49 @@ func (s *State) anyGap(b *Binding, is func(verdict.Gap) bool) bool {
 		}
 	}
 	return false
+}
+
+// kindsOf are the kinds that a binding evaluates or reads.
+func (s *Parts) kindsOf(b *Binding) (kinds []aggregate.Kind, anyKind bool) {
+	kinds, anyKind = s.kindsRead(b.Pkg)
+	for _, list := range [][]module.KindRef{b.Pkg.Kinds, b.Selection.ReadKinds()} {
+		for _, k := range list {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	return kinds, anyKind || b.Pkg.AnyKind
+}
+
+// Unawaited returns the kinds that only versions read which are to be in effect in no member: nobody waits for their
+// scopes. A member that a version is to be in effect in may not have joined yet.
+func (s *Parts) Unawaited() map[aggregate.Kind]bool {
+	shadow, awaited := map[aggregate.Kind]bool{}, map[aggregate.Kind]bool{}
+	for _, b := range s.Bindings {
+		for v := range b.Versions() {
+			into := awaited
+			if next := b.Binding.Next; next != nil && (v == b && next.Whole || v == b.Next && !next.Whole && len(next.Members) == 0) {
+				into = shadow
+			}
+			kinds, anyKind := s.kindsOf(v)
+			for _, kind := range kinds {
+				into[kind] = true
+			}
+			if anyKind {
+				for _, kind := range s.Gaps.Kinds {
+					into[kind] = true
+				}
+			}
+		}
+	}
+	for _, v := range s.Views {
+		into := awaited
+		if v.Pkg.VersionOf() != "" { // those of versions in effect are among what these read
+			into = shadow
+		}
+		for _, k := range v.Pkg.Kinds {
+			into[k.Kind] = true
+		}
+	}
+	maps.DeleteFunc(shadow, func(kind aggregate.Kind, _ bool) bool { return awaited[kind] })
+	return shadow
 }
