@@ -45,6 +45,10 @@ func (s shelf) ShadowApproved(string, string) bool { return false }
 
 func (s shelf) TakenBack(string) string { return "" }
 
+func (s shelf) CandidateParameters(*v1alpha1.FleetPolicy) (*runtime.RawExtension, bool) {
+	return nil, false
+}
+
 // newShelf has a policy of each name; see rego.
 func newShelf(t *testing.T, packages ...string) shelf {
 	t.Helper()

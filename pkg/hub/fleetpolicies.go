@@ -14,6 +14,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -61,6 +62,9 @@ type Library interface {
 	ShadowApproved(source, commit string) bool
 	// TakenBack returns why the newest commit of a source was taken back, "" if it was not.
 	TakenBack(source string) string
+	// CandidateParameters returns the parameters that the commit which rolls out is to give a FleetPolicy once it is
+	// active; false if it leaves them as they are.
+	CandidateParameters(fp *v1alpha1.FleetPolicy) (*runtime.RawExtension, bool)
 }
 
 // Proofs say what the hub proves of people. Its methods are safe for concurrent use.
@@ -234,6 +238,9 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 		rollings[fp.Name] = r
 	}
 	terms := f.approvalTerms(policies, origins, rollings)
+	if now, _ := f.opts.Library.Policies(); now != set {
+		return // origins, and what commits roll out, may be of the next one: Run is told
+	}
 	if mark == f.configured {
 		for name, r := range rollings {
 			if was := f.rollings[name]; was != nil {
@@ -257,8 +264,7 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 		}
 		bindings, specs[fp.Name] = append(bindings, b), t
 	}
-	own, _ := policy.DefaultBindings(set, bindings)
-	besideDefaults(set, own)
+	own := defaultBindings(set, bindings)
 	// Corrections pause until verdicts have been counted with the new policies.
 	before := withTerms(specs, terms)
 	for name, t := range before {

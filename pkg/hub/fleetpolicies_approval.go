@@ -171,7 +171,7 @@ func (f *FleetPolicies) addShadowAuthors(v *ShadowVersion, fp *v1alpha1.FleetPol
 }
 
 // shadowEnds reports whether people have approved that the next version leaves the shadow: itself,
-// or the commit that it is of.
+// or the commit whose change it is: other parameters than those are no part of that.
 func (f *FleetPolicies) shadowEnds(fp *v1alpha1.FleetPolicy, r *rolling) bool {
 	if r.Phase != v1alpha1.RolloutShadow {
 		return false
@@ -180,7 +180,7 @@ func (f *FleetPolicies) shadowEnds(fp *v1alpha1.FleetPolicy, r *rolling) bool {
 		return true
 	}
 	from := r.origin(fp, r.Next, f.origins)
-	return r.OfPackage() && from.Source != "" && f.opts.Library.ShadowApproved(from.Source, from.Commit)
+	return r.ByCommit() && from.Source != "" && f.opts.Library.ShadowApproved(from.Source, from.Commit)
 }
 
 // proofOf returns what is known of who made the present version of a FleetPolicy. The hub is asked when the

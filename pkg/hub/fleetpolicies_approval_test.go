@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/api"
@@ -31,6 +32,9 @@ type whatIsKnown struct {
 	exactly      bool
 	rollout      *v1alpha1.VersionRollout
 	takenBack    string
+	approved     string                // the commit whose shadow people have ended
+	parameters   *runtime.RawExtension // that the candidate's commit gives, if fromCommit
+	fromCommit   bool
 }
 
 func (w *whatIsKnown) Unproven() string                         { return w.unproven }
@@ -42,9 +46,14 @@ func (w *whatIsKnown) AppliedAs(*v1alpha1.FleetPolicy) (lineage.Line, string, bo
 	return w.commits, w.signer, w.exactly
 }
 func (w *whatIsKnown) SourceRollout(string) *v1alpha1.VersionRollout { return w.rollout }
-func (w *whatIsKnown) ShadowApproved(string, string) bool            { return false }
 func (w *whatIsKnown) TakenBack(string) string                       { return w.takenBack }
-func (w *whatIsKnown) VersionApproved(string, v1alpha1.Digest) bool  { return false }
+func (w *whatIsKnown) CandidateParameters(*v1alpha1.FleetPolicy) (*runtime.RawExtension, bool) {
+	return w.parameters, w.fromCommit
+}
+func (w *whatIsKnown) ShadowApproved(_, commit string) bool {
+	return w.approved != "" && commit == w.approved
+}
+func (w *whatIsKnown) VersionApproved(string, v1alpha1.Digest) bool { return false }
 
 const (
 	annsKey = "SHA256:annsannsannsannsannsannsannsannsannsannsann"

@@ -95,6 +95,9 @@ func rollingOf(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string]Ori
 	out := &rolling{waves: versions.Waves(&fp.Spec, ofSource)}
 	if library != nil {
 		out.rollout = versions.Rollout(&fp.Spec, ofSource)
+		if parameters, ok := library.CandidateParameters(fp); ok {
+			p.Manifest = &versions.Manifest{Parameters: parameters}
+		}
 	}
 	p.Rollout = out.rollout
 	var err error
@@ -141,8 +144,15 @@ func (r *rolling) origin(fp *v1alpha1.FleetPolicy, v *versions.Version, origins 
 	return of
 }
 
+// maxParameters is how many bytes of parameters a version may have that rolls out: the status has those
+// that are in effect, and the hub stores no more than 1.5 MiB of both.
+const maxParameters = 256 << 10
+
 // versionBinding returns the binding of one version of a FleetPolicy.
-func versionBinding(set *policy.Set, fp *v1alpha1.FleetPolicy, v *versions.Version) (policy.Binding, error) {
+func (r *rolling) versionBinding(set *policy.Set, fp *v1alpha1.FleetPolicy, v *versions.Version) (policy.Binding, error) {
+	if p := v.Parameters; r.rollout != nil && p != nil && len(p.Raw) > maxParameters {
+		return policy.Binding{}, fmt.Errorf("spec.parameters: %d bytes, at most %d may be of a policy whose versions roll out", len(p.Raw), maxParameters)
+	}
 	of := *fp
 	of.Spec.Package, of.Spec.Parameters = v.Package, v.Parameters
 	b, err := toBinding(&of)
@@ -161,13 +171,13 @@ func versionBinding(set *policy.Set, fp *v1alpha1.FleetPolicy, v *versions.Versi
 // binding returns the binding of all versions, with the waves of the ceiling and of the policy.
 func (r *rolling) binding(set *policy.Set, fp *v1alpha1.FleetPolicy, ceiling, own []enforce.Wave) (policy.Binding, error) {
 	if r.Former == nil {
-		return versionBinding(set, fp, r.Next)
+		return r.versionBinding(set, fp, r.Next)
 	}
-	b, err := versionBinding(set, fp, r.Former)
+	b, err := r.versionBinding(set, fp, r.Former)
 	if err != nil || r.Next == nil {
 		return b, err
 	}
-	next, err := versionBinding(set, fp, r.Next)
+	next, err := r.versionBinding(set, fp, r.Next)
 	if err != nil {
 		r.refused = "it is not valid: " + clip.Text(err.Error(), maxText)
 		return b, nil
@@ -178,7 +188,7 @@ func (r *rolling) binding(set *policy.Set, fp *v1alpha1.FleetPolicy, ceiling, ow
 		b.Next = &policy.Next{Binding: next, Members: []policy.MemberSelector{{}}, Whole: true}
 	case v1alpha1.RolloutWaves:
 		b.Next = &policy.Next{Binding: next, Members: versions.Members(selectors(ceiling), selectors(own), r.Waves), Whole: r.Waves >= versions.Count(len(ceiling), len(own))}
-		if len(b.Next.Members) == 0 { // the waves were removed
+		if len(b.Next.Members) == 0 { // the waves were removed, and nothing is written until it is promoted
 			b.Next.Members = []policy.MemberSelector{{}}
 		}
 	default:
@@ -225,6 +235,9 @@ func (r *rolling) spec(fp *v1alpha1.FleetPolicy, origins map[string]Origin) (enf
 			},
 			Promoted: r.Waves,
 		}
+		if len(t.Waves) == 0 && (t.Ceiling == nil || len(t.Ceiling.Waves) == 0) {
+			t.Hold = cmp.Or(t.Hold, fmt.Sprintf("version %s has no waves any more, and waits for complete evidence", r.Next.Short()))
+		}
 	}
 	return t, nil
 }
@@ -260,6 +273,21 @@ func bindingAtOnce(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string
 	}
 	b, _, why := bindingFor(set, fp, r, origins)
 	return b, why
+}
+
+// defaultBindings returns the bindings of packages that no FleetPolicy binds: neither them, nor their
+// versions that are to take their place.
+func defaultBindings(set *policy.Set, bindings []policy.Binding) []policy.Binding {
+	bound := slices.Clone(bindings)
+	for _, b := range bindings {
+		if p := set.Package(b.Package); p != nil && p.VersionOf() != "" {
+			b.Package = p.VersionOf()
+			bound = append(bound, b)
+		}
+	}
+	own, _ := policy.DefaultBindings(set, bound)
+	besideDefaults(set, own)
+	return own
 }
 
 // besideDefaults has the candidates of packages that have no FleetPolicy judged beside those, so

@@ -206,6 +206,9 @@ func (f *FleetPolicies) rolloutOf(fp *v1alpha1.FleetPolicy, r *rolling, actions 
 		origin = toOrigin(&from)
 	}
 	out.Candidate = r.Step(fp.Status.Rollout, &terms, &facts, f.evidence.Of(fp.UID), origin, f.opts.Clock())
+	if out.Candidate.Phase == v1alpha1.RolloutPromoted { // whatever is wanted when this is read
+		out.Effective = r.Promoted()
+	}
 	return out
 }
 

@@ -38,6 +38,7 @@ func rolled(t *testing.T, fp *v1alpha1.FleetPolicy, source *v1alpha1.VersionRoll
 // in records that the next version is in a phase, and returns the versions then.
 func in(t *testing.T, fp *v1alpha1.FleetPolicy, source *v1alpha1.VersionRollout, active, candidate string, phase v1alpha1.RolloutPhase, waves int32) *rolling {
 	t.Helper()
+	fp.Status.Rollout = nil // a version that was promoted is taken back no more
 	r := rolled(t, fp, source, active, candidate)
 	if fp.Status.Rollout = r.Status(); r.Next != nil {
 		fp.Status.Rollout.Candidate = &v1alpha1.CandidateVersion{Digest: r.Next.Digest, Package: r.Next.Digests.Package, Phase: phase, Waves: waves, Message: "it finds too much"}

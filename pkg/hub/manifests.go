@@ -92,6 +92,54 @@ func parseManifests(source string, p policysource.Policies) *plan {
 	return out
 }
 
+// candidateManifests are the FleetPolicies of a commit that rolls out, by name: none if they cannot be applied.
+type candidateManifests struct {
+	commit string
+	specs  map[string]v1alpha1.FleetPolicySpec
+}
+
+// manifestsOf returns the FleetPolicies of the commit of a source that rolls out, read once of each.
+func (s *PolicySources) manifestsOf(source string, c *policysource.RollingOut) map[string]v1alpha1.FleetPolicySpec {
+	s.mu.Lock()
+	is := s.manifests[source]
+	s.mu.Unlock()
+	if is.commit == c.Commit.Hash {
+		return is.specs
+	}
+	is = candidateManifests{c.Commit.Hash, map[string]v1alpha1.FleetPolicySpec{}}
+	pl := parseManifests(source, policysource.Policies{Commit: c.Commit, Tree: c.Tree})
+	if len(pl.findings) == 0 {
+		for _, m := range pl.manifests {
+			var fp v1alpha1.FleetPolicy
+			if json.Unmarshal(m.body, &fp) == nil {
+				is.specs[m.name] = fp.Spec
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.manifests[source] = is
+	return is.specs
+}
+
+// CandidateParameters returns the parameters that the commit which rolls out is to give a FleetPolicy: one that its
+// source has applied, and whose parameters nobody else has set, as applying it would fail then.
+func (s *PolicySources) CandidateParameters(fp *v1alpha1.FleetPolicy) (*runtime.RawExtension, bool) {
+	source := fp.Labels[api.SourceKey]
+	c, ok := s.opts.Manager.State().Candidates[source]
+	if !ok {
+		s.mu.Lock()
+		delete(s.manifests, source)
+		s.mu.Unlock()
+		return nil, false
+	}
+	spec, ok := s.manifestsOf(source, &c)[fp.Name]
+	if !ok || spec.Package != fp.Spec.Package || !appliedBy(fp, source) || parametersOfOthers(fp, source) {
+		return nil, false
+	}
+	return spec.Parameters, true
+}
+
 // suiteDirs returns the directories with suites of Gatekeeper's: what is in and below them is what these test.
 func suiteDirs(tree fs.FS) (dirs []string, err error) {
 	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {

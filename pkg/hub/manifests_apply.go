@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -338,6 +339,23 @@ func appliedBy(fp *v1alpha1.FleetPolicy, source string) bool {
 func onlyAppliedBy(fp *v1alpha1.FleetPolicy, source string) bool {
 	return appliedBy(fp, source) && !slices.ContainsFunc(fp.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return (m.Manager != fieldManager(source) || m.Operation != metav1.ManagedFieldsOperationApply) && ownsSpec(&m)
+	})
+}
+
+// parametersOfOthers reports whether somebody else than a source owns parameters of a FleetPolicy, or may.
+func parametersOfOthers(fp *v1alpha1.FleetPolicy, source string) bool {
+	return slices.ContainsFunc(fp.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+		if m.Subresource != "" || m.Manager == fieldManager(source) && m.Operation == metav1.ManagedFieldsOperationApply {
+			return false
+		}
+		var fields struct {
+			Spec map[string]json.RawMessage `json:"f:spec"`
+		}
+		if m.FieldsV1 == nil || json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
+			return true
+		}
+		_, owns := fields.Spec["f:parameters"]
+		return owns
 	})
 }
 

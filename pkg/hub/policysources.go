@@ -82,6 +82,8 @@ type PolicySources struct {
 	applied map[string]appliedCommit // outcome for the FleetPolicies of active commits, by source
 	exact   map[string]exactPolicy   // FleetPolicies that are as their manifest, by name
 
+	manifests map[string]candidateManifests // of the commits that roll out, by source
+
 	approved map[string]approvedCommit // commits that were checked again because they are approved, by source
 }
 
@@ -132,7 +134,7 @@ func NewPolicySources(opts PolicySourcesOptions) (*PolicySources, error) {
 		opts: opts, client: c, triggered: trigger.New(),
 		syncRequests: map[string]syncRequest{}, written: map[string]writtenStatus{}, plans: map[string]*plan{}, appliedVersions: map[string]string{},
 		results: map[string]*applyResult{}, problems: map[string]problem{}, evidence: map[string]seenEvidence{}, pushed: map[string]bool{}, changed: map[string]bool{}, applied: map[string]appliedCommit{},
-		exact: map[string]exactPolicy{}, approved: map[string]approvedCommit{},
+		exact: map[string]exactPolicy{}, approved: map[string]approvedCommit{}, manifests: map[string]candidateManifests{},
 	}
 	s.secrets = newSecretWatcher(core, opts.SecretNamespaces, s.trigger)
 	s.sources = c.informer(v1alpha1.PolicySources, &v1alpha1.PolicySourceList{}, &v1alpha1.PolicySource{})

@@ -299,6 +299,54 @@ func TestPolicySources_ApprovalEndsTheShadow(t *testing.T) {
 	}
 }
 
+// TestPolicySources_CandidateParameters are those that its manifest has, of the FleetPolicies that the source has applied, as long as
+// applying it would set them.
+func TestPolicySources_CandidateParameters(t *testing.T) {
+	r := newRig(t, true, nil)
+	repo := newRepo(t, t.TempDir(), "r")
+	manifests := func(size string) []string {
+		return []string{"one.yaml", fleetPolicy("one", "team", "Observe") + "  parameters: {size: " + size + "}\n", "two.yaml", fleetPolicy("two", "team", "Observe")}
+	}
+	first := commit(t, repo, tree("team", "a", manifests("small")...))
+	create(t, "team", map[string]any{"url": "file://" + repo.Dir, "ref": map[string]any{"branch": "main"}, "rollout": map[string]any{}})
+	awaitActive(t, "team", first)
+	get := func(name string) *v1alpha1.FleetPolicy {
+		t.Helper()
+		return awaitPolicy(t, name, func(*v1alpha1.FleetPolicy) bool { return true })
+	}
+	says := func(fp *v1alpha1.FleetPolicy, want string) {
+		t.Helper()
+		got := "nothing"
+		if is, ok := r.sources.CandidateParameters(fp); ok {
+			if got = "none"; is != nil {
+				got = string(is.Raw)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", fp.Name, got, want)
+		}
+	}
+	says(get("one"), "nothing")
+	second := commit(t, repo, tree("team", "b", manifests("large")...))
+	ask(t, "team", "1")
+	awaitRollout(t, "team", second, v1alpha1.RolloutShadow)
+	says(get("one"), `{"size":"large"}`)
+	says(get("two"), "none")
+	other := get("two")
+	other.Labels = nil
+	says(other, "nothing")
+	other = get("one")
+	other.Spec.Package = "other"
+	says(other, "nothing")
+	change(t, v1alpha1.FleetPolicies, "one", "kubectl-edit", `{"spec":{"parameters":{"size":"mine"}}}`)
+	says(get("one"), "nothing")
+	third := commit(t, repo, tree("team", "c", "two.yaml", fleetPolicy("two", "team", "Observe")+"  parameters: {size: huge}\n"))
+	ask(t, "team", "2")
+	awaitRollout(t, "team", third, v1alpha1.RolloutShadow)
+	says(get("two"), `{"size":"huge"}`)
+	says(get("one"), "nothing")
+}
+
 // TestPolicySources_OneFleetPolicyAsksForARollout: of its package, or of its source.
 func TestPolicySources_OneFleetPolicyAsksForARollout(t *testing.T) {
 	newRig(t, true, nil)

@@ -68,7 +68,7 @@ func (s *PolicySources) write(ctx context.Context, base *v1alpha1.PolicySource, 
 	uid := base.UID
 	for try := 1; ; try++ {
 		next := s.statusOf(base, state)
-		if next == nil || sameSourceStatus(&base.Status, next) {
+		if next == nil || !sourceStatusDue(&base.Status, next, s.written[base.Name].at, time.Now()) {
 			return nil
 		}
 		update := base.DeepCopy()
@@ -121,6 +121,23 @@ func sameSourceStatus(a, b *v1alpha1.PolicySourceStatus) bool {
 		}
 	}
 	return reflect.DeepEqual(x, y)
+}
+
+// sourceStatusDue reports whether a status is to be written: at once if more than the evidence of its rollout has
+// changed.
+func sourceStatusDue(old, next *v1alpha1.PolicySourceStatus, written, now time.Time) bool {
+	if sameSourceStatus(old, next) {
+		return false
+	}
+	counters := func(s *v1alpha1.PolicySourceStatus) *v1alpha1.PolicySourceStatus {
+		if s.Rollout == nil || s.Rollout.Evidence == nil {
+			return s
+		}
+		out := s.DeepCopy()
+		out.Rollout.Evidence = &v1alpha1.RolloutEvidence{}
+		return out
+	}
+	return now.Sub(written) >= countersInterval || !sameSourceStatus(counters(old), counters(next))
 }
 
 // toSeconds truncates a time to seconds, as the hub stores it.

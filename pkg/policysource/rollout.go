@@ -15,10 +15,11 @@ type rolloutTerms struct {
 	promoted                    string
 	takenBack, takenBackMessage string
 	begun                       string
+	active                      string // that is active on the hub, or was before a restart
 }
 
 func termsOf(s Source) rolloutTerms {
-	return rolloutTerms{s.Rollout, s.Promoted, s.TakenBack, s.TakenBackMessage, s.Begun}
+	return rolloutTerms{s.Rollout, s.Promoted, s.TakenBack, s.TakenBackMessage, s.Begun, s.LastGood}
 }
 
 // setTerms has the runner act on other terms.
@@ -49,18 +50,23 @@ func (r *runner) decide(st *State, terms *rolloutTerms) *gateResult {
 	if pkg, owner := st.takenByCandidate(c); pkg != "" {
 		return v.instead(rejection(Compile, "PackageTaken", "commit %s: package %s is that of a commit of source %q, which rolls out", c.Commit.Hash, pkg, owner))
 	}
-	if !terms.rollout {
-		return v
-	}
+	// Whatever asks for rollouts now: what was taken back was found to be wrong.
 	if terms.takenBack == c.Commit.Hash {
 		return v.instead(rejection(Rollout, ReasonTakenBack, "commit %s was taken back: %s", c.Commit.Hash, shorten(terms.takenBackMessage)))
 	}
-	p, replaces := st.Policies[r.spec.Name]
-	differ := differing(st.Set, c.Set, r.spec.Name)
-	if terms.promoted == c.Commit.Hash || !replaces || len(differ) == 0 {
+	if !terms.rollout || terms.promoted == c.Commit.Hash || terms.active == c.Commit.Hash {
 		return v
 	}
-	out := v.instead(rejection(Rollout, ReasonInRollout, "commit %s passes all gates and rolls out: commit %s stays active until then", c.Commit.Hash, p.Commit.Hash))
+	p, replaces := st.Policies[r.spec.Name]
+	differ := differing(st.Set, c.Set, r.spec.Name)
+	if !replaces && terms.active == "" || len(differ) == 0 { // the first commit of the source
+		return v
+	}
+	stays := "commit " + p.Commit.Hash + " stays active until then"
+	if !replaces {
+		stays = "commit " + terms.active + ", which was active, cannot be read any more"
+	}
+	out := v.instead(rejection(Rollout, ReasonInRollout, "commit %s passes all gates and rolls out: %s", c.Commit.Hash, stays))
 	out.rollingOut = &RollingOut{Commit: c.Commit, Line: r.line, Set: c.Set, Packages: differ, Tree: c.Tree}
 	return out
 }

@@ -387,3 +387,73 @@ func TestManager_BoundIsAskedBeforeARollout(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// settled waits until the newest commit of a source is active, or rolls out, or was refused.
+func settled(t *testing.T, m *policysource.Manager, commit string) policysource.Status {
+	t.Helper()
+	return await(t, m, "judged", func(st *policysource.State) bool {
+		s := st.Status["team"]
+		return s.Newest != nil && s.Newest.Hash == commit && s.Phase != policysource.Pending
+	}).Status["team"]
+}
+
+// TestManager_ShadowIsNotSkippedWhereTheLastGoodIsGone: a commit is in shadow (status.rollout of the
+// PolicySource says so), the process restarts, and the former commit cannot be fetched any more: its
+// history was rewritten, or the server does not serve commits by hash.
+func TestManager_ShadowIsNotSkippedWhereTheLastGoodIsGone(t *testing.T) {
+	r := newRepo(t, t.TempDir(), "r")
+	newest := commit(t, r, good("two"))
+	src := rolls("team", r)
+	src.LastGood, src.Begun = strings.Repeat("1", 40), newest // as toSource has it of {activeCommit: 1…, rollout: {commit: newest, phase: Shadow}}
+	m := start(t, options(), src)
+	if s := settled(t, m, newest); s.Active != nil && s.Current {
+		t.Errorf("a commit in shadow is active, current, and enforced: phase %s, active %s", s.Phase, s.Active.Hash)
+	}
+}
+
+// TestManager_FollowerThatFetchesLateFollows: the leader has promoted a commit, and its status.rollout is gone again; a follower
+// (its interval is minutes) fetches the commit only now. It is told {activeCommit: second, rollout: nil}.
+func TestManager_FollowerThatFetchesLateFollows(t *testing.T) {
+	r := newRepo(t, t.TempDir(), "r")
+	first := commit(t, r, good("one"))
+	src := rolls("team", r)
+	m := start(t, options(), src)
+	active(t, m, "team", first)
+	second := commit(t, r, good("two"))
+	src.LastGood = second // toSource: status.activeCommit, as the leader has written it
+	set(t, m, src)
+	syncs(t, m, "team")
+	s := settled(t, m, second)
+	if s.Active == nil || s.Active.Hash != second {
+		t.Errorf("the follower keeps %s active, and enforces that once it leads; the leader has %s: %s %s", s.Active.Hash, second, s.Phase, s.Reason)
+	}
+}
+
+// TestManager_TakenBackStaysSo: only the FleetPolicy that was taken back had asked for a rollout. It is deleted.
+func TestManager_TakenBackStaysSo(t *testing.T) {
+	r := newRepo(t, t.TempDir(), "r")
+	first := commit(t, r, good("one"))
+	src := rolls("team", r) // sourcerollout.Asks: one FleetPolicy has spec.rollout
+	m := start(t, options(), src)
+	active(t, m, "team", first)
+	second := commit(t, r, good("two"))
+	syncs(t, m, "team")
+	rollingOut(t, m, "team", second)
+	src.TakenBack, src.TakenBackMessage = second, "it finds too much"
+	set(t, m, src)
+	await(t, m, "taken back", func(st *policysource.State) bool { return st.Status["team"].Reason == policysource.ReasonTakenBack })
+	src.Rollout = false // that FleetPolicy is deleted, or its spec.package changes: nobody has touched the commit
+	set(t, m, src)
+	syncs(t, m, "team")
+	third := commit(t, r, good("three"))
+	syncs(t, m, "team")
+	active(t, m, "team", third) // a better one is no business of that
+	second = commit(t, r, good("two"))
+	src.TakenBack = second
+	set(t, m, src)
+	syncs(t, m, "team")
+	st := await(t, m, "taken back at once", func(st *policysource.State) bool { return st.Status["team"].Reason == policysource.ReasonTakenBack })
+	if s := st.Status["team"]; s.Active.Hash != third || s.Current {
+		t.Errorf("%+v", s)
+	}
+}

@@ -117,7 +117,8 @@ type State struct {
 	Message      string
 }
 
-// Begin returns the state of a version that is new.
+// Begin returns the state of a version that is new. Its shadow counts from its first complete
+// evidence: until then Since is Began.
 func Begin(now time.Time) State {
 	return State{Phase: v1alpha1.RolloutShadow, Began: now, Since: now}
 }
@@ -161,8 +162,14 @@ func (t *Terms) refuse(f *Facts) string {
 }
 
 func (s State) nextShadow(t *Terms, f *Facts, now time.Time) State {
+	if s.Since.Equal(s.Began) && f.Evidence.Complete {
+		s.Since = now // it was judged on nothing before
+	}
 	ends := s.Since.Add(t.Shadow)
 	switch {
+	case !f.Evidence.Complete && s.Since.Equal(s.Began):
+		s.Message = "its shadow begins once all that it reads was read and evaluated"
+		return s
 	case now.Before(ends) && !f.Approved:
 		s.Message = fmt.Sprintf("in shadow until %s", ends.UTC().Format(time.RFC3339))
 		return s
@@ -178,10 +185,15 @@ func (s State) nextShadow(t *Terms, f *Facts, now time.Time) State {
 // nextWave lets the version take its place in the members of the next wave once that has
 // begun: one at a time, so that no wave ends before it was there.
 func (s State) nextWave(t *Terms, f *Facts, now time.Time) State {
+	if t.Waves == 0 { // the waves were removed, or nothing is corrected any more
+		if f.Evidence.Complete {
+			return State{Phase: v1alpha1.RolloutPromoted, Began: s.Began, Since: now}
+		}
+		s.Message = "it has no waves any more: it waits until all that it reads was read and evaluated"
+		return s
+	}
 	s.Waves = max(1, min(s.Waves, t.Waves))
 	switch {
-	case t.Waves == 0: // the waves were removed, and with them what it waits for
-		return State{Phase: v1alpha1.RolloutPromoted, Began: s.Began, Since: now}
 	case !f.Waves.Known || !f.Evidence.Complete:
 	case f.Waves.Done && s.Waves == t.Waves:
 		return State{Phase: v1alpha1.RolloutPromoted, Began: s.Began, Since: now, Waves: s.Waves}

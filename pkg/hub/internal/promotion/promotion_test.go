@@ -86,7 +86,8 @@ func TestState_Next(t *testing.T) {
 		change(&e)
 		return e
 	}
-	shadow := Begin(began)
+	shadow, new := Begin(began), Begin(began.Add(-time.Second))
+	shadow.Began = new.Began // its shadow counts since
 	in := func(n int) State { return State{Phase: v1alpha1.RolloutWaves, Began: began, Since: began, Waves: n} }
 	wave := func(n int, done bool) Waves { return Waves{Known: true, Wave: n, Done: done} }
 	for name, c := range map[string]struct {
@@ -98,6 +99,8 @@ func TestState_Next(t *testing.T) {
 		message string
 	}{
 		"in shadow":                       {shadow, Facts{Evidence: good}, time.Hour - 1, v1alpha1.RolloutShadow, 0, "in shadow until 1970-01-01T03:46:40Z"},
+		"it counts from what is known":    {new, Facts{Evidence: good}, time.Hour, v1alpha1.RolloutShadow, 0, "in shadow until 1970-01-01T04:46:40Z"},
+		"nothing is known yet":            {new, Facts{}, 48 * time.Hour, v1alpha1.RolloutShadow, 0, "its shadow begins once all"},
 		"the shadow ends":                 {shadow, Facts{Evidence: good}, time.Hour, v1alpha1.RolloutWaves, 1, ""},
 		"people end it":                   {shadow, Facts{Evidence: good, Approved: true}, 0, v1alpha1.RolloutWaves, 1, ""},
 		"people do not replace evidence":  {shadow, Facts{Approved: true}, 0, v1alpha1.RolloutShadow, 0, "until all that it reads"},
@@ -124,10 +127,10 @@ func TestState_Next(t *testing.T) {
 		"it is held":                             {in(1), Facts{Evidence: good, Waves: Waves{Held: "the window is closed"}}, 0, v1alpha1.RolloutWaves, 1, "the window is closed"},
 	} {
 		got := c.from.Next(&terms, &c.facts, began.Add(c.after))
-		if got.Phase != c.phase || got.Waves != c.waves || !strings.Contains(got.Message, c.message) || !got.Began.Equal(began) {
+		if got.Phase != c.phase || got.Waves != c.waves || !strings.Contains(got.Message, c.message) || !got.Began.Equal(c.from.Began) {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if changed := got.Phase != c.from.Phase; changed != got.Since.Equal(began.Add(c.after)) && c.after > 0 {
+		if changed := got.Phase != c.from.Phase || c.from == new && c.facts.Evidence.Complete; changed != got.Since.Equal(began.Add(c.after)) && c.after > 0 {
 			t.Errorf("%s: since %v", name, got.Since)
 		}
 	}
@@ -142,6 +145,10 @@ func TestState_NextWithoutWaves(t *testing.T) {
 	for _, from := range []State{Begin(now), {Phase: v1alpha1.RolloutWaves, Began: now, Since: now, Waves: 2}} {
 		if got := from.Next(&Terms{}, &f, now); got.Phase != v1alpha1.RolloutPromoted {
 			t.Errorf("from %+v: %+v", from, got)
+		}
+		// Where its mode was lowered because of what it shows, nothing is known of the other members yet.
+		if got := from.Next(&Terms{}, &Facts{Evidence: v1alpha1.RolloutEvidence{Subjects: 10, New: 10}}, now.Add(time.Hour)); got.Phase != from.Phase || got.Waves != from.Waves {
+			t.Errorf("from %+v, on incomplete evidence: %+v", from, got)
 		}
 	}
 }
@@ -201,9 +208,9 @@ func broken(was, is *State, t *Terms, f *Facts, now time.Time) string {
 	case is.Phase == v1alpha1.RolloutTakenBack && is.Message == "":
 		return "nothing says why it was taken back"
 	case is.Phase == v1alpha1.RolloutTakenBack:
-	case further && t.Waves > 0 && !e.Complete:
+	case further && !e.Complete:
 		return "it comes further without complete evidence"
-	case was.Phase == v1alpha1.RolloutShadow && is.Phase != v1alpha1.RolloutShadow && !f.Approved && now.Before(was.Since.Add(t.Shadow)):
+	case was.Phase == v1alpha1.RolloutShadow && is.Phase != v1alpha1.RolloutShadow && !f.Approved && (now.Before(was.Since.Add(t.Shadow)) || t.Shadow > 0 && was.Since.Equal(was.Began)):
 		return "the shadow ends early"
 	case is.Waves > was.Waves+1:
 		return "two waves at once"
@@ -213,7 +220,7 @@ func broken(was, is *State, t *Terms, f *Facts, now time.Time) string {
 		return "it is promoted before its last wave has ended"
 	case rank[is.Phase] < rank[was.Phase]:
 		return "it goes back"
-	case is.Phase == v1alpha1.RolloutWaves && (is.Waves < 1 || is.Waves > max(1, t.Waves)):
+	case is.Phase == v1alpha1.RolloutWaves && (is.Waves < 1 || t.Waves > 0 && is.Waves > t.Waves):
 		return "it is in a wave that there is not"
 	}
 	return ""

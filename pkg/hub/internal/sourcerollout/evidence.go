@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/hub/internal/versions"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
 )
@@ -30,6 +31,8 @@ func PoliciesOf(source string, c *policysource.RollingOut, byDefault *v1alpha1.V
 		switch {
 		case r != nil && r.Candidate != nil && r.Candidate.Package == digest:
 			p.Phase, p.Message = r.Candidate.Phase, r.Candidate.Message
+		case r != nil && r.Candidate == nil && r.Effective != nil && r.Effective.Package == digest:
+			p.Phase = v1alpha1.RolloutPromoted
 		case fp.Spec.Rollout == nil && byDefault == nil:
 			p.Phase = v1alpha1.RolloutPromoted
 		case !inEffect(fp):
@@ -85,10 +88,10 @@ type sum struct {
 }
 
 // addPackage adds the evidence of the bindings of a package that are no FleetPolicies. One that has views only
-// has none.
+// has none, and one whose candidate needs parameters has nothing to compare: nobody gives it any.
 func (e *sum) addPackage(is *policy.State, pkg string, named map[string]bool) {
 	for b := range is.Bindings() {
-		if b.Package != pkg || named[b.Name] {
+		if b.Package != pkg || named[b.Name] || b.Next == nil {
 			continue
 		}
 		c, ok := is.Compare(b.Name)
@@ -107,10 +110,6 @@ func (e *sum) addPackage(is *policy.State, pkg string, named map[string]bool) {
 func (e *sum) evidence() v1alpha1.RolloutEvidence {
 	out := e.of
 	out.Complete = e.any && !e.incomplete
-	if e.former.Nanoseconds > 0 && e.former.Evaluations > 0 && e.next.Evaluations > 0 {
-		former := float64(e.former.Nanoseconds) / float64(e.former.Evaluations)
-		cost := int64(100 * float64(e.next.Nanoseconds) / float64(e.next.Evaluations) / former)
-		out.Cost = &cost
-	}
+	out.Cost = versions.Cost(&e.former, &e.next)
 	return out
 }

@@ -1,6 +1,8 @@
 package sourcerollout_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,11 @@ func evaluated(t *testing.T, set *policy.Set, state aggregate.State, labels ...s
 			bindings[i].Next = &policy.Next{Binding: next}
 		}
 	}
+	return stateOf(t, set, bindings, state, labels...)
+}
+
+func stateOf(t *testing.T, set *policy.Set, bindings []policy.Binding, state aggregate.State, labels ...string) *policy.State {
+	t.Helper()
 	engine, err := policy.NewEngine(policy.EngineOptions{Set: set, Bindings: bindings})
 	if err != nil {
 		t.Fatal(err)
@@ -80,5 +87,29 @@ func TestEvidenceOf_IsOfPackagesWithoutFleetPolicy(t *testing.T) {
 	fp.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: "Invalid"}}
 	if _, any := sourcerollout.EvidenceOf(is, beside, packages, []*v1alpha1.FleetPolicy{fp}); any != rolls {
 		t.Error("its FleetPolicy is not in effect")
+	}
+}
+
+// TestEvidenceOf_PackageThatNowTakesAParameter has nothing to compare: nobody gives it one.
+func TestEvidenceOf_PackageThatNowTakesAParameter(t *testing.T) {
+	active, next := load(t, "x"), loadText(t, strings.Replace(text("x"), "kinds: [Pod]", "kinds: [Pod]\n#   parameters: {type: object, required: [a], properties: {a: {type: string}}}", 1))
+	beside := policy.Beside(active, []policy.Candidate{{Source: "team", Set: next}})
+	bindings, _ := policy.DefaultBindings(beside, nil)
+	if len(bindings) != 1 || beside.Candidate("p") == "" {
+		t.Fatalf("%+v", bindings)
+	}
+	if e, any := sourcerollout.EvidenceOf(stateOf(t, beside, bindings, aggregate.Synced, "x"), beside, []string{"p"}, nil); any {
+		t.Errorf("it waits for %+v", e)
+	}
+}
+
+// TestEvidenceOf_CostIsOfManyEvaluations: of one of each version it is not known.
+func TestEvidenceOf_CostIsOfManyEvaluations(t *testing.T) {
+	beside := policy.Beside(load(t, "old"), []policy.Candidate{{Source: "team", Set: load(t, "next")}})
+	for n, want := range map[int]bool{1: false, 20: true} {
+		e, _ := sourcerollout.EvidenceOf(evaluated(t, beside, aggregate.Synced, slices.Repeat([]string{"old"}, n)...), beside, []string{"p"}, nil)
+		if (e.Cost != nil) != want {
+			t.Errorf("%d evaluations of each version: %v", n, e.Cost)
+		}
 	}
 }

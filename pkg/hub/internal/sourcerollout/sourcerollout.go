@@ -49,17 +49,33 @@ func Next(old *v1alpha1.SourceRolloutStatus, commit string, policies []Policy, r
 	}
 	next := &v1alpha1.SourceRolloutStatus{Commit: old.Commit, Began: old.Began, Since: old.Since}
 	if rest != nil {
-		is := promotion.State{Phase: v1alpha1.RolloutShadow, Began: old.Began.Time, Since: old.Began.Time}.Next(&rest.Terms, &rest.Facts, now)
+		shadow := shadowOf(old, rest, at.Time)
+		next.Since = metav1.NewTime(shadow.Since)
+		is := shadow.Next(&rest.Terms, &rest.Facts, at.Time)
 		policies = append(policies[:len(policies):len(policies)], Policy{Phase: is.Phase, Message: is.Message})
 		evidence := rest.Facts.Evidence
 		next.Evidence = &evidence
 	}
 	next.Policies = int32(len(policies))
 	next.Phase, next.Waiting, next.Message = combine(policies)
-	if next.Message = clip.Text(next.Message, maxMessage); next.Phase != old.Phase {
+	ended := next.Phase == v1alpha1.RolloutTakenBack || next.Phase == v1alpha1.RolloutPromoted
+	if next.Message = clip.Text(next.Message, maxMessage); next.Phase != old.Phase && (ended || rest == nil) {
 		next.Since = at
 	}
 	return next
+}
+
+// shadowOf returns the shadow of the packages without a FleetPolicy. It counts from their first complete
+// evidence, which Since of the commit is while it waits for them, whatever phase others bring it to.
+func shadowOf(old *v1alpha1.SourceRolloutStatus, rest *Rest, now time.Time) promotion.State {
+	s := promotion.Begin(old.Began.Time)
+	if old.Evidence != nil { // they were there already
+		s.Since = old.Since.Time
+	}
+	if rest.Facts.Evidence.Complete && s.Since.Equal(s.Began) {
+		s.Since = now
+	}
+	return s
 }
 
 // combine returns how far all policies have come, how many of them have not come to the end, and

@@ -98,7 +98,8 @@ func TestNext_PackagesWithoutFleetPolicyAreOnePolicy(t *testing.T) {
 		{"too much", promotion.Facts{Evidence: many}, time.Minute, v1alpha1.RolloutTakenBack},
 	} {
 		rest := &sourcerollout.Rest{Terms: terms, Facts: c.facts}
-		first := sourcerollout.Next(nil, commit, nil, rest, began)
+		first := sourcerollout.Next(nil, commit, nil, rest, began.Add(-time.Minute))
+		first = sourcerollout.Next(first, commit, nil, &sourcerollout.Rest{Terms: terms, Facts: promotion.Facts{Evidence: v1alpha1.RolloutEvidence{Complete: c.facts.Evidence.Complete}}}, began)
 		got := sourcerollout.Next(first, commit, nil, rest, began.Add(c.after))
 		if first.Policies != 1 || got.Policies != 1 || got.Phase != c.phase || got.Evidence == nil || *got.Evidence != c.facts.Evidence {
 			t.Errorf("%s: %+v", c.name, got)
@@ -106,6 +107,23 @@ func TestNext_PackagesWithoutFleetPolicyAreOnePolicy(t *testing.T) {
 		if c.phase == v1alpha1.RolloutTakenBack && !strings.Contains(got.Message, "packages without a FleetPolicy: it finds 6 violations") {
 			t.Errorf("%s: %q", c.name, got.Message)
 		}
+	}
+	// Its shadow counts from the first complete evidence, also while others come to another phase, and over a member that is away.
+	step := func(old *v1alpha1.SourceRolloutStatus, e v1alpha1.RolloutEvidence, phase v1alpha1.RolloutPhase, after time.Duration) *v1alpha1.SourceRolloutStatus {
+		return sourcerollout.Next(old, commit, []sourcerollout.Policy{{Name: "a", Phase: phase}}, &sourcerollout.Rest{Terms: terms, Facts: promotion.Facts{Evidence: e}}, began.Add(after))
+	}
+	is := step(begin(), partly, v1alpha1.RolloutShadow, 3*time.Hour)
+	if !is.Since.Time.Equal(began) || !strings.Contains(is.Message, "2 of 2") {
+		t.Errorf("%+v", is)
+	}
+	is = step(is, partly, v1alpha1.RolloutWaves, 4*time.Hour)
+	is = step(is, complete, v1alpha1.RolloutWaves, 5*time.Hour)
+	is = step(is, partly, v1alpha1.RolloutPromoted, 6*time.Hour-time.Second)
+	if is = step(is, complete, v1alpha1.RolloutPromoted, 6*time.Hour-time.Second); is.Phase != v1alpha1.RolloutShadow || !is.Since.Time.Equal(began.Add(5*time.Hour)) {
+		t.Errorf("%+v", is)
+	}
+	if is = step(is, complete, v1alpha1.RolloutPromoted, 6*time.Hour); is.Phase != v1alpha1.RolloutPromoted || !is.Since.Time.Equal(began.Add(6*time.Hour)) {
+		t.Errorf("%+v", is)
 	}
 	// It waits for others, and they for it.
 	rest := &sourcerollout.Rest{Terms: terms, Facts: promotion.Facts{Evidence: complete}}
@@ -117,7 +135,15 @@ func TestNext_PackagesWithoutFleetPolicyAreOnePolicy(t *testing.T) {
 
 func load(t *testing.T, label string) *policy.Set {
 	t.Helper()
-	text := "# METADATA\n# title: T\n# description: D.\n# custom:\n#   severity: low\n#   kinds: [Pod]\npackage p\n\nviolation contains {\"msg\": \"m\"} if input.object.metadata.labels." + label + "\n"
+	return loadText(t, text(label))
+}
+
+func text(label string) string {
+	return "# METADATA\n# title: T\n# description: D.\n# custom:\n#   severity: low\n#   kinds: [Pod]\npackage p\n\nviolation contains {\"msg\": \"m\"} if input.object.metadata.labels." + label + "\n"
+}
+
+func loadText(t *testing.T, text string) *policy.Set {
+	t.Helper()
 	set, err := policy.Load([]policy.Source{{Name: "team", Files: []policy.File{{Path: "p.rego", Data: []byte(text)}}}}, policy.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -140,6 +166,11 @@ func TestPoliciesOf_AreAsFarAsTheySay(t *testing.T) {
 			fp.Status.Rollout = &v1alpha1.PolicyRolloutStatus{Candidate: &v1alpha1.CandidateVersion{Package: is, Phase: phase, Message: "m"}}
 		}
 	}
+	effective := func(is v1alpha1.Digest, candidate *v1alpha1.CandidateVersion) func(*v1alpha1.FleetPolicy) {
+		return func(fp *v1alpha1.FleetPolicy) {
+			fp.Status.Rollout = &v1alpha1.PolicyRolloutStatus{Effective: &v1alpha1.EffectiveVersion{Package: is}, Candidate: candidate}
+		}
+	}
 	const none = v1alpha1.RolloutPhase("none")
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.FleetPolicy)
@@ -149,6 +180,9 @@ func TestPoliciesOf_AreAsFarAsTheySay(t *testing.T) {
 		"waves":               {at(digest, v1alpha1.RolloutWaves), v1alpha1.RolloutWaves},
 		"of an older version": {at(other, v1alpha1.RolloutPromoted), ""},
 		"taken back":          {at(digest, v1alpha1.RolloutTakenBack), v1alpha1.RolloutTakenBack},
+		"it is in effect":     {effective(digest, nil), v1alpha1.RolloutPromoted},
+		"another is":          {effective(other, nil), ""},
+		"its parameters roll": {effective(digest, &v1alpha1.CandidateVersion{Package: digest, Phase: v1alpha1.RolloutWaves}), v1alpha1.RolloutWaves},
 		"of another package":  {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Package = "q" }, none},
 		"of another source":   {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Source = "other" }, none},
 		"of this source":      {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Source = "team" }, ""},

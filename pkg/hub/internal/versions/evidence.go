@@ -87,12 +87,19 @@ func evidenceOf(state *policy.State, p *Compared) *v1alpha1.RolloutEvidence {
 // FromComparison returns evidence as a status has it.
 func FromComparison(c *policy.Comparison) *v1alpha1.RolloutEvidence {
 	out := &v1alpha1.RolloutEvidence{Complete: c.Complete, Subjects: int64(c.Subjects), New: int64(c.New), Gone: int64(c.Gone), Errors: int64(c.Errors)}
-	if c.Former.Evaluations >= costEvaluations && c.Next.Evaluations >= costEvaluations && c.Former.Nanoseconds > 0 {
-		per := func(h *policy.Health) float64 { return float64(h.Nanoseconds) / float64(h.Evaluations) }
-		cost := int64(100 * per(&c.Next) / per(&c.Former))
-		out.Cost = &cost
-	}
+	out.Cost = Cost(&c.Former, &c.Next)
 	return out
+}
+
+// Cost returns the CPU time of an evaluation in percent of the former version's: nil until each
+// was evaluated often enough.
+func Cost(former, next *policy.Health) *int64 {
+	if former.Evaluations < costEvaluations || next.Evaluations < costEvaluations || former.Nanoseconds <= 0 {
+		return nil
+	}
+	per := func(h *policy.Health) float64 { return float64(h.Nanoseconds) / float64(h.Evaluations) }
+	cost := int64(100 * per(next) / per(former))
+	return &cost
 }
 
 // evidenceOfFirst returns what the first version of a policy finds.

@@ -30,22 +30,23 @@ func TestPlan_StepFollowsWhatIsRecorded(t *testing.T) {
 		recorded = &v1alpha1.PolicyRolloutStatus{Candidate: c}
 		return c
 	}
-	began := metav1.Unix(1000, 0)
+	began, counts := metav1.Unix(1000, 0), metav1.Unix(1030, 0)
 	if c := step(nil); c.Phase != v1alpha1.RolloutShadow || !c.Began.Equal(&began) || !c.Since.Equal(&began) || c.Evidence != nil || c.Digest != plan.Next.Digest {
 		t.Errorf("%+v", c)
 	}
+	// The shadow counts from the first evidence: nothing was judged before, however long that was.
 	now = now.Add(30 * time.Second)
-	if c := step(good); c.Phase != v1alpha1.RolloutShadow || !c.Began.Equal(&began) || *c.Evidence != *good {
+	if c := step(good); c.Phase != v1alpha1.RolloutShadow || !c.Began.Equal(&began) || !c.Since.Equal(&counts) || *c.Evidence != *good {
 		t.Errorf("%+v", c)
 	}
-	if c := step(nil); c.Evidence == nil || c.Evidence.Subjects != 7 {
+	if c := step(nil); c.Evidence == nil || c.Evidence.Subjects != 7 || !c.Since.Equal(&counts) {
 		t.Errorf("evidence is forgotten while there is none: %+v", c)
 	}
-	now = now.Add(30 * time.Second)
+	now = now.Add(time.Minute)
 	if c := step(nil); c.Phase != v1alpha1.RolloutShadow {
 		t.Errorf("evidence that was recorded, by another process maybe, ends the shadow: %+v", c)
 	}
-	if c := step(good); c.Phase != v1alpha1.RolloutPromoted || !c.Began.Equal(&began) || c.Since.Unix() != 1060 {
+	if c := step(good); c.Phase != v1alpha1.RolloutPromoted || !c.Began.Equal(&began) || c.Since.Unix() != 1090 {
 		t.Errorf("%+v", c)
 	}
 	if c := step(&v1alpha1.RolloutEvidence{}); c.Phase != v1alpha1.RolloutPromoted || c.Evidence.Subjects != 7 {

@@ -34,8 +34,14 @@ type Policy struct {
 	// TakenBack is why the source's commit was taken back, "" if it was not.
 	TakenBack  string
 	Parameters *runtime.RawExtension
-	Status     *v1alpha1.PolicyRolloutStatus // nil: nothing is recorded
+	// Manifest has the parameters that the commit of Candidate gives the policy once it is active, with which Candidate
+	// is judged; nil: it leaves them as they are.
+	Manifest *Manifest
+	Status   *v1alpha1.PolicyRolloutStatus // nil: nothing is recorded
 }
+
+// Manifest is a policy as a commit has it.
+type Manifest struct{ Parameters *runtime.RawExtension }
 
 // Version is a version of a policy.
 type Version struct {
@@ -61,82 +67,148 @@ type Plan struct {
 	Message string
 
 	rollsOut  bool
+	manifest  bool                       // Next has the parameters of its commit's manifest
+	unknown   bool                       // what is recorded is in effect, and its package may come again
 	kept      *v1alpha1.CandidateVersion // stays in the status, though there is no Next
 	effective *v1alpha1.EffectiveVersion // as recorded, where that still holds
 }
 
 // Decide returns which versions a policy has.
 func Decide(p *Policy) (Plan, error) {
-	wanted, err := newVersion(p.Active, p.Parameters)
+	active, err := newVersion(p.Active, p.Parameters)
 	if err != nil {
 		return Plan{}, err
 	}
 	// A candidate of the same digest, of which only constraints differ, is no other version.
 	rolls := p.Candidate.Name != "" && p.Candidate.Digest != p.Active.Digest && p.TakenBack == ""
-	if p.Rollout == nil {
-		return p.atOnce(wanted, rolls)
-	}
-	out := Plan{rollsOut: true}
-	if out.Former, err = p.former(wanted); err != nil {
-		return Plan{}, err
-	}
-	out.effective = p.recorded()
+	wanted := active
 	if rolls {
-		if wanted, err = newVersion(p.Candidate, p.Parameters); err != nil {
+		if wanted, err = newVersion(p.Candidate, p.ofCandidate()); err != nil {
 			return Plan{}, err
 		}
 	}
-	if !rolls {
-		if c := p.candidate(); c != nil && c.Package != p.Active.Digest && p.Unsettled && p.TakenBack == "" {
-			out.kept = c // its package may come again, as after a start
-			return out, nil
+	if p.Rollout == nil {
+		return p.atOnce(active, wanted), nil
+	}
+	out := Plan{rollsOut: true, manifest: rolls && p.Manifest != nil}
+	known, err := p.inEffect(&out, wanted, rolls)
+	switch unsettled := p.Unsettled && p.TakenBack == "" && !rolls; {
+	case err != nil:
+		return Plan{}, err
+	case !known && unsettled && p.keeps(active):
+		out.Former, out.unknown, out.effective, out.kept = active, true, p.Status.Effective, p.Status.Candidate
+		return out, nil
+	case !known && !rolls && p.ofActive() != nil: // what rolled out is active, and was not promoted
+	case !known:
+		out.Former = active
+	case unsettled && !p.isCandidate(active): // the candidate's package may come again, as after a start
+		if c := p.candidate(); c != nil && c.Package != p.Active.Digest {
+			out.kept = c
 		}
-		if out.Former == nil || wanted.Digest == out.Former.Digest {
-			out.Former = wanted
-			return out, nil
+		if active.Digest == out.Former.Digest {
+			out.Former = active
 		}
+		return out, nil
+	}
+	if wanted == nil || out.Former != nil && wanted.Digest == out.Former.Digest {
+		out.Former = wanted
+		return out, nil
 	}
 	out.Next, out.Phase = wanted, v1alpha1.RolloutShadow
-	if c := p.candidate(); c != nil && c.Digest == wanted.Digest {
+	if c := p.candidate(); p.isCandidate(wanted) {
 		out.Phase, out.Waves, out.Message = c.Phase, int(c.Waves), c.Message
-	}
-	if !rolls && out.Phase == v1alpha1.RolloutPromoted { // nothing else is waited for: the package is active
-		return Plan{Former: wanted, rollsOut: true}, nil
 	}
 	return out, nil
 }
 
+// ofCandidate returns the parameters that the candidate is to have.
+func (p *Policy) ofCandidate() *runtime.RawExtension {
+	if p.Manifest != nil {
+		return p.Manifest.Parameters
+	}
+	return p.Parameters
+}
+
 // atOnce returns the versions of a policy whose versions do not roll out. Where its source's do,
 // because those of others do, it does not wait for them.
-func (p *Policy) atOnce(active *Version, rolls bool) (Plan, error) {
-	if !rolls {
-		return Plan{Former: active}, nil
+func (p *Policy) atOnce(active, wanted *Version) Plan {
+	if wanted == active {
+		return Plan{Former: active}
 	}
-	next, err := newVersion(p.Candidate, p.Parameters)
-	return Plan{Former: active, Next: next, Phase: v1alpha1.RolloutPromoted}, err
+	return Plan{Former: active, Next: wanted, Phase: v1alpha1.RolloutPromoted}
 }
 
-// former returns the version that is in effect: of the active package, with the parameters that
-// were recorded of it. What is wanted of it is that where nothing was.
-func (p *Policy) former(wanted *Version) (*Version, error) {
-	is := p.recorded()
-	if p.Active.Name == "" || is == nil {
-		return wanted, nil
+// inEffect sets the version that is in effect, as recorded, and reports whether that is known: its
+// package is the active one or, until its commit is active, the one that rolls out.
+func (p *Policy) inEffect(out *Plan, wanted *Version, rolls bool) (bool, error) {
+	if p.Status == nil {
+		return false, nil
 	}
-	v, err := newVersion(p.Active, is.Parameters)
+	of := func(digest v1alpha1.Digest) Package {
+		switch {
+		case p.Active.Name != "" && p.Active.Digest == digest:
+			return p.Active
+		case rolls && p.Candidate.Digest == digest:
+			return p.Candidate
+		}
+		return Package{}
+	}
+	e, c := p.Status.Effective, p.Status.Candidate
+	if c != nil && c.Phase == v1alpha1.RolloutPromoted {
+		list := []*Version{wanted}
+		for _, parameters := range []*runtime.RawExtension{p.Parameters, effectiveParameters(e)} {
+			v, err := newVersion(of(c.Package), parameters)
+			if err != nil {
+				return false, err
+			}
+			list = append(list, v)
+		}
+		for _, v := range list {
+			if v != nil && v.Digest == c.Digest {
+				out.Former = v
+				return true, nil
+			}
+		}
+	}
+	if e == nil {
+		return false, nil
+	}
+	v, err := newVersion(of(e.Package), e.Parameters)
 	if err != nil {
-		return nil, fmt.Errorf("status.rollout.effective: %w", err)
+		return false, fmt.Errorf("status.rollout.effective: %w", err)
 	}
-	v.Digest = is.Digest // however the hub has written the parameters down
-	return v, nil
+	if v == nil {
+		return false, nil
+	}
+	v.Digest = e.Digest // however the hub has written the parameters down
+	out.Former, out.effective = v, e
+	return true, nil
 }
 
-// recorded returns what is recorded of the active package, nil for nothing.
-func (p *Policy) recorded() *v1alpha1.EffectiveVersion {
-	if p.Status == nil || p.Status.Effective == nil || p.Status.Effective.Package != p.Active.Digest {
+func effectiveParameters(e *v1alpha1.EffectiveVersion) *runtime.RawExtension {
+	if e == nil {
 		return nil
 	}
-	return p.Status.Effective
+	return e.Parameters
+}
+
+// keeps reports whether the record stays though none of its packages is known: that may come again.
+func (p *Policy) keeps(active *Version) bool {
+	return p.Status != nil && p.Status.Effective != nil && (p.ofActive() == nil || !p.isCandidate(active))
+}
+
+// isCandidate reports whether a version is the recorded candidate.
+func (p *Policy) isCandidate(v *Version) bool {
+	c := p.candidate()
+	return c != nil && v != nil && c.Digest == v.Digest
+}
+
+// ofActive returns the recorded candidate if the active package is its package.
+func (p *Policy) ofActive() *v1alpha1.CandidateVersion {
+	if c := p.candidate(); c != nil && p.Active.Name != "" && c.Package == p.Active.Digest {
+		return c
+	}
+	return nil
 }
 
 func (p *Policy) candidate() *v1alpha1.CandidateVersion {
@@ -154,6 +226,19 @@ func (p *Plan) OfPackage() bool {
 	return p.Next != nil && (p.Former == nil || p.Next.Package != p.Former.Package)
 }
 
+// ByCommit reports whether the next version differs from the former one by what a commit changes.
+func (p *Plan) ByCommit() bool {
+	switch {
+	case !p.OfPackage():
+		return false
+	case p.manifest:
+		return true
+	case p.Former == nil:
+		return p.Next.Parameters == nil
+	}
+	return p.Next.Digests.Parameters == p.Former.Digests.Parameters
+}
+
 // InEffect returns the version that is corrected and whose waves those of the corrections are.
 func (p *Plan) InEffect() *Version {
 	if p.Next != nil && (p.Former == nil || p.Phase == v1alpha1.RolloutWaves || p.Phase == v1alpha1.RolloutPromoted) {
@@ -162,8 +247,12 @@ func (p *Plan) InEffect() *Version {
 	return p.Former
 }
 
-// Everywhere returns the version that is in effect in all members: nil for none.
+// Everywhere returns the version that is in effect in all members: nil for none, or while that is not
+// known.
 func (p *Plan) Everywhere() *Version {
+	if p.unknown {
+		return nil
+	}
 	if p.Next != nil && p.Phase == v1alpha1.RolloutPromoted {
 		return p.Next
 	}
@@ -185,10 +274,17 @@ func (p *Plan) Status() *v1alpha1.PolicyRolloutStatus {
 		return nil
 	}
 	out := &v1alpha1.PolicyRolloutStatus{Effective: p.effective.DeepCopy(), Candidate: p.kept.DeepCopy()}
-	if v := p.Former; v != nil && (out.Effective == nil || out.Effective.Digest != v.Digest) {
-		out.Effective = &v1alpha1.EffectiveVersion{Digest: v.Digest, Package: v.Digests.Package, Parameters: v.Parameters.DeepCopy()}
+	if v := p.Former; v != nil && !p.unknown && (out.Effective == nil || out.Effective.Digest != v.Digest) {
+		out.Effective = v.effective()
 	}
 	return out
+}
+
+// Promoted returns what is to be recorded as in effect once Next is.
+func (p *Plan) Promoted() *v1alpha1.EffectiveVersion { return p.Next.effective() }
+
+func (v *Version) effective() *v1alpha1.EffectiveVersion {
+	return &v1alpha1.EffectiveVersion{Digest: v.Digest, Package: v.Digests.Package, Parameters: v.Parameters.DeepCopy()}
 }
 
 // newVersion returns a version of a package; nil for none.

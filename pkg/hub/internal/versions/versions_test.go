@@ -97,7 +97,37 @@ func TestDecide(t *testing.T) {
 		{"a candidate of a package that is recorded no more", Policy{Rollout: rolls, Active: active, Candidate: next, Parameters: raw(two), Status: status(effective(t, "B", one), nil)},
 			`A{"n":2} > C{"n":2} Shadow, corrected A{"n":2}, everywhere A{"n":2}, recorded A{"n":2}`},
 		{"a candidate, promoted, until its commit is active", Policy{Rollout: rolls, Active: active, Candidate: next, Parameters: raw(one), Status: status(effective(t, "A", one), candidate(t, "C", one, promoted))},
-			`A{"n":1} > C{"n":1} Promoted, corrected C{"n":1}, everywhere C{"n":1}, recorded A{"n":1}`},
+			`C{"n":1} > - , corrected C{"n":1}, everywhere C{"n":1}, recorded C{"n":1}`},
+		{"promoted and recorded, until its commit is active", Policy{Rollout: rolls, Active: active, Candidate: next, Parameters: raw(one), Status: status(effective(t, "C", one), nil)},
+			`C{"n":1} > - , corrected C{"n":1}, everywhere C{"n":1}, recorded C{"n":1}`},
+		{"other parameters until its commit is active", Policy{Rollout: rolls, Active: active, Candidate: next, Parameters: raw(two), Status: status(effective(t, "C", one), nil)},
+			`C{"n":1} > C{"n":2} Shadow, corrected C{"n":1}, everywhere C{"n":1}, recorded C{"n":1}`},
+		{"other parameters before it is recorded what was promoted", Policy{Rollout: rolls, Active: active, Candidate: next, Parameters: raw(two), Status: status(effective(t, "A", one), candidate(t, "C", one, promoted))},
+			`C{"n":1} > C{"n":2} Shadow, corrected C{"n":1}, everywhere C{"n":1}, recorded C{"n":1}`},
+		{"other parameters, and its commit is active", Policy{Rollout: rolls, Active: next, Parameters: raw(two), Status: status(effective(t, "C", one), candidate(t, "C", two, waves))},
+			`C{"n":1} > C{"n":2} Waves, corrected C{"n":2}, everywhere C{"n":1}, recorded C{"n":1}`},
+		{"promoted, after a start, before its package is read", Policy{Rollout: rolls, Active: active, Unsettled: true, Parameters: raw(two), Status: status(effective(t, "C", one), candidate(t, "C", two, waves))},
+			`A{"n":2} > - , corrected A{"n":2}, everywhere -, recorded C{"n":1} and Waves`},
+		{"promoted, and another commit takes its place", Policy{Rollout: rolls, Active: active, Candidate: Package{"D", "D"}, Parameters: raw(one), Status: status(effective(t, "C", one), nil)},
+			`A{"n":1} > D{"n":1} Shadow, corrected A{"n":1}, everywhere A{"n":1}, recorded A{"n":1}`},
+		{"promoted, and its source was taken back", Policy{Rollout: rolls, Active: active, Candidate: next, Unsettled: true, TakenBack: "why", Parameters: raw(one), Status: status(effective(t, "C", one), nil)},
+			`A{"n":1} > - , corrected A{"n":1}, everywhere A{"n":1}, recorded A{"n":1}`},
+		{"a commit with parameters", Policy{Rollout: rolls, Active: active, Candidate: next, Parameters: raw(one), Manifest: &Manifest{raw(two)}, Status: status(effective(t, "A", one), candidate(t, "C", two, waves))},
+			`A{"n":1} > C{"n":2} Waves, corrected C{"n":2}, everywhere A{"n":1}, recorded A{"n":1}`},
+		{"a commit with parameters, promoted", Policy{Rollout: rolls, Active: active, Candidate: next, Parameters: raw(one), Manifest: &Manifest{raw(two)}, Status: status(effective(t, "A", one), candidate(t, "C", two, promoted))},
+			`C{"n":2} > - , corrected C{"n":2}, everywhere C{"n":2}, recorded C{"n":2}`},
+		{"a commit without parameters", Policy{Rollout: rolls, Active: active, Candidate: next, Parameters: raw(one), Manifest: &Manifest{}, Status: status(effective(t, "A", one), nil)},
+			`A{"n":1} > C Shadow, corrected A{"n":1}, everywhere A{"n":1}, recorded A{"n":1}`},
+		{"a commit with parameters is active, and its manifests are not applied yet", Policy{Rollout: rolls, Active: next, Unsettled: true, Parameters: raw(one), Status: status(effective(t, "C", two), nil)},
+			`C{"n":2} > - , corrected C{"n":2}, everywhere C{"n":2}, recorded C{"n":2}`},
+		{"its manifests are applied", Policy{Rollout: rolls, Active: next, Parameters: raw(two), Status: status(effective(t, "C", two), nil)},
+			`C{"n":2} > - , corrected C{"n":2}, everywhere C{"n":2}, recorded C{"n":2}`},
+		{"in shadow, and active without its rollout", Policy{Rollout: rolls, Active: next, Parameters: raw(one), Status: status(effective(t, "A", one), candidate(t, "C", one, shadow))},
+			`- > C{"n":1} Shadow, corrected C{"n":1}, everywhere -, recorded -`},
+		{"taken back, and active without its rollout", Policy{Rollout: rolls, Active: next, Parameters: raw(one), Status: status(effective(t, "A", one), candidate(t, "C", one, takenBack))},
+			`- > C{"n":1} TakenBack, corrected C{"n":1}, everywhere -, recorded -`},
+		{"taken back, and active with other parameters", Policy{Rollout: rolls, Active: next, Parameters: raw(two), Status: status(effective(t, "A", one), candidate(t, "C", one, takenBack))},
+			`- > C{"n":2} Shadow, corrected C{"n":2}, everywhere -, recorded -`},
 		{"its commit is active", Policy{Rollout: rolls, Active: next, Parameters: raw(one), Status: status(effective(t, "A", one), candidate(t, "C", one, promoted))},
 			`C{"n":1} > - , corrected C{"n":1}, everywhere C{"n":1}, recorded C{"n":1}`},
 		{"its source was taken back", Policy{Rollout: rolls, Active: active, Candidate: next, TakenBack: "why", Parameters: raw(one), Status: status(effective(t, "A", one), candidate(t, "C", one, waves))},
@@ -115,7 +145,7 @@ func TestDecide(t *testing.T) {
 		{"a new package", Policy{Rollout: rolls, Candidate: next, Parameters: raw(one)},
 			`- > C{"n":1} Shadow, corrected C{"n":1}, everywhere -, recorded -`},
 		{"a new package, promoted", Policy{Rollout: rolls, Candidate: next, Parameters: raw(one), Status: status(nil, candidate(t, "C", one, promoted))},
-			`- > C{"n":1} Promoted, corrected C{"n":1}, everywhere C{"n":1}, recorded -`},
+			`C{"n":1} > - , corrected C{"n":1}, everywhere C{"n":1}, recorded C{"n":1}`},
 		{"a new package, taken back with its source", Policy{Rollout: rolls, Candidate: next, TakenBack: "why"},
 			`- > - , corrected -, everywhere -, recorded -`},
 	} {
@@ -141,6 +171,29 @@ func TestDecide(t *testing.T) {
 	}
 	if _, err := Decide(&Policy{Rollout: rolls, Active: active, Parameters: raw("{")}); err == nil {
 		t.Error("parameters that are no JSON")
+	}
+}
+
+// TestPlan_ByCommit: an Approval of a commit is one of what the commit changes.
+func TestPlan_ByCommit(t *testing.T) {
+	t.Parallel()
+	one, two := version(t, "C", `{"n":1}`), version(t, "C", `{"n":2}`)
+	for name, c := range map[string]struct {
+		plan Plan
+		want bool
+	}{
+		"another package":                        {Plan{Former: version(t, "A", `{"n":1}`), Next: one}, true},
+		"other parameters":                       {Plan{Former: one, Next: two}, false},
+		"another package and other parameters":   {Plan{Former: version(t, "A", `{"n":1}`), Next: two}, false},
+		"those of its manifest":                  {Plan{Former: version(t, "A", `{"n":1}`), Next: two, manifest: true}, true},
+		"a new package":                          {Plan{Next: version(t, "C", "")}, true},
+		"a new package, with parameters":         {Plan{Next: one}, false},
+		"a new package, and those of its commit": {Plan{Next: one, manifest: true}, true},
+		"none":                                   {Plan{Former: one}, false},
+	} {
+		if got := c.plan.ByCommit(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
 
