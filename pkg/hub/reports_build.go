@@ -100,9 +100,12 @@ func (r *Reports) build(state *policy.State, clusters map[string]metav1.OwnerRef
 		results[m.Name] = &memberResults{}
 	}
 	for _, severity := range slices.Backward(policy.Severities()) {
-		for b, s := range state.Bindings() {
-			if s == severity {
-				r.collect(state, b, severity, results)
+		for b := range state.Bindings() {
+			for p := range state.Packages(b.Name) {
+				if p.Severity == severity {
+					r.collect(state, b.Name, severity, results)
+					break
+				}
 			}
 		}
 	}
@@ -116,11 +119,16 @@ func (r *Reports) build(state *policy.State, clusters map[string]metav1.OwnerRef
 	return out, stay
 }
 
-// collect adds the results of one binding.
-func (r *Reports) collect(state *policy.State, b policy.Binding, severity string, results map[string]*memberResults) {
-	from := r.opts.Library.Origin(b.Package)
-	properties := func(more ...string) map[string]string {
-		p := map[string]string{}
+// collect adds the results of one policy where the version that is in effect has a severity.
+func (r *Reports) collect(state *policy.State, name, severity string, results map[string]*memberResults) {
+	in := func(member string) *memberResults {
+		if state.PackageIn(name, member).Severity != severity {
+			return nil
+		}
+		return results[member]
+	}
+	properties := func(member string, more ...string) map[string]string {
+		p, from := map[string]string{}, r.opts.Library.Origin(state.PackageIn(name, member).Name)
 		for i := 0; i < len(more); i += 2 {
 			p[more[i]] = clip.Text(more[i+1], maxText)
 		}
@@ -131,10 +139,10 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 		}
 		return p
 	}
-	health, _ := state.Health(b.Name)
+	health, _ := state.Health(name)
 	broken := health.Views
-	for member, n := range state.Counts(b.Name) {
-		m := results[member]
+	for member, n := range state.Counts(name) {
+		m := in(member)
 		if m == nil {
 			continue
 		}
@@ -144,12 +152,14 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 		m.total.Error += n.Errors
 		if broken != "" && n.Errors > 0 {
 			m.add(r.opts.PerMember, func() reportResult {
-				return reportResult{Policy: b.Name, Rule: b.Package, Severity: severity, Result: resultError, Description: clip.Text(broken, maxText), Properties: properties()}
+				return reportResult{
+					Policy: name, Rule: state.PackageIn(name, member).Path(), Severity: severity, Result: resultError, Description: clip.Text(broken, maxText), Properties: properties(member),
+				}
 			})
 		}
 	}
-	for v := range state.Findings(b.Name, "") {
-		m := results[v.Subject.Ref.Member]
+	for v := range state.Findings(name, "") {
+		m := in(v.Subject.Ref.Member)
 		if m == nil {
 			continue
 		}
@@ -167,8 +177,8 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 					seen = &metav1.Timestamp{Seconds: s}
 				}
 				return reportResult{
-					Policy: b.Name, Rule: b.Package, Severity: severity, Result: result, Scored: result == resultFail, Timestamp: seen,
-					Subjects: subjectsOf(state, v.Subject), Description: clip.Text(message, maxText), Properties: properties(more...),
+					Policy: name, Rule: state.PackageIn(name, v.Subject.Ref.Member).Path(), Severity: severity, Result: result, Scored: result == resultFail, Timestamp: seen,
+					Subjects: subjectsOf(state, v.Subject), Description: clip.Text(message, maxText), Properties: properties(v.Subject.Ref.Member, more...),
 				}
 			}
 		}

@@ -181,6 +181,7 @@ type explaining struct {
 
 	name     string
 	subject  policy.Subject
+	pkg      *policy.Package        // of the version that is in effect for the subject
 	readable map[aggregate.Ref]bool // targets of remedies that the caller may read
 	whole    bool                   // the caller may read what FleetPolicies say
 	commit   *ExplainedCommit
@@ -191,8 +192,7 @@ type explaining struct {
 // there are, and which are withheld, is for every caller.
 func (e *explaining) check() error {
 	resource := v1alpha1.SchemeGroupVersion().WithResource(string(HubFleetPolicies)).GroupResource()
-	p := e.state.Package(e.name)
-	if p == nil {
+	if e.pkg = e.state.PackageIn(e.name, e.subject.Ref.Member); e.pkg == nil {
 		return apierrors.NewNotFound(resource, e.name)
 	}
 	may := e.mayRead(e.name)
@@ -240,7 +240,7 @@ func (e *explaining) readHub(ctx context.Context, caller queryapi.Caller, hub Hu
 	if ok, err := caller.HubAllows(ctx, "list", string(HubPolicySources)); err != nil {
 		return err
 	} else if sources, notRead := hub.PolicySources(); ok && notRead == nil {
-		e.commit = commitOf(e.state.Package(e.name), sources.Items)
+		e.commit = commitOf(e.pkg, sources.Items)
 	}
 	ok, err := caller.HubAllows(ctx, "list", string(HubActions))
 	if err != nil || !ok {
@@ -265,10 +265,19 @@ func (e *explaining) readHub(ctx context.Context, caller queryapi.Caller, hub Hu
 // commitOf returns the commit that a package was read from, nil if it is not known.
 func commitOf(p *policy.Package, sources []*v1alpha1.PolicySource) *ExplainedCommit {
 	i := slices.IndexFunc(sources, func(s *v1alpha1.PolicySource) bool { return s.Name == p.Source })
-	if i < 0 || sources[i].Status.ActiveCommit == nil {
+	if i < 0 {
 		return nil
 	}
-	c := sources[i].Status.ActiveCommit
+	status := &sources[i].Status
+	c := status.ActiveCommit
+	if p.VersionOf() != "" { // it rolls out
+		if c = status.ObservedCommit; status.Rollout != nil && (c == nil || c.Hash != status.Rollout.Commit) {
+			c = &v1alpha1.Commit{Hash: status.Rollout.Commit}
+		}
+	}
+	if c == nil {
+		return nil
+	}
 	out := &ExplainedCommit{Source: p.Source, Hash: string(c.Hash), Ref: c.Ref, Author: c.Author, Signer: c.Signer}
 	if c.Time != nil {
 		at := c.Time.UTC()
@@ -295,14 +304,13 @@ func (q Explain) evaluate(ctx context.Context, e *explaining) (*Explanation, err
 	case err != nil:
 		return nil, err
 	}
-	p := e.state.Package(e.name)
-	b := policy.Binding{Name: e.name, Package: p.Name}
+	p := e.pkg
 	out := &Explanation{
-		Policy: e.name, Package: p.Name, Title: p.Title, Severity: p.Severity, Revision: e.state.Snapshot.Revision(), Finding: e.findingOf(b, p.Severity, &x.Verdict),
-		Input: e.inputOf(x.Input), Lines: []ExplainedLine{}, Files: filesOf(e.state, p.Name), Reads: []ExplainedRead{}, Commit: e.commit, Actions: e.actions,
+		Policy: e.name, Package: p.Path(), Title: p.Title, Severity: p.Severity, Revision: e.state.Snapshot.Revision(), Finding: e.findingOf(&x.Verdict),
+		Input: e.inputOf(x.Input), Lines: []ExplainedLine{}, Files: filesOf(e.state, p), Reads: []ExplainedRead{}, Commit: e.commit, Actions: e.actions,
 	}
 	if x.Reevaluated != nil {
-		repeated := e.findingOf(b, p.Severity, x.Reevaluated)
+		repeated := e.findingOf(x.Reevaluated)
 		out.Repeated = &repeated
 	}
 	for _, l := range x.Lines {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -75,16 +76,49 @@ func decodeCursor(text string) (*cursor, bool) {
 
 var errOrderChanged = apierrors.NewResourceExpired("the policies of the first page, or their severities, have changed, or continue is of a list with other parameters: list again")
 
+// boundBinding is a binding with the severities of its versions in effect, each once: first that of the one which speaks
+// for the policy.
+type boundBinding struct {
+	policy.Binding
+	severities []string
+}
+
+// boundIn yields the bindings of a state, by name.
+func boundIn(s *policy.State) iter.Seq[boundBinding] {
+	return func(yield func(boundBinding) bool) {
+		for b, severity := range s.Bindings() {
+			bound := boundBinding{b, []string{severity}}
+			for p := range s.Packages(b.Name) {
+				if !slices.Contains(bound.severities, p.Severity) {
+					bound.severities = append(bound.severities, p.Severity)
+				}
+			}
+			if !yield(bound) {
+				return
+			}
+		}
+	}
+}
+
+// lists reports whether findings of a severity are listed with this binding.
+func (b *boundBinding) lists(severity string) bool { return slices.Contains(b.severities, severity) }
+
 // inOrder returns the bindings that are selected, in the order of the list.
 func (a *params) inOrder(s *policy.State) (selected []boundBinding) {
-	for b, severity := range s.Bindings() {
-		if bound := (boundBinding{b, severity}); a.matchesBinding(bound) {
+	for bound := range boundIn(s) {
+		switch {
+		case !a.matchesBinding(bound):
+		case a.orderBy != orderSeverity:
 			selected = append(selected, bound)
+		default: // versions may have different ones
+			for _, severity := range bound.severities {
+				selected = append(selected, boundBinding{bound.Binding, []string{severity}})
+			}
 		}
 	}
 	if a.orderBy == orderSeverity {
 		slices.SortStableFunc(selected, func(x, y boundBinding) int { // they are by name
-			return cmp.Compare(slices.Index(severities, y.severity), slices.Index(severities, x.severity))
+			return cmp.Compare(slices.Index(severities, y.severities[0]), slices.Index(severities, x.severities[0]))
 		})
 	}
 	return selected
@@ -93,29 +127,37 @@ func (a *params) inOrder(s *policy.State) (selected []boundBinding) {
 // orderDigest is a digest of the order of bindings, where it may change while a list is read: by a severity, one
 // that has not been listed could come before what has, and would be in no page. Policies and their severities are
 // no secret: every caller may list them.
-func (a *params) orderDigest(selected []boundBinding) string {
+func (a *params) orderDigest(selected []boundBinding, scope readScope) string {
 	if a.orderBy != orderSeverity {
 		return ""
 	}
 	sum := fnv.New64a()
 	for _, b := range selected {
-		_, _ = io.WriteString(sum, b.Name+"\x00"+b.severity+"\x00") // never fails
+		_, _ = io.WriteString(sum, b.Name+"\x00"+b.severities[0]+"\x00") // never fails
+		if b.Next == nil {
+			continue
+		}
+		for _, member := range scope.membersOf(b.Name) { // where its versions are in effect
+			_, _ = io.WriteString(sum, member+"\x00"+scope.state.PackageIn(b.Name, member).Severity+"\x00")
+		}
 	}
 	return fmt.Sprintf("%016x", sum.Sum64())
 }
 
 // from returns how many of the selected bindings come before the position where the page begins.
-func (a *params) from(selected []boundBinding) (int, error) {
+func (a *params) from(selected []boundBinding, order string, s *policy.State) (int, error) {
 	switch {
 	case a.after == nil:
 		return 0, nil
-	case a.after.Order != a.orderDigest(selected):
+	case a.after.Order != order:
 		return 0, errOrderChanged
 	case a.orderBy != orderSeverity: // the policy may have gone
 		n, _ := slices.BinarySearchFunc(selected, a.after.Policy, func(b boundBinding, name string) int { return strings.Compare(b.Name, name) })
 		return n, nil
 	}
-	n := slices.IndexFunc(selected, func(b boundBinding) bool { return b.Name == a.after.Policy })
+	n := slices.IndexFunc(selected, func(b boundBinding) bool {
+		return b.Name == a.after.Policy && b.lists(s.PackageIn(b.Name, a.after.Subject.Member).Severity)
+	})
 	if n < 0 {
 		return 0, errOrderChanged
 	}
@@ -199,9 +241,9 @@ func badParameter(name, why string) error {
 // matches reports whether a value is in a list; an empty list matches any.
 func matches(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
 
-// matchesBinding reports whether a binding is selected.
+// matchesBinding reports whether a binding is selected, by the severity of any version.
 func (a *params) matchesBinding(b boundBinding) bool {
-	return matches(a.policies, b.Name) && matches(a.packages, b.Package) && matches(a.severities, b.severity)
+	return matches(a.policies, b.Name) && matches(a.packages, b.Package) && slices.ContainsFunc(b.severities, func(s string) bool { return matches(a.severities, s) })
 }
 
 // matchesVerdict reports whether a verdict is selected, apart from its binding and member.

@@ -306,8 +306,13 @@ func (l *policyListing) run(ctx context.Context) error {
 
 func (l *policyListing) itemOf(ctx context.Context, b policy.Binding) (PolicyItem, error) {
 	p := l.state.Package(b.Name)
+	if n := b.Next; n != nil && n.Whole { // it speaks for the policy
+		mode := b.Mode
+		b = n.Binding
+		b.Mode = mode
+	}
 	item := PolicyItem{
-		Name: b.Name, Package: b.Package, Title: p.Title, Description: p.Description, Severity: p.Severity, Source: &PolicyOrigin{Name: p.Source, File: p.File},
+		Name: b.Name, Package: p.Path(), Title: p.Title, Description: p.Description, Severity: p.Severity, Source: &PolicyOrigin{Name: p.Source, File: p.File},
 		Kinds: kindNames(p), Subject: p.Subject.String(), Withheld: !l.mayRead(b.Name), Constraint: constraintOf(&b),
 	}
 	if l.mayListHub {
@@ -323,8 +328,8 @@ func (l *policyListing) itemOf(ctx context.Context, b policy.Binding) (PolicyIte
 		return item, nil
 	}
 	if l.only != "" && (l.mayListHub || len(l.reader.visible) > 0) {
-		item.Rego = filesOf(l.state, b.Package)
-		item.Tests = &PolicyTests{Rego: l.state.Set().TestsOf(b.Package), By: l.tested(p.Source)}
+		item.Rego = filesOf(l.state, p)
+		item.Tests = &PolicyTests{Rego: l.state.Set().TestsOf(p.Name), By: l.tested(p.Source)}
 	}
 	h, _ := l.state.Health(b.Name)
 	for _, x := range h.Quarantines {
@@ -435,8 +440,8 @@ func kindNames(p *policy.Package) (names []string) {
 	return names
 }
 
-func filesOf(s *policy.State, pkg string) (files []PolicyFile) {
-	for _, f := range s.Set().Files(pkg) {
+func filesOf(s *policy.State, p *policy.Package) (files []PolicyFile) {
+	for _, f := range s.Set().Files(p.Name) {
 		files = append(files, PolicyFile{f.Path, string(f.Data)})
 	}
 	return files

@@ -44,23 +44,29 @@ func (k *keptCounts) of(s *policy.State) map[string][]memberCounts {
 
 // everywhere reports whether the caller may read all that a policy, which it may read, evaluates in all members.
 func (s readScope) everywhere(binding string) bool {
-	p := s.state.Package(binding)
-	if p == nil || !s.seesAllMembers() {
+	if !s.seesAllMembers() {
 		return false
 	}
-	kinds := make([]aggregate.Kind, 0, len(p.Kinds))
-	for _, k := range p.Kinds {
-		kinds = append(kinds, k.Kind)
+	known, kinds := false, []aggregate.Kind(nil)
+	for p := range s.state.Packages(binding) {
+		known = true
+		for _, k := range p.Kinds {
+			kinds = append(kinds, k.Kind)
+		}
+		if p.AnyKind {
+			kinds = slices.AppendSeq(kinds, s.state.Snapshot.Kinds())
+		}
 	}
-	if p.AnyKind {
-		kinds = slices.AppendSeq(kinds, s.state.Snapshot.Kinds())
-	}
-	return len(s.partly(kinds)) == 0
+	return known && len(s.partly(kinds)) == 0
 }
 
 // whole reports whether the caller may read all that a policy, which it may read, evaluates in a member.
 func (s readScope) whole(binding, member string) bool {
-	p := s.state.Package(binding)
+	return s.wholeOf(s.state.PackageIn(binding, member), member)
+}
+
+// wholeOf reports whether the caller may read all that a version of a policy, which it may read, evaluates in a member.
+func (s readScope) wholeOf(p *policy.Package, member string) bool {
 	switch {
 	case p == nil:
 		return false

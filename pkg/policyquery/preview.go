@@ -273,8 +273,10 @@ func candidateOf(s *policy.State, c *PreviewCandidate) (*policy.Set, []policy.Bi
 	if err != nil {
 		return nil, nil, apierrors.NewBadRequest("the candidate cannot be loaded:\n" + clip.Text(err.Error(), maxProblems))
 	}
+	set = besideOthers(set, s.Set(), src)
 	bindings := slices.Clone(c.Bindings)
 	for b := range s.Bindings() {
+		b.Version, b.Next = "", nextIn(set, s.Set(), b.Next)
 		known := slices.ContainsFunc(c.Bindings, func(x policy.Binding) bool { return x.Name == b.Name })
 		if !known && set.Package(b.Package) != nil && !followsConstraint(set, b) {
 			bindings = append(bindings, b)
@@ -282,6 +284,37 @@ func candidateOf(s *policy.State, c *PreviewCandidate) (*policy.Set, []policy.Bi
 	}
 	more, _ := policy.DefaultBindings(set, bindings) // those without need parameters
 	return set, append(bindings, more...), nil
+}
+
+// besideOthers returns a set with what rolls out of other sources beside it, as it is beside the active one: what is
+// in effect of them stays so. The candidate takes the place of what rolls out of its own source.
+func besideOthers(set, active *policy.Set, src policy.Source) *policy.Set {
+	var others []policy.Candidate
+	for _, c := range active.Candidates() {
+		if c.Source == src.Name && src.Name != "" {
+			continue
+		}
+		if with, err := policy.Load(policy.Replace(c.Set, src), policy.LoadOptions{}); err == nil { // else it would not go on rolling out
+			others = append(others, policy.Candidate{Source: c.Source, Set: with})
+		}
+	}
+	return policy.Beside(set, others)
+}
+
+// nextIn returns the next version of a binding of the active set, as it is in another one; nil where that has none.
+func nextIn(set, active *policy.Set, n *policy.Next) *policy.Next {
+	if n == nil {
+		return nil
+	}
+	out := *n
+	out.Binding.Version = ""
+	if p := active.Package(n.Binding.Package); p != nil && p.VersionOf() != "" {
+		out.Binding.Package = set.Candidate(p.VersionOf())
+	}
+	if set.Package(out.Binding.Package) == nil {
+		return nil
+	}
+	return &out
 }
 
 // followsConstraint reports whether a binding is as the candidate's constraint says, or goes with it.

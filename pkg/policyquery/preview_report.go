@@ -166,7 +166,7 @@ func (v *previewing) chooseBindings(ctx context.Context, caller queryapi.Caller)
 		if v.before.state.Package(b.Name) != nil {
 			is = PreviewChanged
 		}
-		v.policies[b.Name] = &PreviewPolicy{Policy: b.Name, Package: b.Package, Title: pkg.Title, Severity: severity, File: pkg.File, Is: is}
+		v.policies[b.Name] = &PreviewPolicy{Policy: b.Name, Package: pkg.Path(), Title: pkg.Title, Severity: severity, File: pkg.File, Is: is}
 	}
 	for b := range v.before.state.Bindings() {
 		v.wasReadable[b.Name] = v.before.mayRead(b.Name)
@@ -269,7 +269,7 @@ func (v *previewing) policyOf(x *policy.Verdict) *PreviewPolicy {
 	p := v.policies[x.Binding]
 	if p == nil {
 		pkg := v.before.state.Package(x.Binding)
-		p = &PreviewPolicy{Policy: x.Binding, Package: pkg.Name, Title: pkg.Title, Severity: pkg.Severity, Is: PreviewRemoved}
+		p = &PreviewPolicy{Policy: x.Binding, Package: pkg.Path(), Title: pkg.Title, Severity: pkg.Severity, Is: PreviewRemoved}
 		v.policies[x.Binding] = p
 	}
 	return p
@@ -290,24 +290,13 @@ func (v *previewing) addSample(c PreviewChange, before, after *policy.Verdict) {
 		if side.verdict == nil {
 			continue
 		}
-		b := side.in.binding(side.verdict.Binding)
-		f := side.in.findingOf(b, side.in.state.Package(b.Name).Severity, side.verdict)
+		f := side.in.findingOf(side.verdict)
 		for i := range f.Violations {
 			v.sampleBytes += f.Violations[i].Size()
 		}
 		*side.to = &f
 	}
 	v.samples = append(v.samples, c)
-}
-
-// binding returns a binding of the state.
-func (s readScope) binding(name string) policy.Binding {
-	for b := range s.state.Bindings() {
-		if b.Name == name {
-			return b
-		}
-	}
-	return policy.Binding{Name: name}
 }
 
 // addCorrections counts what a verdict calls for.

@@ -43,8 +43,8 @@ func (s readScope) hiddenDigest(a *params, readable map[string]bool) string {
 		}
 	}
 	var kinds []aggregate.Kind
-	for b, severity := range s.state.Bindings() {
-		if !a.matchesBinding(boundBinding{b, severity}) {
+	for b := range boundIn(s.state) {
+		if !a.matchesBinding(b) {
 			continue
 		}
 		if !readable[b.Name] {
@@ -85,20 +85,22 @@ func (s readScope) hiddenDigest(a *params, readable map[string]bool) string {
 	return fmt.Sprintf("%016x", sum.Sum64())
 }
 
-// evaluatedKinds returns the kinds that a binding evaluates; of one that evaluates any kind,
+// evaluatedKinds returns the kinds that the versions in effect of a binding evaluate; where one evaluates any kind,
 // those with findings, in members that are visible to the caller.
-func (s readScope) evaluatedKinds(binding string) []aggregate.Kind {
-	p := s.state.Package(binding)
-	var kinds []aggregate.Kind
-	if p.AnyKind {
+func (s readScope) evaluatedKinds(binding string) (kinds []aggregate.Kind) {
+	anyKind := false
+	for p := range s.state.Packages(binding) {
+		anyKind = anyKind || p.AnyKind
+		for _, k := range p.Kinds {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	if anyKind {
 		for _, member := range s.reader.visible {
 			for kind, found := s.nextKind(binding, member, ""); found; kind, found = s.nextKind(binding, member, kind) {
 				kinds = append(kinds, kind)
 			}
 		}
-	}
-	for _, k := range p.Kinds {
-		kinds = append(kinds, k.Kind)
 	}
 	return kinds
 }

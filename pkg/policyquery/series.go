@@ -12,6 +12,7 @@ import (
 	"federator.dev/federator/internal/series"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -351,8 +352,8 @@ func (g *seriesGrants) check(k series.Key) bool {
 	if k.Metric == metricDeltas {
 		return g.wholeMember(k.Member)
 	}
-	p := g.state.Package(k.Policy)
-	if p == nil {
+	versions := slices.Collect(g.state.Packages(k.Policy))
+	if len(versions) == 0 {
 		return false // nobody knows what it has read
 	}
 	may, ok := g.readable[k.Policy]
@@ -360,21 +361,36 @@ func (g *seriesGrants) check(k series.Key) bool {
 		may = g.mayRead(k.Policy)
 		g.readable[k.Policy] = may
 	}
-	if k.Metric != metricCorrections {
-		return may && (k.Member == "" && p.SubjectView != "" || g.whole(k.Policy, k.Member))
-	}
-	if !may || !g.actions || !g.reader.MayReadMember(k.Member) || k.Member == "" {
+	ofKeys := func(p *policy.Package) bool { return p.SubjectView != "" }
+	// Each version that is in effect may have been that of the member before.
+	whole := func(p *policy.Package) bool { return g.wholeOf(p, k.Member) }
+	switch {
+	case !may:
+		return false
+	case k.Metric != metricCorrections && k.Member == "":
+		return slices.ContainsFunc(versions, ofKeys)
+	case k.Metric != metricCorrections:
+		return every(versions, whole)
+	case !g.actions || !g.reader.MayReadMember(k.Member) || k.Member == "":
 		return false
 	}
-	if p.SubjectView == "" && !g.whole(k.Policy, k.Member) {
-		return false
-	}
+	return every(versions, func(p *policy.Package) bool {
+		return (ofKeys(p) || whole(p)) && g.wholeTargets(p, k.Member)
+	})
+}
+
+// wholeTargets reports whether the caller may read all that remedies of a version write to in a member.
+func (g *seriesGrants) wholeTargets(p *policy.Package, member string) bool {
 	for _, r := range p.Remedies {
-		if !g.wholeKind(k.Member, r.Kind) {
+		if !g.wholeKind(member, r.Kind) {
 			return false
 		}
 	}
 	return true
+}
+
+func every[T any](list []T, is func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(x T) bool { return !is(x) })
 }
 
 // readsAll reports whether the caller may read all series of a metric, of policies that it may read, in members that
@@ -384,7 +400,8 @@ func (g *seriesGrants) readsAll(metric string, policies, members []string) bool 
 		return !slices.ContainsFunc(members, func(m string) bool { return !g.wholeMember(m) })
 	}
 	for _, name := range policies {
-		if metric != metricCorrections && (g.state.Package(name).SubjectView != "" || g.everywhere(name)) {
+		ofKeys := every(slices.Collect(g.state.Packages(name)), func(p *policy.Package) bool { return p.SubjectView != "" })
+		if metric != metricCorrections && (ofKeys || g.everywhere(name)) {
 			continue
 		}
 		if slices.ContainsFunc(members, func(m string) bool { return !g.mayReadSeries(series.Key{Policy: name, Member: m, Metric: metric}) }) {

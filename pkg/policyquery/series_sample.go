@@ -38,8 +38,13 @@ type counted struct {
 func countedIn(state *policy.State, served map[aggregate.Kind]bool) counted {
 	c := counted{map[string]string{}, map[string]string{}, map[string][]aggregate.Kind{}}
 	for b := range state.Bindings() {
-		p, reads := state.Package(b.Name), state.ReadScope(b.Name)
-		c.policies[b.Name] = fmt.Sprint(p.Name, p.AnyKind, p.Kinds, p.Subject, p.SubjectView, p.Remedies, reads.Kinds, reads.AnyKind, reads.Fleet, b.Visibility)
+		var versions []string // those that differ in this
+		for p := range state.Packages(b.Name) {
+			versions = append(versions, fmt.Sprint(p.Path(), p.AnyKind, p.Kinds, p.Subject, p.SubjectView, p.Remedies))
+		}
+		slices.Sort(versions)
+		reads := state.ReadScope(b.Name)
+		c.policies[b.Name] = fmt.Sprint(slices.Compact(versions), reads.Kinds, reads.AnyKind, reads.Fleet, b.Visibility)
 	}
 	for m := range state.Snapshot.Members() {
 		c.members[m.Name] = m.UID

@@ -98,7 +98,8 @@ func (ViolationList) SchemaName() string { return "Found" }
 type Finding struct {
 	Policy   string `json:"policy"`
 	Package  string `json:"package"`
-	Title    string `json:"title,omitempty"` // of the package
+	Version  string `json:"version,omitempty"` // of the policy: of two, the one that is in effect for the subject
+	Title    string `json:"title,omitempty"`   // of the package
 	Severity string `json:"severity"`
 	// EnforcementAction is what the constraint says of admission; nothing comes of it here.
 	EnforcementAction string `json:"enforcementAction,omitempty"`
@@ -123,12 +124,9 @@ type Violation struct {
 // SchemaName is the name of the component in OpenAPI, which clients generate code from.
 func (Violation) SchemaName() string { return "FoundViolation" }
 
-// findingOf returns a verdict of a binding as it is listed.
-func (s readScope) findingOf(b policy.Binding, severity string, v *policy.Verdict) Finding {
-	title := ""
-	if p := s.state.Package(b.Name); p != nil {
-		title = p.Title
-	}
+// findingOf returns a verdict of the state as it is listed, with what its own version says.
+func (s readScope) findingOf(v *policy.Verdict) Finding {
+	b, p := s.state.BindingIn(v.Binding, v.Subject.Ref.Member), s.state.PackageIn(v.Binding, v.Subject.Ref.Member)
 	var found []Violation
 	for i, x := range v.Violations {
 		found = append(found, Violation{x, v.FirstSeen.At(i)})
@@ -143,7 +141,7 @@ func (s readScope) findingOf(b policy.Binding, severity string, v *policy.Verdic
 	}
 	return Finding{
 		EnforcementAction: action,
-		Policy:            b.Name, Package: b.Package, Title: title, Severity: severity, Subject: subjectOf(v.Subject), State: v.State.String(),
+		Policy:            v.Binding, Package: p.Path(), Version: v.Version, Title: p.Title, Severity: p.Severity, Subject: subjectOf(v.Subject), State: v.State.String(),
 		Since: since, Violations: found, Gaps: v.Gaps, Message: v.Message, Revision: v.Revision,
 	}
 }
@@ -202,24 +200,28 @@ const maxPage = 8 << 20
 // run lists the bindings in order.
 func (s *listing) run(ctx context.Context) error {
 	selected := s.inOrder(s.state)
-	from, err := s.from(selected)
+	s.order = s.orderDigest(selected, s.readScope)
+	from, err := s.from(selected, s.order, s.state)
 	if err != nil {
 		return err
 	}
-	s.order = s.orderDigest(selected)
 	for i, b := range selected {
-		s.readable[b.Name] = s.mayRead(b.Name)
-		if !s.readable[b.Name] {
-			s.result.Withheld = append(s.result.Withheld, b.Name)
-			continue
+		if _, again := s.readable[b.Name]; !again {
+			s.readable[b.Name] = s.mayRead(b.Name)
+			switch {
+			case !s.readable[b.Name]:
+				s.result.Withheld = append(s.result.Withheld, b.Name)
+			case s.failed(b.Name):
+				s.result.Failed = append(s.result.Failed, b.Name)
+			}
 		}
-		if s.failed(b.Name) {
-			s.result.Failed = append(s.result.Failed, b.Name)
+		if !s.readable[b.Name] {
+			continue
 		}
 		if i < from || s.pageFull() {
 			continue
 		}
-		if err := s.addFindings(ctx, b.Binding, b.severity); err != nil {
+		if err := s.addFindings(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -291,12 +293,20 @@ func (s readScope) mayReadSubject(subject policy.Subject) bool {
 	}
 }
 
-// membersOf returns the members that findings of a binding are listed in.
-func (s readScope) membersOf(binding string) []string {
-	if p := s.state.Package(binding); p != nil && p.SubjectView != "" {
-		return []string{""} // keys belong to no member
+// membersOf returns the members that findings of a binding are listed in, in order: "" is for keys, which belong to
+// none. Of two versions one may be about keys, and the other not.
+func (s readScope) membersOf(binding string) (members []string) {
+	keys, others := false, false
+	for p := range s.state.Packages(binding) {
+		keys, others = keys || p.SubjectView != "", others || p.SubjectView == ""
 	}
-	return s.reader.visible
+	if keys {
+		members = []string{""}
+	}
+	if others {
+		members = append(members, s.reader.visible...)
+	}
+	return members
 }
 
 // failed reports whether verdicts of a binding are missing or incomplete.
@@ -310,7 +320,7 @@ func (s *listing) pageFull() bool { return s.result.Continue != "" }
 
 // addFindings lists the findings of one binding, member by member. Those of members that
 // are hidden from the caller are never examined.
-func (s *listing) addFindings(ctx context.Context, b policy.Binding, severity string) error {
+func (s *listing) addFindings(ctx context.Context, b boundBinding) error {
 	after := s.after
 	if after != nil && after.Policy != b.Name {
 		after = nil
@@ -319,7 +329,11 @@ func (s *listing) addFindings(ctx context.Context, b policy.Binding, severity st
 		if !matches(s.members, member) || after != nil && member < after.Subject.Member {
 			continue
 		}
-		found := s.state.Findings(b.Name, member)
+		severity := s.state.PackageIn(b.Name, member).Severity
+		if !b.lists(severity) || !matches(s.severities, severity) {
+			continue
+		}
+		found := s.state.FindingsIn(b.Name, member)
 		if after != nil && member == after.Subject.Member {
 			found = s.state.FindingsAfter(b.Name, after.Subject.subject())
 		}
@@ -331,7 +345,7 @@ func (s *listing) addFindings(ctx context.Context, b policy.Binding, severity st
 				continue
 			}
 			if s.groupBy != nil {
-				s.addToGroup(b, severity, &v)
+				s.addToGroup(b.Binding, severity, &v)
 				continue
 			}
 			for i := range v.Violations {
@@ -342,7 +356,7 @@ func (s *listing) addFindings(ctx context.Context, b policy.Binding, severity st
 				s.result.Continue = cursor{last.Policy, last.Subject, s.order}.encode()
 				return nil
 			}
-			s.result.Items = append(s.result.Items, s.findingOf(b, severity, &v))
+			s.result.Items = append(s.result.Items, s.findingOf(&v))
 		}
 	}
 	return nil

@@ -228,15 +228,23 @@ func (s *watchStream) renew(ctx context.Context) (bool, error) {
 }
 
 // sameMembersAndBindings reports whether two states have the same members, and the same
-// bindings of the same packages.
+// bindings of the same packages, their versions in effect in the same members.
 func sameMembersAndBindings(a, b *policy.State) bool {
 	names := func(s *policy.State) (out []string) {
 		for m := range s.Snapshot.Members() {
 			out = append(out, m.Name)
 		}
 		out = append(out, "")
+		members := out
 		for b, severity := range s.Bindings() {
-			out = append(out, b.Name, b.Package, severity, s.Package(b.Name).Title)
+			out = append(out, b.Name, b.Package, b.Version, severity, s.Package(b.Name).Title)
+			if b.Next == nil {
+				continue
+			}
+			for _, m := range members { // "" is for keys
+				p := s.PackageIn(b.Name, m)
+				out = append(out, p.Name, s.BindingIn(b.Name, m).Version, p.Severity, p.Title)
+			}
 		}
 		return out
 	}
@@ -250,8 +258,8 @@ func (s *watchStream) sendPoint(ctx context.Context, next *enforce.Point, change
 	fresh := map[string]bool{} // whether findings of a binding may be read now
 	other := false             // hidden may have changed
 	of := map[string]boundBinding{}
-	for b, severity := range current.state.Bindings() {
-		of[b.Name] = boundBinding{b, severity}
+	for b := range boundIn(current.state) {
+		of[b.Name] = b
 	}
 	for change := range changes.All() {
 		v := change.After
@@ -263,13 +271,14 @@ func (s *watchStream) sendPoint(ctx context.Context, next *enforce.Point, change
 		if !checked {
 			may = s.matchesBinding(b) && current.mayRead(b.Name)
 			fresh[b.Name] = may
-			p := current.state.Package(b.Name)
-			other = other || p != nil && p.AnyKind // there may be findings on other kinds
+			for p := range current.state.Packages(b.Name) {
+				other = other || p.AnyKind // there may be findings on other kinds
+			}
 		}
 		if !may || !s.readable[b.Name] { // if these differ, the whole binding is sent below
 			continue
 		}
-		if err := s.sendChange(ctx, s.finding(s.last, b, change.Before), s.finding(current, b, change.After)); err != nil {
+		if err := s.sendChange(ctx, s.finding(s.last, change.Before), s.finding(current, change.After)); err != nil {
 			return err
 		}
 	}
@@ -302,8 +311,8 @@ func (s *watchStream) resync(ctx context.Context, to *enforce.Point) error {
 		if of.state == nil {
 			continue
 		}
-		for b, severity := range of.state.Bindings() {
-			if s.matchesBinding(boundBinding{b, severity}) {
+		for b := range boundIn(of.state) {
+			if s.matchesBinding(b) {
 				names = append(names, b.Name)
 			}
 		}
@@ -329,17 +338,11 @@ func (s *watchStream) record(at *enforce.Point, current readScope) error {
 	return nil
 }
 
-// boundBinding is a binding with the severity of its package.
-type boundBinding struct {
-	policy.Binding
-	severity string
-}
-
-func (s *watchStream) binding(of readScope, name string) boundBinding {
+func (*watchStream) binding(of readScope, name string) boundBinding {
 	if of.state != nil {
-		for b, severity := range of.state.Bindings() {
+		for b := range boundIn(of.state) {
 			if b.Name == name {
-				return boundBinding{b, severity}
+				return b
 			}
 		}
 	}
@@ -354,14 +357,14 @@ func (s *watchStream) sendBinding(ctx context.Context, name string, from, to rea
 	s.readable[name] = readable
 	if sent {
 		for _, member := range from.membersOf(name) {
-			for v := range from.state.Findings(name, member) {
-				before := s.finding(from, fromBinding, &v)
+			for v := range from.state.FindingsIn(name, member) {
+				before := s.finding(from, &v)
 				if before == nil {
 					continue
 				}
 				var after *Finding
 				if readable {
-					after = s.findingOn(to, toBinding, v.Subject)
+					after = s.findingOn(to, name, v.Subject)
 				}
 				if after != nil {
 					continue
@@ -376,11 +379,11 @@ func (s *watchStream) sendBinding(ctx context.Context, name string, from, to rea
 		return nil
 	}
 	for _, member := range to.membersOf(name) {
-		for v := range to.state.Findings(name, member) {
-			after := s.finding(to, toBinding, &v)
+		for v := range to.state.FindingsIn(name, member) {
+			after := s.finding(to, &v)
 			var before *Finding
 			if after != nil && sent {
-				before = s.findingOn(from, fromBinding, v.Subject)
+				before = s.findingOn(from, name, v.Subject)
 			}
 			if err := s.sendChange(ctx, before, after); err != nil {
 				return err
@@ -391,20 +394,23 @@ func (s *watchStream) sendBinding(ctx context.Context, name string, from, to rea
 }
 
 // findingOn returns a binding's finding on a subject, nil where it may not be read.
-func (s *watchStream) findingOn(of readScope, b boundBinding, subject policy.Subject) *Finding {
-	v, ok := of.state.Get(b.Name, subject)
+func (s *watchStream) findingOn(of readScope, name string, subject policy.Subject) *Finding {
+	v, ok := of.state.Get(name, subject)
 	if !ok {
 		return nil
 	}
-	return s.finding(of, b, &v)
+	return s.finding(of, &v)
 }
 
 // finding returns a verdict as a list shows it, nil where a list would not.
-func (s *watchStream) finding(of readScope, b boundBinding, v *policy.Verdict) *Finding {
+func (s *watchStream) finding(of readScope, v *policy.Verdict) *Finding {
 	if v == nil || v.Revision == 0 || !matches(s.members, v.Subject.Ref.Member) || !s.matchesVerdict(v) || !of.mayReadSubject(v.Subject) {
 		return nil
 	}
-	f := of.findingOf(b.Binding, b.severity, v)
+	f := of.findingOf(v)
+	if !matches(s.severities, f.Severity) {
+		return nil
+	}
 	return &f
 }
 

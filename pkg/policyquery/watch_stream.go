@@ -47,9 +47,9 @@ func (s *watchStream) grantsError() error {
 // sendBookmark sends the position of the watch, and flushes the buffer.
 func (s *watchStream) sendBookmark(initial bool) error {
 	m := Bookmark{ResourceVersion: joinVersion(s.point.Version(), s.hidden), Revision: s.last.state.Snapshot.Revision(), Synced: s.point.State().Synced, InitialEnd: initial}
-	for b, severity := range s.last.state.Bindings() {
+	for b := range boundIn(s.last.state) {
 		switch {
-		case !s.matchesBinding(boundBinding{b, severity}):
+		case !s.matchesBinding(b):
 		case !s.readable[b.Name]:
 			m.Withheld = append(m.Withheld, b.Name)
 		case s.last.failed(b.Name):

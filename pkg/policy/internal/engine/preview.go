@@ -298,7 +298,7 @@ func differing(s *state.State, opts Options) (bindings []binding.Binding, change
 	same = map[string]bool{}
 	bindings = slices.DeleteFunc(bindings, func(b binding.Binding) bool {
 		old := state.PartsOf(s).Binding(b.Name)
-		is := sameVersion(s, old, opts.Set, &b, changed) && (old.Next == nil) == (b.Next == nil)
+		is := sameVersion(s, old, opts.Set, &b, changed) && (b.Next != nil || old.Next == nil || !old.Routing.Some()) && (b.Next == nil || old.Next != nil)
 		if is && b.Next != nil {
 			is = sameVersion(s, old.Next, opts.Set, &b.Next.Binding, changed) && old.Binding.Next.Whole == b.Next.Whole &&
 				reflect.DeepEqual(old.Binding.Next.Members, b.Next.Members)

@@ -28,7 +28,7 @@ func Beside(active *Set, candidates []Candidate) *Set {
 		Compiler: active.Compiler, Packages: slices.Clone(active.Packages), Modules: active.Modules, Tests: active.Tests, Skipped: active.Skipped,
 		Templates: active.Templates, Constraints: active.Constraints,
 		texts: active.texts, templateRules: active.templateRules, sources: active.sources,
-		active: active, candidates: map[string]string{},
+		active: active, beside: candidates, candidates: map[string]string{},
 	}
 	for _, c := range candidates {
 		versions := c.versions(active)
@@ -86,6 +86,9 @@ func (c *Candidate) version(p *Package, versions map[string]string) *Package {
 	}
 	return &v
 }
+
+// Candidates returns what is beside the active packages. It must not be changed.
+func (s *Set) Candidates() []Candidate { return s.beside }
 
 // Candidate returns the name of the version that is to take the place of a package, "" where there is none.
 func (s *Set) Candidate(pkg string) string { return s.candidates[pkg] }

@@ -150,7 +150,8 @@ type Set struct {
 	templateRules map[string]*ast.Module
 	sources       []Source // that were loaded
 
-	active     *Set              // of a set with candidates beside it
+	active     *Set // of a set with candidates beside it
+	beside     []Candidate
 	candidates map[string]string // names of versions, by what they are versions of
 
 	once         sync.Once // for fingerprints, which are computed on first use

@@ -68,6 +68,22 @@ func (s *State) Findings(binding, member string) iter.Seq[verdict.Verdict] {
 	}
 }
 
+// FindingsIn yields those Findings that are of one member, or of keys of views where it is "".
+func (s *State) FindingsIn(binding, member string) iter.Seq[verdict.Verdict] {
+	return func(yield func(verdict.Verdict) bool) {
+		b := s.parts.Binding(binding)
+		if b == nil {
+			return
+		}
+		of := b.In(member)
+		for r := range of.recordsIn(member) {
+			if r.outcome != nil && !yield(of.Verdict(s, r.subject, r.readSet, r.outcome)) {
+				return
+			}
+		}
+	}
+}
+
 // Verdicts yields all verdicts of a binding, clean ones too, at the cost of visiting
 // all subjects. member "" means all.
 func (s *State) Verdicts(binding, member string) iter.Seq[verdict.Verdict] {

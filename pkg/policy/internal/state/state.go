@@ -159,7 +159,7 @@ func (s *State) Set() *module.Set { return s.parts.Set }
 
 // Package returns the loaded package of a binding, with what its constraint says of title,
 // description and severity; nil for an unknown binding. Of two versions it is that of the former, until the next has
-// taken its place everywhere.
+// taken its place everywhere: what is of one member, or of a key, is of PackageIn.
 func (s *State) Package(binding string) *module.Package {
 	if b := s.parts.Binding(binding); b != nil {
 		return b.main().Described

@@ -4,6 +4,8 @@ import (
 	"iter"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -44,6 +46,39 @@ func (b *Binding) inEffect() iter.Seq[*Binding] {
 		}
 		if b.Next != nil && b.Routing.Some() {
 			yield(b.Next)
+		}
+	}
+}
+
+// PackageIn returns the Package of the version of a policy that is in effect for what is of a member, or for keys of
+// views where it is ""; nil for an unknown binding.
+func (s *State) PackageIn(binding, member string) *module.Package {
+	if b := s.parts.Binding(binding); b != nil {
+		return b.In(member).Described
+	}
+	return nil
+}
+
+// BindingIn returns the binding of that version; the zero one for an unknown binding.
+func (s *State) BindingIn(name, member string) binding.Binding {
+	if b := s.parts.Binding(name); b != nil {
+		return b.In(member).Binding
+	}
+	return binding.Binding{}
+}
+
+// Packages yields the Package of each version of a policy that is in effect anywhere: all that its verdicts and counts
+// are of.
+func (s *State) Packages(binding string) iter.Seq[*module.Package] {
+	return func(yield func(*module.Package) bool) {
+		b := s.parts.Binding(binding)
+		if b == nil {
+			return
+		}
+		for of := range b.inEffect() {
+			if !yield(of.Described) {
+				return
+			}
 		}
 	}
 }
