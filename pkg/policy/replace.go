@@ -10,8 +10,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 )
 
-// candidateName is the name of a source whose caller gives it none.
-const candidateName = "candidate"
+// CandidateName is the name of a source whose caller gives it none.
+const CandidateName = "candidate"
 
 // Replace returns what a set was loaded from with another source in place of its own of that name. A source
 // without a name replaces the packages that it has, whose ever these are, and files of templates and
@@ -45,7 +45,7 @@ func Replace(set *Set, with Source) []Source {
 			return m == nil || replaced[m.Package.Path.String()]
 		})})
 	}
-	with.Name = cmp.Or(with.Name, candidateName)
+	with.Name = cmp.Or(with.Name, CandidateName)
 	with.Files = slices.DeleteFunc(slices.Clone(with.Files), func(f File) bool { return strings.HasSuffix(f.Path, "_test.rego") })
 	return append(out, with)
 }

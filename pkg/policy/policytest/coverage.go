@@ -4,13 +4,13 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/cover"
-
-	"federator.dev/federator/pkg/policy"
 )
 
-// Coverage is how much of the policies the Rego tests evaluate, in lines that have
-// rules or expressions. Test files do not count, nor does what fixtures evaluate.
+// Coverage is how much of the policies is evaluated, in lines that have rules or expressions: of
+// packages by the Rego tests, of templates in Rego by the suites that name them. Test files do not
+// count, nor does what fixtures evaluate.
 type Coverage struct {
 	Files   []FileCoverage `json:"files"` // by name
 	Lines   int            `json:"lines"`
@@ -27,10 +27,11 @@ type FileCoverage struct {
 	Missed  []int   `json:"missed,omitempty"` // rows
 }
 
-func coverage(lines *cover.Cover, set *policy.Set) *Coverage {
-	report := lines.Report(set.Modules)
+// coverage returns how much of modules, by file, was evaluated.
+func coverage(lines *cover.Cover, modules map[string]*ast.Module) *Coverage {
+	report := lines.Report(modules)
 	c := &Coverage{}
-	for _, file := range slices.Sorted(maps.Keys(set.Modules)) {
+	for _, file := range slices.Sorted(maps.Keys(modules)) {
 		of := report.Files[file]
 		f := FileCoverage{File: file, Lines: of.CoveredLines + of.NotCoveredLines, Covered: of.CoveredLines}
 		f.Percent = percent(f.Covered, f.Lines)

@@ -10,6 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
+
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -142,11 +145,17 @@ func Run(ctx context.Context, tree fs.FS, opts Options) (*Result, error) {
 		}
 		r.Cases = append(r.Cases, c)
 	}
-	of := suiteRun{tree: tree, opts: opts, into: r}
+	of := suiteRun{tree: tree, opts: opts, into: r, rules: map[string]*ast.Module{}}
+	if opts.Coverage {
+		of.lines = cover.New()
+	}
 	for i := range suites {
 		if err := of.run(ctx, &suites[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", suites[i].name, err)
 		}
+	}
+	if of.lines != nil && len(of.rules) > 0 {
+		r.Coverage.Add(coverage(of.lines, of.rules))
 	}
 	slices.SortStableFunc(r.Cases, func(a, b Case) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Name, b.Name))

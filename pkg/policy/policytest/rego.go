@@ -51,7 +51,7 @@ func (r *Result) rego(ctx context.Context, opts Options) error {
 		}
 	}
 	if lines != nil {
-		r.Coverage = coverage(lines, r.Set)
+		r.Coverage = coverage(lines, r.Set.Modules)
 	}
 	return nil
 }

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"path"
 	"strings"
 	"time"
 
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
 	"sigs.k8s.io/yaml"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -29,6 +32,9 @@ type suiteRun struct {
 	tree fs.FS
 	opts Options
 	into *Result
+
+	lines *cover.Cover           // nil: coverage is not asked for
+	rules map[string]*ast.Module // of the templates that suites name, by file
 }
 
 // notJudgedError is why a case is skipped: it asks for what no object of a member has.
@@ -143,6 +149,9 @@ func (r *suiteRun) load(s *suite, t *suiteTest, into *appliedConstraint) ([]Fail
 		return nil, nil
 	}
 	into.set = set
+	if r.lines != nil {
+		maps.Copy(r.rules, set.TemplateRules())
+	}
 	bindings, warnings := policy.DefaultBindings(set, nil)
 	if len(bindings) != 1 {
 		return nil, fmt.Errorf("%s has %d constraints of the template: %w", t.Constraint, len(bindings), policy.LoadErrors(warnings))
@@ -354,10 +363,14 @@ func (r *suiteRun) violations(ctx context.Context, with *appliedConstraint, obje
 			return nil, err
 		}
 	}
-	state, err := policy.Evaluate(ctx, policy.EngineOptions{
+	engine := policy.EngineOptions{
 		Set: with.set, Bindings: with.bindings, Limits: policy.Limits{Evaluation: r.opts.Timeout, Slow: math.MaxInt64},
 		InventoryMember: suiteInventory,
-	}, w.index.Snapshot())
+	}
+	if r.lines != nil {
+		engine.Tracer = r.lines
+	}
+	state, err := policy.Evaluate(ctx, engine, w.index.Snapshot())
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -130,6 +131,20 @@ func TestRun_SuiteOutcomes(t *testing.T) {
 	}
 	if r.Total != len(want) || r.Cases[0].File != "lib/suite.yaml" || !r.Cases[0].Suite {
 		t.Errorf("%d cases, the first is %+v", r.Total, r.Cases[0])
+	}
+}
+
+// TestRun_SuitesCoverTemplates: of lines of the file, those which the cases of suites have evaluated.
+func TestRun_SuitesCoverTemplates(t *testing.T) {
+	for run, missed := range map[string][]int{"hosts/": nil, "hosts/alone$": {11, 13, 14, 15}} {
+		r, err := policytest.Run(t.Context(), suiteTree(), policytest.Options{Name: "lib", Coverage: true, Run: regexp.MustCompile(run)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := r.Coverage
+		if len(c.Files) != 1 || c.Files[0].File != "lib/template.yaml" || c.Lines != 5 || c.Covered != 5-len(missed) || !slices.Equal(c.Files[0].Missed, missed) {
+			t.Errorf("of cases %s: %+v", run, c)
+		}
 	}
 }
 

@@ -1,12 +1,15 @@
 package preview
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,6 +42,7 @@ type options struct {
 	source, path, output string
 	repository, bindings string
 	fail                 bool
+	isDir                bool // the policies are of a directory, not of a commit
 }
 
 // Command returns `federator policy preview`.
@@ -89,10 +93,27 @@ func (o *options) run(cmd *cobra.Command, of string) error {
 	if err := errors.Join(err, json.Unmarshal(answer, r)); err != nil {
 		return err
 	}
+	o.locate(r, of, candidate)
 	if err := write(cmd.OutOrStdout(), r, o.client.Version); err != nil {
 		return err
 	}
 	return o.check(r)
+}
+
+// locate names the files of policies that were sent as they are here, or in the repository, instead of as in the
+// source: a host of git shows what is said of a file beside it.
+func (o *options) locate(r *policyquery.PreviewReport, of string, sent *policyquery.PreviewCandidate) {
+	dir := o.path
+	if o.isDir {
+		dir = of
+	}
+	here := make(map[string]string, len(sent.Files))
+	for _, f := range sent.Files {
+		here[cmp.Or(sent.Source, policy.CandidateName)+"/"+f.Path] = path.Join(filepath.ToSlash(dir), f.Path)
+	}
+	for _, p := range r.Policies {
+		p.File = cmp.Or(here[p.File], p.File)
+	}
 }
 
 // check returns the error that an exit code follows from.
@@ -126,6 +147,7 @@ func (o *options) candidate(ctx context.Context, of string) (*policyquery.Previe
 		if o.path != "" {
 			return nil, errors.New("--path is for a commit")
 		}
+		o.isDir = true
 		c.Files, err = filesOf(of)
 	} else {
 		c.Files, err = filesAt(ctx, o.repository, of, o.path)

@@ -192,6 +192,12 @@ func TestPreview_OfACommit(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(out), &r) != nil || len(r.Policies) != 1 || r.Policies[0].Appear != 1 || r.Policies[0].Vanish != 1 {
 		t.Errorf("%v: %s", err, out)
 	}
+	for _, source := range []string{"", "git"} { // a host of git knows files as the repository has them
+		out, err = command(t, "HEAD", "--kubeconfig", kubeconfig, "--repository", dir, "--path", "policies", "--source", source, "-o", "sarif")
+		if log := clitest.SARIF(t, out); err != nil || len(log.Runs[0].Results) != 1 || log.Runs[0].Results[0].Locations[0].Physical.Artifact.URI != "policies/names.rego" {
+			t.Errorf("of source %q: %v: %s", source, err, out)
+		}
+	}
 	for _, bad := range [][]string{{"HEAD"}, {"no-such-commit"}, {"--", "--output=x"}, {"HEAD", "--path", "nowhere"}, {dir, "--path", "policies"}, {dir, "-o", "xml"}} {
 		args := append([]string{"--kubeconfig", kubeconfig, "--repository", dir}, bad...)
 		if _, err := command(t, args...); err == nil || slices.Equal(bad, []string{"HEAD"}) != strings.Contains(err.Error(), "cannot be loaded") {

@@ -62,7 +62,7 @@ func Command() *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVarP(&opts.output, "output", "o", "table", "table, json or junit")
 	fs.StringVar(&opts.run, "run", "", "run the tests whose names match this `regexp`")
-	fs.BoolVar(&opts.coverage, "coverage", false, "report how much of the policies the Rego tests evaluate")
+	fs.BoolVar(&opts.coverage, "coverage", false, "report how much of the policies the Rego tests evaluate, and suites of the templates")
 	fs.Float64Var(&opts.threshold, "threshold", 0, "fail if the coverage is below this `percent`")
 	fs.BoolVarP(&opts.verbose, "verbose", "v", false, "also list the tests that pass, and what they print")
 	fs.BoolVar(&opts.allowEmpty, "allow-empty", false, "accept a directory without tests")

@@ -131,7 +131,7 @@ func (e *Engine) wall() time.Time {
 func clockOf(t time.Time) int64 { return max(1, t.Unix()) }
 
 func (e *Engine) newWorker() *worker {
-	return &worker{e: e, meter: budget.NewMeter(e.opts.CPU)}
+	return &worker{e: e, meter: budget.NewMeter(e.opts.CPU), tracer: e.opts.Tracer}
 }
 
 func (e *Engine) resetReads() {

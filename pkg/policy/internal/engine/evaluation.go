@@ -93,7 +93,7 @@ func (w *worker) sample(ctx context.Context, b *boundBinding, t *task, object *a
 		if input, err := w.input(b, t, object); err == nil {
 			w.tracer = tracer
 			_, _, _ = w.run(ctx, b.query, input) // what it took is known also of one that failed
-			w.tracer = nil
+			w.tracer = w.e.opts.Tracer
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/open-policy-agent/opa/v1/topdown"
+
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
@@ -33,6 +35,8 @@ type Options struct {
 	InventoryMember string
 	// Memory is what an earlier process knew of its verdicts; nil for nothing.
 	Memory Memory
+	// Tracer sees what evaluations do, on all goroutines that evaluate; nil: nobody does.
+	Tracer topdown.QueryTracer
 }
 
 // Memory is what an earlier process knew. It is called by the engine's goroutine.

@@ -56,7 +56,7 @@ type worker struct {
 	evaluation evaluation
 	meter      budget.Meter
 	trace      *trace              // nil but in Explain
-	tracer     topdown.QueryTracer // nil but in a sample
+	tracer     topdown.QueryTracer // that of the options, but in a sample
 }
 
 // evaluation is one evaluation: its own transaction, which records what it reads.

@@ -53,6 +53,25 @@ func (s *Set) PackageOf(c *gatekeeper.Constraint) *Package {
 	return s.Package(templatePackage + "." + strings.ToLower(c.Kind))
 }
 
+// TemplateRules returns the Rego of templates as it is written, by file, with its lines there. That of one
+// in CEL is not among it.
+func (s *Set) TemplateRules() map[string]*ast.Module {
+	out := map[string]*ast.Module{}
+	for _, name := range slices.Sorted(maps.Keys(s.templateRules)) {
+		m := s.templateRules[name]
+		pkg, _, _ := strings.Cut(name, "/")
+		if p := s.Package(pkg); p == nil || p.CEL != nil {
+			continue
+		}
+		file := m.Package.Location.File
+		if out[file] == nil {
+			out[file] = &ast.Module{Package: m.Package}
+		}
+		out[file].Rules = append(out[file].Rules, m.Rules...)
+	}
+	return out
+}
+
 // readDocuments reads the ConstraintTemplates and constraints of a file.
 func (l *loader) readDocuments(source, name string, f File) {
 	if len(f.Data) > l.opts.MaxFile {
