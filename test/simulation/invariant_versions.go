@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -69,6 +70,17 @@ func (m *versionModel) check(w *world) {
 	for name := range w.policies {
 		if is := w.model.waves.progress[name]; is.generation != "" {
 			m.came[is.generation] = is
+		}
+		// Of one that was replaced before its begin was recorded, that is recorded with what replaced it.
+		status, _ := w.hub.Object("policystates", "", name)["status"].(map[string]any)
+		if former, _ := status["replaced"].(map[string]any); former != nil {
+			wave, _ := former["wave"].(int64)
+			is := progress{generation: fmt.Sprint(former["generation"]), wave: wave, done: former["done"] != nil}
+			if was, known := m.came[is.generation]; !known {
+				m.came[is.generation] = is
+			} else if was.wave != is.wave || was.done != is.done {
+				w.fail(versionInvariant, "%s had come to wave %d (done %t), and is recorded to have come to wave %d (done %t)", is.generation, was.wave, was.done, is.wave, is.done)
+			}
 		}
 	}
 }
