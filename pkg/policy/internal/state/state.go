@@ -4,6 +4,7 @@
 package state
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -87,13 +88,26 @@ func (s *Parts) Binding(name string) *Binding {
 }
 
 // Health returns the health of a binding's policy; ok is false for an unknown binding. Of two versions it is that of
-// the former, until the next has taken its place everywhere; Compare has both.
+// the former, until the next has taken its place everywhere, with what keeps the next from verdicts where it is in
+// effect; Compare has both.
 func (s *State) Health(binding string) (h verdict.Health, ok bool) {
 	b := s.parts.Binding(binding)
 	if b == nil {
 		return verdict.Health{}, false
 	}
-	return s.health(b.main()), true
+	main := b.main()
+	h = s.health(main)
+	for of := range b.inEffect() {
+		if of == main {
+			continue
+		}
+		more := s.health(of)
+		h.Views = cmp.Or(h.Views, more.Views)
+		h.Quarantines = slices.Concat(h.Quarantines, more.Quarantines)
+		h.Failures = slices.Concat(h.Failures, more.Failures)
+		h.Failures = h.Failures[:min(len(h.Failures), verdict.MaxGaps)]
+	}
+	return h, true
 }
 
 func (s *State) health(b *Binding) verdict.Health {
