@@ -379,19 +379,13 @@ func TestVersions_KeepTheTimeOfWhatBothFind(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
 // TestVersions_HealthIsOfAllInEffect lets a view of the candidate be over its limit, in members in which it is in effect.
 func TestVersions_HealthIsOfAllInEffect(t *testing.T) {
-=======
-// TestVersions_HealthIsOfThoseInEffect: a candidate that has failed as a whole where it is in effect leaves no policy well.
-func TestVersions_HealthIsOfThoseInEffect(t *testing.T) {
->>>>>>> fix1
 	t.Parallel()
 	set := policy.Beside(loadSourcesOf(t, []string{largeThree, appsWhole}), []policy.Candidate{{Source: "one", Set: loadSourcesOf(t, []string{
 		strings.ReplaceAll(largeThree, "input.object.spec.replicas > 3", `data.fleet.views["test.apps"].apps[input.object.spec.app]`),
 		strings.ReplaceAll(appsWhole, "contains input.object.spec.replicas", `contains [input.ref, "0123456789012345678901234567890123456789012345678901234567890123456789"]`),
 	})}})
-<<<<<<< HEAD
 	e, _ := engineOn(t, versionWorld(t), policy.EngineOptions{
 		Set: set, Bindings: []policy.Binding{nextOf(set, "test.large", in(worldMembers...), false)}, Limits: policy.Limits{View: 256},
 	})
@@ -432,17 +426,4 @@ func TestVersions_ShadowHoldsNobody(t *testing.T) {
 	if s := e.State(); !s.BindingSynced("test.large") || !s.Synced {
 		t.Errorf("the former version is waited for: BindingSynced is %t, and the state is Synced %t", s.BindingSynced("test.large"), s.Synced)
 	}
-=======
-	for _, members := range [][]string{nil, worldMembers} {
-		e, _ := engineOn(t, versionWorld(t), policy.EngineOptions{
-			Set: set, Bindings: []policy.Binding{nextOf(set, "test.large", in(members...), false)}, Limits: policy.Limits{View: 256},
-		})
-		if n := e.State().Total("test.large"); n.Errors != len(members) {
-			t.Fatalf("the verdicts are %+v", n)
-		}
-		if h, _ := e.State().Health("test.large"); (h.Views != "") != (members != nil) {
-			t.Errorf("in effect in %d members: the policy's health is %+v", len(members), h)
-		}
-	}
->>>>>>> fix1
 }

@@ -88,21 +88,14 @@ func (s *Parts) Binding(name string) *Binding {
 	return s.Bindings[i]
 }
 
-<<<<<<< HEAD
 // Health returns the health of a binding's policy; ok is false for an unknown binding. Of two versions its numbers are
 // those of the former, until the next has taken its place everywhere, and what keeps verdicts from being Known is of
 // all that is in effect; Compare has both.
-=======
-// Health returns the health of a binding's policy; ok is false for an unknown binding. Of two versions it is that of
-// the former, until the next has taken its place everywhere, with what keeps the next from verdicts where it is in
-// effect; Compare has both.
->>>>>>> fix1
 func (s *State) Health(binding string) (h verdict.Health, ok bool) {
 	b := s.parts.Binding(binding)
 	if b == nil {
 		return verdict.Health{}, false
 	}
-<<<<<<< HEAD
 	h = s.health(b.main())
 	if b.Next == nil {
 		return h, true
@@ -123,20 +116,6 @@ func (s *State) Health(binding string) (h verdict.Health, ok bool) {
 		}
 	}
 	slices.SortFunc(h.Quarantines, func(x, y verdict.Quarantine) int { return cmp.Compare(x.Member, y.Member) })
-=======
-	main := b.main()
-	h = s.health(main)
-	for of := range b.inEffect() {
-		if of == main {
-			continue
-		}
-		more := s.health(of)
-		h.Views = cmp.Or(h.Views, more.Views)
-		h.Quarantines = slices.Concat(h.Quarantines, more.Quarantines)
-		h.Failures = slices.Concat(h.Failures, more.Failures)
-		h.Failures = h.Failures[:min(len(h.Failures), verdict.MaxGaps)]
-	}
->>>>>>> fix1
 	return h, true
 }
 
