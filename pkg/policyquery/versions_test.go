@@ -228,3 +228,102 @@ func TestResourceVersion_HasTheKindsOfAllVersions(t *testing.T) {
 		t.Errorf("what shop and bank may read differs, and their lists are both of resourceVersion %s", versions["shop"])
 	}
 }
+
+// TestViolations_OrderOfVersionsIsTheirOwn: by severity, findings of a version come where its own severity has them, on
+// pages as well, and are selected by it.
+func TestViolations_OrderOfVersionsIsTheirOwn(t *testing.T) {
+	j := start(t, nil)
+	for _, m := range []string{"fleet/a", "fleet/b"} {
+		j.join(m)
+		j.put(m, "web", 1, "")
+	}
+	j.rollOut(strings.ReplaceAll(neverFew, "< 0", "< 2"), ofDeployments, false, "fleet/b")
+	j.awaitEvaluation()
+	var got []string
+	page := "limit=1&orderBy=severity"
+	for next := page; next != ""; {
+		found, _ := j.list(next)
+		for _, i := range found.Items {
+			got = append(got, i.Severity+" "+i.Subject.Member)
+		}
+		if next = ""; found.Continue != "" && len(got) < 9 {
+			next = page + "&continue=" + found.Continue
+		}
+	}
+	if fmt.Sprint(got) != "[high fleet/b low fleet/a]" {
+		t.Errorf("the order by severity is %q", got)
+	}
+	for severity, member := range map[string]string{"high": "fleet/b", "low": "fleet/a"} {
+		if found, _ := j.list("severity=" + severity); len(found.Items) != 1 || found.Items[0].Subject.Member != member {
+			t.Errorf("of severity %s are %+v", severity, found.Items)
+		}
+	}
+}
+
+// TestViolationsWatch_FollowsVersions: a watch says what lists say while another version comes into effect.
+func TestViolationsWatch_FollowsVersions(t *testing.T) {
+	j := start(t, nil)
+	for _, m := range []string{"fleet/a", "fleet/b"} {
+		j.join(m)
+		j.put(m, "web", 1, "")
+	}
+	former := strings.ReplaceAll(strings.ReplaceAll(neverFew, "< 0", "< 2"), `"former"`, `"few"`)
+	j.rollOut(former, ofDeployments, false, "fleet/a")
+	j.awaitEvaluation()
+	found, knows := j.list("")
+	s, high := j.watch("resourceVersion="+found.ResourceVersion, knows), j.watch("severity=high", nil)
+	j.rollOut(former, ofDeployments, false, "fleet/a", "fleet/b")
+	j.awaitEvaluation()
+	found, want := j.list("")
+	s.reach(found.ResourceVersion)
+	if fmt.Sprint(s.knows) != fmt.Sprint(want) {
+		t.Errorf("a watch knows %v, and a list %v", s.knows, want)
+	}
+	found, want = j.list("severity=high")
+	high.reach(found.ResourceVersion)
+	if len(want) != 2 || fmt.Sprint(high.knows) != fmt.Sprint(want) {
+		t.Errorf("a watch of high severity knows %v, and a list %v", high.knows, want)
+	}
+}
+
+// previewer may preview, on a fleet without members.
+type previewer struct{ slow }
+
+func (previewer) HubAllows(context.Context, string, string) (bool, error) { return true, nil }
+
+// TestPreview_LeavesWhatRollsOutOfOthers in effect: only what the candidate changes differs.
+func TestPreview_LeavesWhatRollsOutOfOthers(t *testing.T) {
+	q := previewOfNothing(t)
+	set := policy.Beside(sourceOf(t, neverFew), []policy.Candidate{{Source: "git", Set: sourceOf(t, ofDeployments)}})
+	b := policy.Binding{Name: "replicas", Package: "replicas", Next: &policy.Next{
+		Binding: policy.Binding{Name: "replicas", Package: set.Candidate("replicas")}, Whole: true,
+	}}
+	if err := q.Loop.Configure(t.Context(), set, []policy.Binding{b}); err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]string{"mine": "[own Added]", "git": "[replicas Changed]"} {
+		files := []policyquery.PreviewFile{{Path: "own.rego", Text: candidateOwn}}
+		if source == "git" { // instead of what rolls out
+			files = []policyquery.PreviewFile{{Path: "0.rego", Text: neverFew}}
+		}
+		body, err := json.Marshal(policyquery.PreviewCandidate{Source: source, Files: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		if err := q.Post(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/query/v1/preview", strings.NewReader(string(body))), previewer{slow{name: "ann"}}); err != nil {
+			t.Fatalf("%s: %v", source, err)
+		}
+		var r policyquery.PreviewReport
+		if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range r.Policies {
+			got = append(got, p.Policy+" "+p.Is)
+		}
+		if fmt.Sprint(got) != want || len(r.Withheld) > 0 {
+			t.Errorf("%s: %s", source, w.Body)
+		}
+	}
+}

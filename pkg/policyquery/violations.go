@@ -322,7 +322,7 @@ func (s *listing) pageFull() bool { return s.result.Continue != "" }
 // are hidden from the caller are never examined.
 func (s *listing) addFindings(ctx context.Context, b boundBinding) error {
 	after := s.after
-	if after != nil && after.Policy != b.Name {
+	if after != nil && (after.Policy != b.Name || !b.lists(s.state.PackageIn(b.Name, after.Subject.Member).Severity)) {
 		after = nil
 	}
 	for _, member := range s.membersOf(b.Name) {
