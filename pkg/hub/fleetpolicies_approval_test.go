@@ -50,6 +50,7 @@ func (w *whatIsKnown) TakenBack(string) string                       { return w.
 func (w *whatIsKnown) CandidateParameters(*v1alpha1.FleetPolicy) (*runtime.RawExtension, bool) {
 	return w.parameters, w.fromCommit
 }
+
 func (w *whatIsKnown) ShadowApproved(_, commit string) bool {
 	return w.approved != "" && commit == w.approved
 }

@@ -191,7 +191,7 @@ func expectPhase(t *testing.T, j *evaluator, phase string) {
 	if err := until(func() error {
 		families, err := registry.Gather()
 		if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 1 {
-			return fmt.Errorf("%v, %v", families, err)
+			return fmt.Errorf("%v: %w", families, err)
 		}
 		if m := families[0].GetMetric()[0]; m.GetLabel()[0].GetValue() != phase || m.GetLabel()[1].GetValue() != "labels" || m.GetGauge().GetValue() != 1 {
 			return fmt.Errorf("%v", m)

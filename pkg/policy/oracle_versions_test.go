@@ -174,18 +174,24 @@ func record(seen map[string]map[policy.Seen]bool, changes *policy.Changes) {
 // besideVersions are what policies have instead in their other versions, by source.
 var besideVersions = map[string][]map[string]string{
 	"one": {
-		{"unique_host": oracleVariant["unique_host"], "pdb": oracleVariant["pdb"], "plain": strings.ReplaceAll(oraclePolicies["plain"], "too few", "fewer"),
-			"budget": strings.ReplaceAll(oraclePolicies["budget"], "total > input", "total >= input")},
-		{"unique_host": strings.ReplaceAll(oraclePolicies["unique_host"], "claim.ref.member != input.ref.member", "claim.ref.member > input.ref.member"),
-			"skew":   strings.ReplaceAll(oraclePolicies["skew"], "other.spec.image !=", "member != input.ref.member\n\tother.spec.image !="),
-			"divide": strings.ReplaceAll(oraclePolicies["divide"], "x > 3", "x > 2"), "members": strings.ReplaceAll(oraclePolicies["members"], "no shop", "without"),
+		{
+			"unique_host": oracleVariant["unique_host"], "pdb": oracleVariant["pdb"], "plain": strings.ReplaceAll(oraclePolicies["plain"], "too few", "fewer"),
+			"budget": strings.ReplaceAll(oraclePolicies["budget"], "total > input", "total >= input"),
+		},
+		{
+			"unique_host": strings.ReplaceAll(oraclePolicies["unique_host"], "claim.ref.member != input.ref.member", "claim.ref.member > input.ref.member"),
+			"skew":        strings.ReplaceAll(oraclePolicies["skew"], "other.spec.image !=", "member != input.ref.member\n\tother.spec.image !="),
+			"divide":      strings.ReplaceAll(oraclePolicies["divide"], "x > 3", "x > 2"), "members": strings.ReplaceAll(oraclePolicies["members"], "no shop", "without"),
 			"keyed": strings.ReplaceAll(oraclePolicies["keyed"], "e.value.replicas > 1", "e.value.replicas > 2"), "odd": "", // gone
-			"extra": strings.ReplaceAll(oraclePolicies["odd"], "oracle.odd", "oracle.extra")},
+			"extra": strings.ReplaceAll(oraclePolicies["odd"], "oracle.odd", "oracle.extra"),
+		},
 	},
 	"two": {
 		{"crowded": oracleVariant["crowded"], "owned": strings.ReplaceAll(oraclePolicies["owned"], `"no owner"} if`, `"nobody's"} if`)},
-		{"crowded": strings.ReplaceAll(oraclePolicies["crowded"], "n > input", "n + 1 > input"), "no_pdb": withoutViews(oraclePolicies["no_pdb"]),
-			"broken": strings.ReplaceAll(oraclePolicies["broken"], "replicas == 2", "replicas == 1")},
+		{
+			"crowded": strings.ReplaceAll(oraclePolicies["crowded"], "n > input", "n + 1 > input"), "no_pdb": withoutViews(oraclePolicies["no_pdb"]),
+			"broken": strings.ReplaceAll(oraclePolicies["broken"], "replicas == 2", "replicas == 1"),
+		},
 	},
 }
 

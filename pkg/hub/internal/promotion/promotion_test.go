@@ -24,7 +24,8 @@ func TestTermsOf(t *testing.T) {
 		"defaults": {&v1alpha1.VersionRollout{}, Terms{Shadow: time.Hour, MaxNew: Bound{Percent: 5, IsPart: true}, Waves: 2}, ""},
 		"all": {
 			&v1alpha1.VersionRollout{Shadow: &metav1.Duration{Duration: time.Minute}, MaxNew: of(intstr.FromInt32(7)), MaxErrors: of(intstr.FromString("100%")), MaxCost: "200%"},
-			Terms{Shadow: time.Minute, MaxNew: Bound{Count: 7}, MaxErrors: Bound{Percent: 100, IsPart: true}, MaxCost: 200, Waves: 2}, "",
+			Terms{Shadow: time.Minute, MaxNew: Bound{Count: 7}, MaxErrors: Bound{Percent: 100, IsPart: true}, MaxCost: 200, Waves: 2},
+			"",
 		},
 		"no shadow":        {&v1alpha1.VersionRollout{Shadow: &metav1.Duration{}}, Terms{MaxNew: Bound{Percent: 5, IsPart: true}, Waves: 2}, ""},
 		"above everything": {&v1alpha1.VersionRollout{MaxNew: of(intstr.FromString("101%"))}, Terms{}, "rollout.maxNew"},

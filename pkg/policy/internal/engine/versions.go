@@ -164,8 +164,8 @@ func (r *pass) switchMember(from *state.Binding, to *boundBinding, member string
 // heldView returns the view of the engine that goes on as one of a package with the same rules: its own, or that of a
 // version that has taken the package's place and is there no more.
 func (e *Engine) heldView(set *module.Set, pkg *module.Package, name string, fits func(*view) bool) *view {
-	print := set.Fingerprints()[pkg.Name]
-	is := func(v *view) bool { return v != nil && e.fingerprints[v.Pkg.Name] == print && fits(v) }
+	fingerprint := set.Fingerprints()[pkg.Name]
+	is := func(v *view) bool { return v != nil && e.fingerprints[v.Pkg.Name] == fingerprint && fits(v) }
 	if old := e.view(pkg.Name, name); is(old) {
 		return old
 	}

@@ -136,7 +136,8 @@ func TestBeside_FollowsMetadata(t *testing.T) {
 	t.Parallel()
 	active := loadSources(t, nil)
 	for _, change := range [][2]string{
-		{"severity: low", "severity: high"}, {`kinds: ["Pod"]`, `kinds: ["Node"]`},
+		{"severity: low", "severity: high"},
+		{`kinds: ["Pod"]`, `kinds: ["Node"]`},
 		{`kinds: ["Pod"]`, `kinds: ["Pod"], parameters: {type: object, properties: {max: {type: integer, default: 1}}}`},
 		{`kinds: ["Pod"]`, `kinds: ["Pod"], remedies: [{action: delete, kind: Pod}]`},
 	} {
