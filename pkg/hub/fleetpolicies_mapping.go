@@ -275,17 +275,9 @@ func bindingAtOnce(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string
 	return b, why
 }
 
-// defaultBindings returns the bindings of packages that no FleetPolicy binds: neither them, nor their
-// versions that are to take their place.
+// defaultBindings returns the bindings of packages that no FleetPolicy binds, with what is to take their place.
 func defaultBindings(set *policy.Set, bindings []policy.Binding) []policy.Binding {
-	bound := slices.Clone(bindings)
-	for _, b := range bindings {
-		if p := set.Package(b.Package); p != nil && p.VersionOf() != "" {
-			b.Package = p.VersionOf()
-			bound = append(bound, b)
-		}
-	}
-	own, _ := policy.DefaultBindings(set, bound)
+	own, _ := policy.DefaultBindings(set, bindings)
 	besideDefaults(set, own)
 	return own
 }

@@ -48,9 +48,9 @@ func ValidateBindings(set *Set, bindings []Binding) ([]Binding, error) {
 	return binding.Validate(set, bindings)
 }
 
-// DefaultBindings returns a binding for each package that none of the bindings
-// names: it observes everywhere. Packages that require parameters get a warning
-// instead of a binding; packages with views only get neither.
+// DefaultBindings returns a binding for each package of which none of the bindings
+// names a version: it observes everywhere. Packages that require parameters get a
+// warning instead of a binding; packages with views only get neither.
 func DefaultBindings(set *Set, bindings []Binding) ([]Binding, []Finding) {
 	return binding.Defaults(set, bindings)
 }

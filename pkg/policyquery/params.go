@@ -83,10 +83,11 @@ type boundBinding struct {
 	severities []string
 }
 
-// boundIn yields the bindings of a state, by name.
+// boundIn yields the bindings of a state, by name, with their packages as rules call them.
 func boundIn(s *policy.State) iter.Seq[boundBinding] {
 	return func(yield func(boundBinding) bool) {
 		for b, severity := range s.Bindings() {
+			b.Package = s.Package(b.Name).Path()
 			bound := boundBinding{b, []string{severity}}
 			for p := range s.Packages(b.Name) {
 				if !slices.Contains(bound.severities, p.Severity) {

@@ -1,6 +1,7 @@
 package policyquery
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -276,7 +277,7 @@ func candidateOf(s *policy.State, c *PreviewCandidate) (*policy.Set, []policy.Bi
 	set = besideOthers(set, s.Set(), src)
 	bindings := slices.Clone(c.Bindings)
 	for b := range s.Bindings() {
-		b.Version, b.Next = "", nextIn(set, s.Set(), b.Next)
+		b.Version, b.Package, b.Next = "", packageIn(set, s.Set(), b.Package), nextIn(set, s.Set(), b.Next)
 		known := slices.ContainsFunc(c.Bindings, func(x policy.Binding) bool { return x.Name == b.Name })
 		if !known && set.Package(b.Package) != nil && !followsConstraint(set, b) {
 			bindings = append(bindings, b)
@@ -301,17 +302,25 @@ func besideOthers(set, active *policy.Set, src policy.Source) *policy.Set {
 	return policy.Beside(set, others)
 }
 
+// packageIn returns the name that a package of the active set has in another one: a version of a candidate that is not
+// beside that is the package itself.
+func packageIn(set, active *policy.Set, name string) string {
+	p := active.Package(name)
+	if p == nil || p.VersionOf() == "" {
+		return name
+	}
+	return cmp.Or(set.Candidate(p.VersionOf()), p.VersionOf())
+}
+
 // nextIn returns the next version of a binding of the active set, as it is in another one; nil where that has none.
 func nextIn(set, active *policy.Set, n *policy.Next) *policy.Next {
 	if n == nil {
 		return nil
 	}
 	out := *n
-	out.Binding.Version = ""
-	if p := active.Package(n.Binding.Package); p != nil && p.VersionOf() != "" {
-		out.Binding.Package = set.Candidate(p.VersionOf())
-	}
-	if set.Package(out.Binding.Package) == nil {
+	out.Binding.Version, out.Binding.Package = "", packageIn(set, active, n.Binding.Package)
+	p, was := set.Package(out.Binding.Package), active.Package(n.Binding.Package)
+	if p == nil || was != nil && was.VersionOf() != "" && p.VersionOf() == "" { // the candidate takes its place
 		return nil
 	}
 	return &out

@@ -295,13 +295,21 @@ func (previewer) HubAllows(context.Context, string, string) (bool, error) { retu
 func TestPreview_LeavesWhatRollsOutOfOthers(t *testing.T) {
 	q := previewOfNothing(t)
 	set := policy.Beside(sourceOf(t, neverFew), []policy.Candidate{{Source: "git", Set: sourceOf(t, ofDeployments)}})
-	b := policy.Binding{Name: "replicas", Package: "replicas", Next: &policy.Next{
-		Binding: policy.Binding{Name: "replicas", Package: set.Candidate("replicas")}, Whole: true,
-	}}
-	if err := q.Loop.Configure(t.Context(), set, []policy.Binding{b}); err != nil {
-		t.Fatal(err)
+	promoted := policy.Binding{Name: "named", Package: set.Candidate("replicas")}
+	for what, b := range map[string]policy.Binding{
+		"in effect everywhere": {Name: "named", Package: "replicas", Next: &policy.Next{Binding: promoted, Whole: true}},
+		"promoted":             promoted, // its commit is not active yet
+	} {
+		if err := q.Loop.Configure(t.Context(), set, []policy.Binding{b}); err != nil {
+			t.Fatal(err)
+		}
+		leavesWhatRollsOut(t, what, q)
 	}
-	for source, want := range map[string]string{"mine": "[own Added]", "git": "[replicas Changed]"} {
+}
+
+func leavesWhatRollsOut(t *testing.T, what string, q *policyquery.Preview) {
+	t.Helper()
+	for source, want := range map[string]string{"mine": "[own Added]", "git": "[named Changed]"} {
 		files := []policyquery.PreviewFile{{Path: "own.rego", Text: candidateOwn}}
 		if source == "git" { // instead of what rolls out
 			files = []policyquery.PreviewFile{{Path: "0.rego", Text: neverFew}}
@@ -312,7 +320,7 @@ func TestPreview_LeavesWhatRollsOutOfOthers(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		if err := q.Post(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/query/v1/preview", strings.NewReader(string(body))), previewer{slow{name: "ann"}}); err != nil {
-			t.Fatalf("%s: %v", source, err)
+			t.Fatalf("%s, %s: %v", what, source, err)
 		}
 		var r policyquery.PreviewReport
 		if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil {
@@ -323,7 +331,26 @@ func TestPreview_LeavesWhatRollsOutOfOthers(t *testing.T) {
 			got = append(got, p.Policy+" "+p.Is)
 		}
 		if fmt.Sprint(got) != want || len(r.Withheld) > 0 {
-			t.Errorf("%s: %s", source, w.Body)
+			t.Errorf("%s, %s: %s", what, source, w.Body)
 		}
+	}
+}
+
+// TestViolations_OfAPromotedVersion: while its commit waits for others, a policy is bound to the candidate's package. It is called
+// as its rules are, wherever it is shown, asked for, or grouped by.
+func TestViolations_OfAPromotedVersion(t *testing.T) {
+	j := start(t, nil)
+	j.join("fleet/a")
+	j.put("fleet/a", "web", 1, "")
+	set := policy.Beside(loaded(t, neverFew), []policy.Candidate{{Set: loaded(t, ofDeployments)}})
+	if err := j.loop.Configure(t.Context(), set, []policy.Binding{{Name: "replicas", Package: set.Candidate("replicas")}}); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitEvaluation()
+	if found, _ := j.list("package=replicas"); len(found.Items) != 1 || found.Items[0].Package != "replicas" {
+		t.Errorf("%+v", found.Items)
+	}
+	if found, _ := j.list("groupBy=package"); len(found.Groups) != 1 || found.Groups[0].Key[0] != "replicas" {
+		t.Errorf("%+v", found.Groups)
 	}
 }

@@ -58,6 +58,9 @@ func Defaults(set *module.Set, bindings []Binding) ([]Binding, []module.Finding)
 	bound, names := map[string]bool{}, map[string]bool{}
 	for _, b := range bindings {
 		bound[b.Package], names[b.Name] = true, true
+		if p := set.Package(b.Package); p != nil {
+			bound[p.Path()] = true // also by a version that has taken the package's place
+		}
 	}
 	var out []Binding
 	var warnings []module.Finding
