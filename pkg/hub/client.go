@@ -3,6 +3,8 @@ package hub
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -57,4 +59,16 @@ func (c *client) informer(resource string, list, example runtime.Object) cache.S
 			return c.rest.Get().Resource(resource).VersionedParams(&opts, c.codec).Watch(ctx)
 		},
 	}, example, 0, cache.Indexers{})
+}
+
+// listed returns what an informer has, by name.
+func listed[T metav1.Object](of cache.SharedIndexInformer) []T {
+	var out []T
+	for _, o := range of.GetStore().List() {
+		if x, ok := o.(T); ok {
+			out = append(out, x)
+		}
+	}
+	slices.SortFunc(out, func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return out
 }

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -213,14 +212,7 @@ func (f *FleetPolicies) Run(ctx context.Context) error {
 
 // list returns the FleetPolicies, by name.
 func (f *FleetPolicies) list() []*v1alpha1.FleetPolicy {
-	var out []*v1alpha1.FleetPolicy
-	for _, o := range f.informer.GetStore().List() {
-		if fp, ok := o.(*v1alpha1.FleetPolicy); ok {
-			out = append(out, fp)
-		}
-	}
-	slices.SortFunc(out, func(a, b *v1alpha1.FleetPolicy) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	return listed[*v1alpha1.FleetPolicy](f.informer)
 }
 
 // bind configures the loop and the corrector from the FleetPolicies, if anything has

@@ -94,7 +94,7 @@ func record(t *testing.T, phase v1alpha1.RolloutPhase, message string) {
 }
 
 // TestFleetPolicies_RollOutParameters: the version in effect stays in effect until the hub says that the
-// other one has taken its place, for whoever leads, and for processes that start meanwhile.
+// other one has taken its place, for any leader, and for processes that start meanwhile.
 func TestFleetPolicies_RollOutParameters(t *testing.T) {
 	index, become := pods(t, "bad", "bad", "ugly")
 	opts := hub.EventsOptions{Instance: "federator-0", Interval: 100 * time.Millisecond}

@@ -228,26 +228,12 @@ func (s *PolicySources) Run(ctx context.Context) error {
 
 // list returns the PolicySources, by name.
 func (s *PolicySources) list() []*v1alpha1.PolicySource {
-	var out []*v1alpha1.PolicySource
-	for _, o := range s.sources.GetStore().List() {
-		if ps, ok := o.(*v1alpha1.PolicySource); ok {
-			out = append(out, ps)
-		}
-	}
-	slices.SortFunc(out, func(a, b *v1alpha1.PolicySource) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	return listed[*v1alpha1.PolicySource](s.sources)
 }
 
 // fleetPolicies returns the FleetPolicies, by name.
 func (s *PolicySources) fleetPolicies() []*v1alpha1.FleetPolicy {
-	var out []*v1alpha1.FleetPolicy
-	for _, o := range s.policies.GetStore().List() {
-		if fp, ok := o.(*v1alpha1.FleetPolicy); ok {
-			out = append(out, fp)
-		}
-	}
-	slices.SortFunc(out, func(a, b *v1alpha1.FleetPolicy) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	return listed[*v1alpha1.FleetPolicy](s.policies)
 }
 
 // configure passes the PolicySources to the Manager, if they have changed.

@@ -25,8 +25,8 @@ func TestEngine_EvaluatesReadersOfAKindThatNothingChangedOf(t *testing.T) {
 	wantMessages(t, e.State(), "two")
 }
 
-// TestGatekeeper_KeepsUpWithAnotherConstraintOfTheFleet gives a template a second constraint, which has its index made
-// anew: the first one reads that then.
+// TestGatekeeper_KeepsUpWithAnotherConstraintOfTheFleet gives a template a second constraint, for which its index is
+// made again: the first one reads that then.
 func TestGatekeeper_KeepsUpWithAnotherConstraintOfTheFleet(t *testing.T) {
 	t.Parallel()
 	constraint := `{"apiVersion": "constraints.gatekeeper.sh/v1beta1", "kind": "K8sUniqueIngressHost", "metadata": {"name": "NAME", "annotations": {"federator.dev/inventory": "fleet"}},

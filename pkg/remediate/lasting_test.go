@@ -373,16 +373,21 @@ func TestDispatcher_WaveFails(t *testing.T) {
 	})
 }
 
+// healthyBut is the health of all that was written: another one once that is set.
+func healthyBut(ill *atomic.Bool, other remediate.HealthStatus) func(remediate.Written) remediate.Health {
+	return func(remediate.Written) remediate.Health {
+		if ill.Load() {
+			return remediate.Health{Status: other}
+		}
+		return remediate.Health{Status: remediate.Healthy}
+	}
+}
+
 // TestDispatcher_WaveBeginsWithHealthOfNow: what was healthy a second ago may not be any more.
 func TestDispatcher_WaveBeginsWithHealthOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var progressing atomic.Bool
-		d := run(t, newFleet(), remediate.Options{Health: func(remediate.Written) remediate.Health {
-			if progressing.Load() {
-				return remediate.Health{Status: remediate.Progressing}
-			}
-			return remediate.Health{Status: remediate.Healthy}
-		}})
+		d := run(t, newFleet(), remediate.Options{Health: healthyBut(&progressing, remediate.Progressing)})
 		spec := twoWaves("1", 0)
 		spec.Limits.PerMinute = 1
 		d.set(t, spec, 20, intents("1", "m1 a", "m1 b", "m2 c")) // m1 b waits for a minute

@@ -167,7 +167,7 @@ func TestDispatcher_FormerVersionGoesNoFurther(t *testing.T) {
 		}
 		c.set(t, one, 20, intents("5", "m2 b"))
 		time.Sleep(59 * time.Minute)
-		c.expect(t, "it soaks anew", "")
+		c.expect(t, "it soaks again", "")
 		time.Sleep(2 * time.Minute)
 		if got := c.written(); !strings.HasPrefix(got, "m2 b@") {
 			t.Errorf("it has soaked: corrected %q", got)
@@ -360,12 +360,7 @@ func TestDispatcher_OneBudgetForBothVersions(t *testing.T) {
 func TestDispatcher_FailureOfAVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ill atomic.Bool
-		d := run(t, newFleet(), remediate.Options{Health: func(remediate.Written) remediate.Health {
-			if ill.Load() {
-				return remediate.Health{Status: remediate.Degraded}
-			}
-			return remediate.Health{Status: remediate.Healthy}
-		}})
+		d := run(t, newFleet(), remediate.Options{Health: healthyBut(&ill, remediate.Degraded)})
 		one := twoWaves("1", 0)
 		d.done(t, one)
 		ill.Store(true)

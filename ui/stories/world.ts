@@ -27,6 +27,16 @@ export async function drive<T>(what: string, command: Record<string, unknown> = 
 
 // test is a story: it fails on any error that the page reports, and on what its content security
 // policy refuses.
+// platform is the PolicySource of the policies of the demonstration.
+export const platform = `apiVersion: federator.dev/v1alpha1
+kind: PolicySource
+metadata: {name: platform}
+spec:
+  url: $REPO
+  interval: 10s
+  ceiling: {maxMode: Enforce, actions: [{verbs: [patch], kinds: [Deployment.apps]}]}
+`;
+
 export const test = base.extend<{ page: Page }>({
   page: async ({ page }, use) => {
     const problems: string[] = [];

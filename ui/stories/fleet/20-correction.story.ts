@@ -1,22 +1,13 @@
 // What the demonstration tells, by the web UI alone: a violation, down to the line of Rego, the commit and the Action; a
 // halt that somebody lets pass; a correction that is rolled back.
-import { drive, expect, logIn, logInAtIssuer, picture, test, tokenOf, world } from "../world.ts";
-
-const source = `apiVersion: federator.dev/v1alpha1
-kind: PolicySource
-metadata: {name: platform}
-spec:
-  url: $REPO
-  interval: 10s
-  ceiling: {maxMode: Enforce, actions: [{verbs: [patch], kinds: [Deployment.apps]}]}
-`;
+import { drive, expect, logIn, logInAtIssuer, picture, platform, test, tokenOf, world } from "../world.ts";
 
 test.describe.configure({ mode: "serial" });
 
 test("a correction shows up while somebody looks", async ({ page }) => {
   await logIn(page, await tokenOf("olga", "hub"), "/ui/actions");
   await expect(page.getByRole("heading", { name: /No Actions|Nothing was written/ })).toBeVisible();
-  await drive("apply", { manifest: source });
+  await drive("apply", { manifest: platform });
   await drive("replicas", { member: "us-1", name: "cart", replicas: 2 });
   await expect(page.getByRole("row").filter({ hasText: "Deployment.apps shop/cart" }).filter({ hasText: "Succeeded" })).toBeVisible();
   await page.getByRole("row").filter({ hasText: "shop/cart" }).click();

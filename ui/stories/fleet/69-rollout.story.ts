@@ -1,15 +1,6 @@
 // Other parameters of a policy are another version: in shadow it is judged beside the one in effect, until somebody
 // who may ends that.
-import { drive, expect, logInAtIssuer, picture, test, world } from "../world.ts";
-
-const source = `apiVersion: federator.dev/v1alpha1
-kind: PolicySource
-metadata: {name: platform}
-spec:
-  url: $REPO
-  interval: 10s
-  ceiling: {maxMode: Enforce, actions: [{verbs: [patch], kinds: [Deployment.apps]}]}
-`;
+import { drive, expect, logInAtIssuer, picture, platform, test, world } from "../world.ts";
 
 const policy = (replicas: number) => `apiVersion: federator.dev/v1alpha1
 kind: FleetPolicy
@@ -21,7 +12,7 @@ spec:
 `;
 
 test("a version in shadow says what it would find, and its shadow is ended with a reason", async ({ page }) => {
-  await drive("apply", { manifest: source });
+  await drive("apply", { manifest: platform });
   await drive("apply", { manifest: policy(1) });
   await logInAtIssuer(page, "bob"); // a person: Approvals of service accounts count only where they are listed
   await page.goto(world.url + "/ui/policies/rolls?tab=binding");

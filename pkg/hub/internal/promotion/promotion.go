@@ -108,7 +108,7 @@ type Waves struct {
 	Held   string // why nothing is written now, "" if it is
 }
 
-// State is how far a version has come. It is stored with seconds: whoever stores it truncates
+// State is how far a version has come. It is stored with seconds: its caller truncates
 // times before.
 type State struct {
 	Phase        v1alpha1.RolloutPhase

@@ -159,9 +159,9 @@ func TestLog_SayWhatTheyChanged(t *testing.T) {
 	}
 }
 
-// TestLog_TimePassesMeanwhile has time alone change verdicts after a version took effect, and before that is noted.
-func TestLog_TimePassesMeanwhile(t *testing.T) {
-	t.Parallel()
+// inGold returns a policy that wants gold, in a fleet with one object, which has that.
+func inGold(t *testing.T) (*versionRig, *v1alpha1.FleetPolicy) {
+	t.Helper()
 	manifests, err := offline.New(offline.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -175,6 +175,13 @@ func TestLog_TimePassesMeanwhile(t *testing.T) {
 	}
 	r, fp := newVersionRig(t, index.Snapshot()), &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u"}}
 	fp.Status.Versions = r.configure(tierPolicy, "gold", fp, time.Now())
+	return r, fp
+}
+
+// TestLog_TimePassesMeanwhile has time alone change verdicts after a version took effect, and before that is noted.
+func TestLog_TimePassesMeanwhile(t *testing.T) {
+	t.Parallel()
+	r, fp := inGold(t)
 	set, bindings, digests := r.load(tierPolicy, "silver")
 	r.v.Configure(bind("u", digests))
 	for range 2 { // the second time nothing differs, as where the loop lets time pass
@@ -194,19 +201,7 @@ func TestLog_TimePassesMeanwhile(t *testing.T) {
 // TestLog_AfterWaves: what changes in the last members is not all that a version has changed.
 func TestLog_AfterWaves(t *testing.T) {
 	t.Parallel()
-	manifests, err := offline.New(offline.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := manifests.Add("objects", strings.NewReader("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: shop, labels: {tier: gold}}\n"), "fleet/eu-1"); err != nil {
-		t.Fatal(err)
-	}
-	index, err := manifests.Index(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, fp := newVersionRig(t, index.Snapshot()), &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u"}}
-	fp.Status.Versions = r.configure(tierPolicy, "gold", fp, time.Now())
+	r, fp := inGold(t)
 	_, _, gold := r.load(tierPolicy, "gold")
 	r.v.Configure(map[string]Policy{"tier": {UID: "u", Digests: gold, Partly: true}})
 	r.v.Configured(true)

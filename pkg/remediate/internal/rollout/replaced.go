@@ -64,7 +64,7 @@ func (r *Replaced) Reaches(wave int, none bool) bool {
 }
 
 // Resume returns the state of the former generation where the other one is taken back. Its wave
-// soaks anew: what has been written since is not what it was.
+// soaks again: what has been written since is not what it was.
 func (r *Replaced) Resume(now time.Time) State {
 	s := r.State
 	if s.Phase != v1alpha1.WaveDone {
