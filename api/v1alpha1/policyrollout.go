@@ -150,9 +150,16 @@ type CandidateVersion struct {
 // RolloutEvidence is how the verdicts of a version differ from those of the former
 // one on all members.
 type RolloutEvidence struct {
-	// complete says that all that the version reads was read and evaluated.
+	// complete says that all that both versions read was read and evaluated, and that
+	// unknown is 0. Before, the version is neither promoted nor taken back.
 	// +optional
 	Complete bool `json:"complete,omitempty"`
+
+	// unknown is the number of subjects on which only one of the versions knows its
+	// verdict, so that it cannot be said whether they differ.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Unknown int64 `json:"unknown,omitempty"`
 
 	// subjects is the number of subjects of the version.
 	// +required

@@ -168,18 +168,26 @@ func (s State) nextShadow(t *Terms, f *Facts, now time.Time) State {
 	ends := s.Since.Add(t.Shadow)
 	switch {
 	case !f.Evidence.Complete && s.Since.Equal(s.Began):
-		s.Message = "its shadow begins once all that it reads was read and evaluated"
+		s.Message = "its shadow begins once " + completes(&f.Evidence)
 		return s
 	case now.Before(ends) && !f.Approved:
 		s.Message = fmt.Sprintf("in shadow until %s", ends.UTC().Format(time.RFC3339))
 		return s
 	case !f.Evidence.Complete:
-		s.Message = "in shadow until all that it reads was read and evaluated"
+		s.Message = "in shadow until " + completes(&f.Evidence)
 		return s
 	case t.Waves == 0:
 		return State{Phase: v1alpha1.RolloutPromoted, Began: s.Began, Since: now}
 	}
 	return State{Phase: v1alpha1.RolloutWaves, Began: s.Began, Since: now, Waves: 1}
+}
+
+// completes says what makes evidence complete that is not: without its numbers, which change all the time.
+func completes(e *v1alpha1.RolloutEvidence) string {
+	if e.Unknown > 0 {
+		return "both versions know their verdicts wherever one of them does"
+	}
+	return "all that it reads was read and evaluated"
 }
 
 // nextWave lets the version take its place in the members of the next wave once that has
@@ -189,7 +197,7 @@ func (s State) nextWave(t *Terms, f *Facts, now time.Time) State {
 		if f.Evidence.Complete {
 			return State{Phase: v1alpha1.RolloutPromoted, Began: s.Began, Since: now}
 		}
-		s.Message = "it has no waves any more: it waits until all that it reads was read and evaluated"
+		s.Message = "it has no waves any more: it waits until " + completes(&f.Evidence)
 		return s
 	}
 	s.Waves = max(1, min(s.Waves, t.Waves))
@@ -201,5 +209,8 @@ func (s State) nextWave(t *Terms, f *Facts, now time.Time) State {
 		s.Waves++
 	}
 	s.Message = cmp.Or(f.Waves.Held, fmt.Sprintf("in effect in wave %d of %d", s.Waves, t.Waves))
+	if !f.Evidence.Complete {
+		s.Message += "; it goes on once " + completes(&f.Evidence)
+	}
 	return s
 }

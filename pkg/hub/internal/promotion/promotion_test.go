@@ -105,6 +105,7 @@ func TestState_Next(t *testing.T) {
 		"the shadow ends":                 {shadow, Facts{Evidence: good}, time.Hour, v1alpha1.RolloutWaves, 1, ""},
 		"people end it":                   {shadow, Facts{Evidence: good, Approved: true}, 0, v1alpha1.RolloutWaves, 1, ""},
 		"people do not replace evidence":  {shadow, Facts{Approved: true}, 0, v1alpha1.RolloutShadow, 0, "until all that it reads"},
+		"one version knows more":          {shadow, Facts{Evidence: with(func(e *v1alpha1.RolloutEvidence) { e.Unknown, e.Complete = 1, false })}, 2 * time.Hour, v1alpha1.RolloutShadow, 0, "until both versions know"},
 		"nor does time":                   {shadow, Facts{}, 48 * time.Hour, v1alpha1.RolloutShadow, 0, "until all that it reads"},
 		"too many new ones":               {shadow, Facts{Evidence: with(func(e *v1alpha1.RolloutEvidence) { e.New = 6 })}, 0, v1alpha1.RolloutTakenBack, 0, "6 violations on 100 subjects"},
 		"people do not allow them":        {shadow, Facts{Approved: true, Evidence: with(func(e *v1alpha1.RolloutEvidence) { e.New = 6 })}, time.Hour, v1alpha1.RolloutTakenBack, 0, "at most 5% may be"},
@@ -117,7 +118,7 @@ func TestState_Next(t *testing.T) {
 		"nothing is written yet":          {in(1), Facts{Evidence: good}, time.Hour, v1alpha1.RolloutWaves, 1, "in effect in wave 1 of 2"},
 		"the first wave":                  {in(1), Facts{Evidence: good, Waves: wave(0, false)}, time.Hour, v1alpha1.RolloutWaves, 1, ""},
 		"the second begins":               {in(1), Facts{Evidence: good, Waves: wave(1, false)}, time.Hour, v1alpha1.RolloutWaves, 2, "in effect in wave 2 of 2"},
-		"not while a member is not known": {in(1), Facts{Waves: wave(1, false)}, time.Hour, v1alpha1.RolloutWaves, 1, ""},
+		"not while a member is not known": {in(1), Facts{Waves: wave(1, false)}, time.Hour, v1alpha1.RolloutWaves, 1, "in effect in wave 1 of 2; it goes on once all"},
 		"the last one ends":               {in(2), Facts{Evidence: good, Waves: wave(1, true)}, time.Hour, v1alpha1.RolloutPromoted, 2, ""},
 		"of what is not known it does not": {
 			in(2), Facts{Waves: wave(1, true)}, time.Hour, v1alpha1.RolloutWaves, 2, "",

@@ -96,10 +96,12 @@ func (e *sum) addPackage(is *policy.State, pkg string, named map[string]bool) {
 		}
 		c, ok := is.Compare(b.Name)
 		e.any, e.incomplete = true, e.incomplete || !ok || !c.Complete
-		e.of.Subjects += int64(c.Subjects)
-		e.of.New += int64(c.New)
-		e.of.Gone += int64(c.Gone)
-		e.of.Errors += int64(c.Errors)
+		one := versions.FromComparison(&c)
+		e.of.Subjects += one.Subjects
+		e.of.New += one.New
+		e.of.Gone += one.Gone
+		e.of.Errors += one.Errors
+		e.of.Unknown += one.Unknown
 		e.former.Evaluations += c.Former.Evaluations
 		e.former.Nanoseconds += c.Former.Nanoseconds
 		e.next.Evaluations += c.Next.Evaluations

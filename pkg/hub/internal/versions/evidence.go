@@ -86,7 +86,7 @@ func evidenceOf(state *policy.State, p *Compared) *v1alpha1.RolloutEvidence {
 
 // FromComparison returns evidence as a status has it.
 func FromComparison(c *policy.Comparison) *v1alpha1.RolloutEvidence {
-	out := &v1alpha1.RolloutEvidence{Complete: c.Complete, Subjects: int64(c.Subjects), New: int64(c.New), Gone: int64(c.Gone), Errors: int64(c.Errors)}
+	out := &v1alpha1.RolloutEvidence{Complete: c.Complete, Unknown: int64(c.Unknown + c.Unsettled), Subjects: int64(c.Subjects), New: int64(c.New), Gone: int64(c.Gone), Errors: int64(c.Errors)}
 	out.Cost = Cost(&c.Former, &c.Next)
 	return out
 }

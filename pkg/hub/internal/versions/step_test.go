@@ -87,10 +87,10 @@ func TestWavesOf(t *testing.T) {
 
 func TestFromComparison_CostIsOfOneEvaluation(t *testing.T) {
 	t.Parallel()
-	c := policy.Comparison{Subjects: 4, New: 3, Gone: 2, Errors: 1, Complete: true}
+	c := policy.Comparison{Subjects: 4, New: 3, Gone: 2, Errors: 1, Unknown: 5, Unsettled: 2, Complete: true}
 	c.Former, c.Next = policy.Health{Evaluations: 100, Nanoseconds: 1000}, policy.Health{Evaluations: costEvaluations, Nanoseconds: 500}
 	e := FromComparison(&c)
-	if e.Cost == nil || *e.Cost != 250 || e.Subjects != 4 || e.New != 3 || e.Gone != 2 || e.Errors != 1 || !e.Complete {
+	if e.Cost == nil || *e.Cost != 250 || e.Subjects != 4 || e.New != 3 || e.Gone != 2 || e.Errors != 1 || e.Unknown != 7 || !e.Complete {
 		t.Errorf("%+v", e)
 	}
 	c.Next.Evaluations--
