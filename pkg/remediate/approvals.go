@@ -355,18 +355,25 @@ func (s *policyState) passing() string {
 	return b.String()
 }
 
-// covers reports whether an acknowledgement has raised limits for an intent.
-func (s *policyState) covers(i *desiredIntent, now time.Time) bool {
+// coverage is the names of Plans, each followed by a space.
+type coverage string
+
+func (c coverage) has(plan string) bool {
+	return plan != "" && strings.Contains(" "+string(c), " "+plan+" ")
+}
+
+// coverage returns the Plans with an intent whose halts are acknowledged.
+func (s *policyState) coverage(i *desiredIntent, now time.Time) (of coverage) {
 	for n := range s.allowances {
 		a := &s.allowances[n]
-		if a.plan == "" || !a.effective(s.spec.Generation, now) {
+		if a.plan == "" || of.has(a.plan) || !a.effective(s.spec.Generation, now) {
 			continue
 		}
 		if p := s.plan(a.plan); p != nil && p.targets[i.key()] {
-			return true
+			of += coverage(a.plan + " ")
 		}
 	}
-	return false
+	return of
 }
 
 // key identifies what an approval of the intent approves.

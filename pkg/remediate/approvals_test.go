@@ -364,6 +364,44 @@ func TestDispatcher_AcknowledgementsAreForWhatWaited(t *testing.T) {
 	})
 }
 
+// TestDispatcher_AcknowledgementsAreNotAddedUp: what one let pass is not written because another
+// let as many others pass.
+func TestDispatcher_AcknowledgementsAreNotAddedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, lead := replica(t, newFleet(), remediate.Options{})
+		lead(true)
+		spec := remediate.RolloutSpec{Generation: "1", Limits: remediate.Limits{Policy: remediate.Limit{Count: 2}}}
+		suspended := spec
+		suspended.Suspend = true
+		acknowledge := func(targets ...string) string {
+			t.Helper()
+			d.set(t, spec, 20, intents("1", targets...))
+			time.Sleep(2 * time.Second)
+			h := d.halt(t)
+			d.set(t, suspended, 20, intents("1", targets...))
+			if err := d.Acknowledge("b", h.ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			return h.ID
+		}
+		acknowledge("m1 a", "m1 b", "m1 c", "m1 d")
+		second := acknowledge("m1 a", "m1 b", "m1 other")
+		d.set(t, spec, 20, intents("1", "m1 a", "m1 b", "m1 c", "m1 other"))
+		d.expect(t, "three, the other among them, or four without it", "")
+		third := d.halt(t)
+		if third.ID == second || third.Reason != v1alpha1.OverLimit || third.Exceeded[0].Targets != 4 {
+			t.Errorf("halted: %+v", third)
+		}
+		if err := d.Acknowledge("b", third.ID, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.written(); strings.Count(got, "@") != 4 {
+			t.Errorf("acknowledged: %q", got)
+		}
+	})
+}
+
 // TestDispatcher_HaltsAreAcknowledgedOnceTheyAreFrozen: not before it is known for what.
 func TestDispatcher_HaltsAreAcknowledgedOnceTheyAreFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -300,13 +300,35 @@ func (s *policyState) dropAllowances(now time.Time) {
 	}
 }
 
-// allowed returns how many targets and subjects a limit allows by acknowledgements.
-func (s *policyState) allowed(scope v1alpha1.LimitScope, member string, now time.Time) (by acknowledged) {
+// allowed returns how many targets and subjects a limit allows by acknowledgements: of halts
+// with these Plans, or of any.
+func (s *policyState) allowed(scope v1alpha1.LimitScope, member string, of *coverage, now time.Time) (by acknowledged) {
 	for n := range s.allowances {
 		a := &s.allowances[n]
-		if a.scope == v1alpha1.AllowanceScope(scope) && a.member == member && a.effective(s.spec.Generation, now) {
+		if a.scope == v1alpha1.AllowanceScope(scope) && a.member == member && (of == nil || of.has(a.plan)) && a.effective(s.spec.Generation, now) {
 			by.targets, by.subjects = max(by.targets, a.targets), max(by.subjects, a.subjects)
 		}
+	}
+	return by
+}
+
+// allowedForAll returns how many a limit allows whichever of the targets that are due there
+// are written: what one acknowledgement allows is not for the targets of another. With none
+// due it is for what has been written.
+func (s *policyState) allowedForAll(scope v1alpha1.LimitScope, member string, now time.Time) (by acknowledged) {
+	none := true
+	for of, targets := range s.due {
+		if scope == v1alpha1.MemberScope && targets.members[member] == 0 {
+			continue
+		}
+		one := s.allowed(scope, member, &of, now)
+		if none {
+			by, none = one, false
+		}
+		by.targets, by.subjects = min(by.targets, one.targets), min(by.subjects, one.subjects)
+	}
+	if none {
+		return s.allowed(scope, member, nil, now)
 	}
 	return by
 }

@@ -89,18 +89,8 @@ type Totals struct {
 	Unread map[string]bool
 }
 
-// acknowledged is how far acknowledgements raise a limit, for the targets in their Plans.
-type acknowledged struct {
-	targets, subjects int
-	uncovered         bool // it is about a target that none of them has: nothing is raised
-}
-
-func (a *acknowledged) raise(limit, to int) int {
-	if a.uncovered {
-		return limit
-	}
-	return max(limit, to)
-}
+// acknowledged is how many targets and subjects acknowledgements allow.
+type acknowledged struct{ targets, subjects int }
 
 // use returns how much of a limit a count uses: the tighter of its two bounds, and those
 // that it exceeds although acknowledgements allow so many.
@@ -108,13 +98,13 @@ func (l Limit) use(scope string, n ledger.Count, denominator int, by acknowledge
 	var all []BudgetUsage
 	if l.Count > 0 {
 		u := BudgetUsage{Scope: scope, Targets: n.Targets, Max: l.Count, Denominator: denominator}
-		if all = append(all, u); n.Targets > by.raise(l.Count, by.targets) {
+		if all = append(all, u); n.Targets > max(l.Count, by.targets) {
 			exceeded = append(exceeded, u)
 		}
 	}
 	if l.Percent > 0 {
 		u := BudgetUsage{Scope: scope, Targets: n.Subjects, Max: max(1, int(float64(denominator)*l.Percent/100)), Denominator: denominator, Percent: true}
-		if all = append(all, u); n.Subjects > by.raise(u.Max, by.subjects) {
+		if all = append(all, u); n.Subjects > max(u.Max, by.subjects) {
 			exceeded = append(exceeded, u)
 		}
 	}
@@ -132,11 +122,7 @@ func (d *Dispatcher) checkLimitsLocked(s *policyState, now time.Time) (usage, ex
 		if kind == v1alpha1.MemberScope {
 			member = scope
 		}
-		by := s.allowed(kind, member, now)
-		if by.uncovered = s.uncovered.len() > 0; kind == v1alpha1.MemberScope {
-			by.uncovered = s.uncovered.members[member] > 0
-		}
-		u, over := l.use(scope, n, denominator, by)
+		u, over := l.use(scope, n, denominator, s.allowedForAll(kind, member, now))
 		usage, exceeded = append(usage, u), append(exceeded, over...)
 	}
 	limits := &s.spec.Limits
@@ -156,7 +142,7 @@ func (d *Dispatcher) checkLimitsLocked(s *policyState, now time.Time) (usage, ex
 func (d *Dispatcher) permitLocked(s *policyState, i *Intent, now time.Time) string {
 	w := d.ledger.Writing(s.name, i.Remedy.Target, i.Subject)
 	member := i.Remedy.Target.Member
-	uncovered := !s.covers(s.intents[i.Remedy.Target], now)
+	within := s.coverage(s.intents[i.Remedy.Target], now)
 	for _, c := range []struct {
 		limit       Limit
 		scope       string
@@ -173,9 +159,7 @@ func (d *Dispatcher) permitLocked(s *policyState, i *Intent, now time.Time) stri
 		if c.limit.unlimited() || c.after.Known {
 			continue
 		}
-		by := s.allowed(c.kind, c.member, now)
-		by.uncovered = uncovered
-		if _, exceeded := c.limit.use(c.scope, c.after.Count, c.denominator, by); len(exceeded) > 0 {
+		if _, exceeded := c.limit.use(c.scope, c.after.Count, c.denominator, s.allowed(c.kind, c.member, &within, now)); len(exceeded) > 0 {
 			return exceeded[0].describe()
 		}
 	}

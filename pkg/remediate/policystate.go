@@ -48,14 +48,16 @@ type policyState struct {
 	approved map[types.UID]Approved // by UID of a Plan; nil: not said yet
 	// tooManyTerms is that something is required that the record has no room for.
 	tooManyTerms bool
-	within       bool      // so little is written that it needs no approval
-	passed       string    // passing, when it was looked at what it lets pass
-	awaiting     refs      // due, but for approval
-	uncovered    refs      // due, and in no acknowledgement that raises limits
-	freezing     bool      // a Plan is being made
-	freezeAt     time.Time // when it is tried again
-	freezeError  string    // why it failed
-	gatherFrom   time.Time // since when there is something for an amendment
+	within       bool   // so little is written that it needs no approval
+	passed       string // passing, when it was looked at what it lets pass
+	awaiting     refs   // due, but for approval
+	// due is, while acknowledgements raise limits, what is due and may be written, by the Plans
+	// of theirs that have it.
+	due         map[coverage]*refs
+	freezing    bool      // a Plan is being made
+	freezeAt    time.Time // when it is tried again
+	freezeError string    // why it failed
+	gatherFrom  time.Time // since when there is something for an amendment
 
 	dryRun dryRunState
 
@@ -154,7 +156,7 @@ func (s *policyState) reset(l *ledger.Ledger) {
 	s.repeated, s.failed = map[policy.Ref]bool{}, map[string]map[policy.Ref]bool{}
 	s.superseded = map[policy.Ref]bool{}
 	s.tooManyTerms = false
-	s.plans, s.approved, s.within, s.passed, s.awaiting, s.uncovered = nil, nil, false, "", newRefs(), newRefs()
+	s.plans, s.approved, s.within, s.passed, s.awaiting, s.due = nil, nil, false, "", newRefs(), map[coverage]*refs{}
 	s.dryRun.end()
 	s.dryRun = dryRunState{changed: true}
 	s.freezing, s.freezeAt, s.freezeError, s.gatherFrom = false, time.Time{}, "", time.Time{}
@@ -250,7 +252,7 @@ func (s *policyState) updateDue(target policy.Ref, now time.Time) {
 	delete(s.repeated, target)
 	delete(s.superseded, target)
 	s.awaiting.remove(target)
-	s.uncovered.remove(target)
+	s.removeDue(target)
 	i, o := s.intents[target], s.outcomes.of[target]
 	switch {
 	case i == nil:
@@ -301,12 +303,30 @@ func (s *policyState) makeDue(i *desiredIntent, now time.Time) {
 		return
 	}
 	s.queue.Add(target)
-	if len(s.allowances) > 0 && s.isPlannable(i) && !s.covers(i, now) { // what no Plan has is not written beyond limits, either
-		s.uncovered.add(target)
+	if len(s.allowances) > 0 && s.isPlannable(i) {
+		s.addDue(target, s.coverage(i, now))
 	}
 	if !i.managed {
 		s.ledger.SetPending(s.name, target, i.Subject, now)
 		s.repeated[target] = true
+	}
+}
+
+func (s *policyState) addDue(target policy.Ref, of coverage) {
+	list := s.due[of]
+	if list == nil {
+		added := newRefs()
+		list = &added
+		s.due[of] = list
+	}
+	list.add(target)
+}
+
+func (s *policyState) removeDue(target policy.Ref) {
+	for of, list := range s.due {
+		if list.remove(target); list.len() == 0 {
+			delete(s.due, of)
+		}
 	}
 }
 
