@@ -37,6 +37,7 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"query-server":        queryServer,
 	"policy-reviews":      policyReviews,
 	"gatekeeper-verdicts": gatekeeperReviews,
+	"gatekeeper-memory":   gatekeeperMemory,
 	"policy-full":         policyFull,
 	"policy-delta":        policyDelta,
 	"policy-flat":         policyFlat,

@@ -71,6 +71,7 @@ type Engine struct {
 	clock        instants.Clock
 	gaps         *completeness.Gaps
 	readSets     completeness.ReadSets
+	sharing      state.Sharing
 	instants     instants.Set
 	byObject     *deps.Table[aggregate.Object]
 	bySubject    *deps.Table[verdict.Subject] // of members and keys

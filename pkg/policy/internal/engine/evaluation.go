@@ -80,7 +80,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 				violations[i].Exempt = reason
 			}
 		}
-		out.outcome = &state.Outcome{Violations: violations}
+		out.outcome = w.e.sharing.Found(violations)
 	}
 	return out
 }

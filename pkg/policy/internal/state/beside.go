@@ -153,8 +153,8 @@ func (o *opinion) found(subject verdict.Subject) map[uint64]int {
 		}
 		return found
 	}
-	for i := range o.outcome.Violations {
-		if v := &o.outcome.Violations[i]; v.Exempt == "" {
+	for i := range o.outcome.Violations() {
+		if v := &o.outcome.Violations()[i]; v.Exempt == "" {
 			found[v.Digest()]++
 		}
 	}
@@ -167,8 +167,8 @@ func (o *opinion) more(than map[uint64]int) (n int) {
 	if o.outcome == nil {
 		return 0
 	}
-	for i := range o.outcome.Violations {
-		v := &o.outcome.Violations[i]
+	for i := range o.outcome.Violations() {
+		v := &o.outcome.Violations()[i]
 		if v.Exempt != "" {
 			continue
 		}

@@ -82,7 +82,7 @@ func (b *Binding) Verdict(s *State, subject verdict.Subject, c *completeness.Rea
 	default:
 		v.Gaps = found
 		if f != nil {
-			v.Violations, v.FirstSeen = f.Violations, f.FirstSeen
+			v.Violations, v.FirstSeen = f.Violations(), f.FirstSeen
 		}
 	}
 	return v

@@ -9,10 +9,10 @@ import (
 
 // Outcome is the content of a verdict apart from its state. Immutable once it is stored.
 type Outcome struct {
-	Violations []verdict.Violation
-	Failure    *Failure // nil: it was evaluated
-	Revision   aggregate.Revision
-	FirstSeen  verdict.Times // of the violations; of a failure, when it began
+	found     *[]verdict.Violation // which others may share; nil: none
+	Failure   *Failure             // nil: it was evaluated
+	Revision  aggregate.Revision
+	FirstSeen verdict.Times // of the violations; of a failure, when it began
 }
 
 // Failure is why a subject was not evaluated.
@@ -31,6 +31,14 @@ func (f *Outcome) quarantinedFor(members []string) bool {
 	return f != nil && f.Failure != nil && f.Failure.QuarantinedFor != "" && slices.Contains(members, f.Failure.QuarantinedFor)
 }
 
+// Violations returns what was found. The caller must not change it.
+func (f *Outcome) Violations() []verdict.Violation {
+	if f == nil || f.found == nil {
+		return nil
+	}
+	return *f.found
+}
+
 // SameOutcome reports whether two outcomes say the same, whenever they were found.
 func SameOutcome(a, b *Outcome) bool {
 	if a == nil || b == nil {
@@ -39,7 +47,7 @@ func SameOutcome(a, b *Outcome) bool {
 	if a.Failure != nil && b.Failure != nil {
 		return a.Failure.Err == b.Failure.Err && a.Failure.QuarantinedFor == b.Failure.QuarantinedFor
 	}
-	return a.Failure == b.Failure && verdict.SameViolations(a.Violations, b.Violations)
+	return a.Failure == b.Failure && verdict.SameViolations(a.Violations(), b.Violations())
 }
 
 // seenBytes is what a Seen takes.
@@ -54,8 +62,8 @@ func (f *Outcome) Size() int64 {
 	if f.Failure != nil {
 		n = len(f.Failure.Err) + len(f.Failure.former)*seenBytes
 	}
-	for i := range f.Violations {
-		n += f.Violations[i].Size()
+	for i := range f.Violations() {
+		n += f.Violations()[i].Size()
 	}
 	return int64(n) + f.FirstSeen.Size()
 }
@@ -74,9 +82,9 @@ func (f *Outcome) Seen(s verdict.Subject) []Seen {
 	case f.Failure != nil:
 		return f.Failure.former
 	}
-	out, subject := make([]Seen, len(f.Violations)), s.Digest()
-	for i := range f.Violations {
-		out[i] = Seen{subject, f.Violations[i].Digest(), f.FirstSeen.Seconds(i)}
+	out, subject := make([]Seen, len(f.Violations())), s.Digest()
+	for i := range f.Violations() {
+		out[i] = Seen{subject, f.Violations()[i].Digest(), f.FirstSeen.Seconds(i)}
 	}
 	return out
 }
@@ -93,16 +101,16 @@ func (f *Outcome) Dated(s verdict.Subject, before *Outcome, earlier []Seen, now 
 		return f.datedFailure(before, known, now)
 	}
 	var times []int64
-	for i := range f.Violations {
+	for i := range f.Violations() {
 		at := now
 		if len(known) > 0 {
-			key := f.Violations[i].Digest()
+			key := f.Violations()[i].Digest()
 			if j := slices.IndexFunc(known, func(k Seen) bool { return k.Violation == key }); j >= 0 {
 				at = known[j].At
 			}
 		}
 		if at != now && times == nil {
-			times = make([]int64, len(f.Violations))
+			times = make([]int64, len(f.Violations()))
 			for j := range i {
 				times[j] = now
 			}
@@ -142,10 +150,10 @@ func (f *Outcome) Continued(s verdict.Subject, shown *Outcome, at aggregate.Revi
 		}
 	} else {
 		known := shown.Seen(s)
-		times := make([]int64, len(f.Violations))
-		for i := range f.Violations {
+		times := make([]int64, len(f.Violations()))
+		for i := range f.Violations() {
 			times[i] = f.FirstSeen.Seconds(i)
-			key := f.Violations[i].Digest()
+			key := f.Violations()[i].Digest()
 			if j := slices.IndexFunc(known, func(k Seen) bool { return k.Violation == key }); j >= 0 {
 				times[i] = known[j].At
 			}

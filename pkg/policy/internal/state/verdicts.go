@@ -128,7 +128,7 @@ func (b *Verdicts) Count(member string, c *completeness.ReadSet, f *Outcome, n i
 	default:
 		ct.ok += n
 		if f != nil {
-			for _, v := range f.Violations {
+			for _, v := range f.Violations() {
 				if v.Exempt != "" {
 					ct.exempt += n
 				} else {
