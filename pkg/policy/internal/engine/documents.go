@@ -437,7 +437,7 @@ func (ev *evaluation) cached(k documentKey, build func() (ast.Value, error)) (as
 }
 
 // dropDocuments empties the cache.
-func (w *worker) dropDocuments() { w.documents = documentCache{} }
+func (w *worker) dropDocuments() { w.documents, w.lastRequest = documentCache{}, requestOf{} }
 
 func (ev *evaluation) charge(n int64) error {
 	if ev.bytesRead += n; ev.bytesRead > ev.w.e.opts.Limits.Read {

@@ -29,9 +29,26 @@ var noResource = ast.ObjectTerm(
 	ast.Item(ast.StringTerm("resource"), ast.StringTerm("")),
 )
 
-// review builds the input of a template as Gatekeeper's audit does: there is no request,
-// so that operation is empty and userInfo has nothing.
+// review builds the input of a template.
 func (w *worker) review(b *boundBinding, t *task, object *ast.Term) (*ast.Term, error) {
+	namespace, err := w.namespaceObject(b, &t.subject.Ref)
+	if err != nil {
+		return nil, err
+	}
+	request := w.lastRequest.request
+	if w.lastRequest.object == nil || w.lastRequest.object != object || w.lastRequest.namespace != namespace {
+		request = newRequest(t, object, namespace)
+		w.lastRequest = requestOf{object, namespace, request}
+	}
+	return ast.ObjectTerm(ast.Item(reviewKeys.review, request), ast.Item(inputKeys.parameters, b.sel.Params)), nil
+}
+
+// requestOf is the request for an object: the constraints on it share that.
+type requestOf struct{ object, namespace, request *ast.Term }
+
+// newRequest returns what a template sees of an object as Gatekeeper's audit has it: nobody
+// asks, so that operation is empty and userInfo has nothing.
+func newRequest(t *task, object, namespace *ast.Term) *ast.Term {
 	ref := &t.subject.Ref
 	kind, group := ref.Kind.Split()
 	items := make([][2]*ast.Term, 0, 11)
@@ -51,12 +68,7 @@ func (w *worker) review(b *boundBinding, t *task, object *ast.Term) (*ast.Term, 
 	if object != nil {
 		items = append(items, ast.Item(reviewKeys.object, object))
 	}
-	namespace, err := w.namespaceObject(b, ref)
-	if err != nil {
-		return nil, err
-	}
-	items = append(items, ast.Item(reviewKeys.namespaceObject, namespace))
-	return ast.ObjectTerm(ast.Item(reviewKeys.review, ast.ObjectTerm(items...)), ast.Item(inputKeys.parameters, b.sel.Params)), nil
+	return ast.ObjectTerm(append(items, ast.Item(reviewKeys.namespaceObject, namespace))...)
 }
 
 // namespaceObject is the Namespace of a subject as far as the template reads it. For what is in

@@ -45,18 +45,19 @@ func prepare(c *ast.Compiler, path string, indexing bool) (query, error) {
 
 // worker runs one evaluation at a time. Each evaluating goroutine has its own.
 type worker struct {
-	e          *Engine
-	passID     int64 // of documents
-	documents  documentCache
-	memo       memo
-	body       []byte
-	otherBody  []byte
-	pruned     [2][]byte                 // results of bodies
-	kinds      map[string]module.KindRef // as policies write them
-	evaluation evaluation
-	meter      budget.Meter
-	trace      *trace              // nil but in Explain
-	tracer     topdown.QueryTracer // that of the options, but in a sample
+	e           *Engine
+	passID      int64 // of documents
+	documents   documentCache
+	memo        memo
+	body        []byte
+	otherBody   []byte
+	pruned      [2][]byte                 // results of bodies
+	kinds       map[string]module.KindRef // as policies write them
+	lastRequest requestOf
+	evaluation  evaluation
+	meter       budget.Meter
+	trace       *trace              // nil but in Explain
+	tracer      topdown.QueryTracer // that of the options, but in a sample
 }
 
 // evaluation is one evaluation: its own transaction, which records what it reads.
