@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
+	"federator.dev/federator/pkg/policy/internal/manifest"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
@@ -43,7 +43,7 @@ const (
 
 // GatorPoint is the enforcement point at which Constraint.ActionsAt is asked for manifests
 // that are checked before they are applied, as Gatekeeper's own tool does.
-const GatorPoint = gatekeeper.GatorPoint
+const GatorPoint = manifest.GatorPoint
 
 // Severities returns the severities of policies, the lowest first.
 func Severities() []string { return slices.Clone(module.Severities) }
@@ -63,12 +63,12 @@ func Lint(set *Set) []Finding { return module.Lint(set) }
 
 // MayHoldDocuments reports whether a file is YAML or JSON by its name, of which Load takes templates and
 // constraints of Gatekeeper.
-func MayHoldDocuments(file string) bool { return gatekeeper.Reads(file) }
+func MayHoldDocuments(file string) bool { return manifest.Reads(file) }
 
 // Reads reports whether Load takes policies from a file, by its path and content. Tests are none.
 func Reads(file string, data []byte) bool {
-	if gatekeeper.Reads(file) {
-		return gatekeeper.Mentions(data)
+	if manifest.Reads(file) {
+		return manifest.Mentions(data)
 	}
 	return strings.HasSuffix(file, ".rego") && !strings.HasSuffix(file, "_test.rego")
 }
@@ -100,7 +100,7 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 				return fs.SkipDir
 			}
 			return nil
-		case gatekeeper.Reads(p):
+		case manifest.Reads(p):
 			data, err := readDocuments(tree, p)
 			total += len(data)
 			s.Files = append(s.Files, File{Path: p, Data: data})
@@ -136,10 +136,10 @@ func readDocuments(tree fs.FS, p string) ([]byte, error) {
 		return nil, nil
 	}
 	data, err := readFile(tree, p)
-	if !gatekeeper.Mentions(data) && len(data) > maxRead {
+	if !manifest.Mentions(data) && len(data) > maxRead {
 		return nil, nil // as far as it was read, it is of others
 	}
-	if err != nil || !gatekeeper.Mentions(data) {
+	if err != nil || !manifest.Mentions(data) {
 		return nil, err
 	}
 	return data, nil

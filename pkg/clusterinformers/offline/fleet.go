@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"federator.dev/federator/internal/builtin"
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/clusterfacts"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 )
@@ -110,7 +110,7 @@ func (o *Fleet) add(m manifest, member string) error {
 	if m.object.GetName() == "" {
 		return m.refuse("%s without metadata.name", kind)
 	}
-	if m.object.GetNamespace() == "" && catalog.NamespacedBuiltin(kind) {
+	if m.object.GetNamespace() == "" && builtin.Namespaced(kind) {
 		m.object.SetNamespace(o.opts.DefaultNamespace)
 	}
 	ref := aggregate.Ref{Member: name, Kind: kind, Namespace: m.object.GetNamespace(), Name: m.object.GetName()}

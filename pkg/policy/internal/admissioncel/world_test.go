@@ -130,7 +130,7 @@ func (w *world) decideBinding(t *testing.T, p *policyInForce, b *bindingInForce,
 		t.Fatal(err)
 	}
 	for _, param := range params {
-		in := &admissioncel.Input{Object: o.Object, Params: param, Namespace: w.namespaces[o.GetNamespace()], Resource: resources[o.GetKind()].Resource}
+		in := &admissioncel.Input{Object: o.Object, Params: param.Object, Namespace: w.namespaces[o.GetNamespace()], Resource: resources[o.GetKind()].Resource}
 		decisions, err := p.program.Evaluate(t.Context(), in)
 		if err != nil {
 			t.Fatal(err)
