@@ -133,7 +133,7 @@ func (l *loader) constraints(templates map[string]*manifest.Template, policies m
 			l.problem("constraint", c.Position, "constraint %s is also in %s:%d, with other content", name, other.File, other.Line)
 			continue
 		case c.Admission != nil:
-			if policies[c.Admission.Policy] == nil {
+			if policies[c.Admission.Policy] == nil && len(l.documents.Problems) == 0 {
 				l.problem("constraint", c.Place("spec.policyName"), "%s: there is no ValidatingAdmissionPolicy %s", name, clip(c.Admission.Policy))
 			}
 		case templates[c.Kind] == nil:
