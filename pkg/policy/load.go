@@ -62,7 +62,7 @@ func Beside(active *Set, candidates []Candidate) *Set { return module.Beside(act
 func Lint(set *Set) []Finding { return module.Lint(set) }
 
 // MayHoldDocuments reports whether a file is YAML or JSON by its name, of which Load takes templates and
-// constraints of Gatekeeper.
+// constraints of Gatekeeper, and ValidatingAdmissionPolicies with their bindings.
 func MayHoldDocuments(file string) bool { return manifest.Reads(file) }
 
 // Reads reports whether Load takes policies from a file, by its path and content. Tests are none.
@@ -81,7 +81,7 @@ const (
 )
 
 // ReadSource reads the policies of a file tree: Rego, and YAML and JSON with
-// ConstraintTemplates or constraints of Gatekeeper. Directories whose names begin with
+// ConstraintTemplates or constraints of Gatekeeper, or ValidatingAdmissionPolicies. Directories whose names begin with
 // a dot are skipped, as are the contents of files that Load does not read.
 // Policies are regular files, or symbolic links to them where the tree follows
 // these: that of an os.Root follows none that leave it.
@@ -128,8 +128,7 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 	return s, nil
 }
 
-// readDocuments reads a file of YAML or JSON that may hold ConstraintTemplates or
-// constraints. Others are not kept, whatever is wrong with them.
+// readDocuments reads a file of YAML or JSON that may hold policies. Others are not kept, whatever is wrong with them.
 func readDocuments(tree fs.FS, p string) ([]byte, error) {
 	info, err := fs.Stat(tree, p)
 	if err != nil || !info.Mode().IsRegular() {

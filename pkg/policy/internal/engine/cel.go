@@ -159,7 +159,9 @@ func (w *worker) runAdmission(ctx context.Context, b *boundBinding, t *task, in 
 			if found[i].Details, err = admissionDetails(decisions[i].Validation, p); err != nil {
 				return nil, err
 			}
-			same := func(v verdict.Violation) bool { return v.Msg == found[i].Msg && string(v.Details) == string(found[i].Details) }
+			same := func(v verdict.Violation) bool {
+				return v.Msg == found[i].Msg && string(v.Details) == string(found[i].Details)
+			}
 			if !slices.ContainsFunc(out, same) {
 				out = append(out, found[i])
 			}

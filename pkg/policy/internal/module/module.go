@@ -103,7 +103,7 @@ type Package struct {
 	AnyKind           bool   // kinds: ["*"]
 	Kinds             []KindRef
 	HasViolationRules bool                  // it has violation rules, not views only
-	Template          *manifest.Template  // that the package was translated from; nil for others
+	Template          *manifest.Template    // that the package was translated from; nil for others
 	Admission         *Admission            // the ValidatingAdmissionPolicy that the package is; nil for others
 	Compiler          *ast.Compiler         // of a Template or an Admission, and of a version of a candidate
 	CEL               *admissioncel.Program // of a Template with engine K8sNativeValidation or an Admission, instead of rules
