@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +124,41 @@ func TestAdmissionPolicy_IsNotEvaluatedOnAnotherVersion(t *testing.T) {
 	wantMessages(t, e.State(), admissionBinding, "web failed: Deployment.apps is held at apps/v1, and the policy is about version v1beta2: it is not evaluated on an object of another version")
 }
 
+// What members read a custom kind as is not known in this world.
+func TestAdmissionPolicy_GuessesNoResource(t *testing.T) {
+	t.Parallel()
+	w := admissionWorld(t)
+	mustDo(t, w, limit("fleet/a", 5))
+	for _, c := range []struct {
+		rule, expression string
+		want             []string
+	}{
+		{"apiGroups: [shop.example], apiVersions: [v1], resources: [limits]", "false", []string{
+			"replicas failed: replicas: it is not known which resource Limit.shop.example is in member \"fleet/a\", by which the policy selects objects",
+		}},
+		{"apiGroups: [shop.example], apiVersions: [v1], resources: ['*']", "false", []string{"fleet/a|shop|replicas|failed expression: false"}},
+		{"apiGroups: [shop.example], apiVersions: [v1], resources: ['*']", "request.resource.resource == 'x'", []string{
+			"replicas failed: the policy reads request.resource, and it is not known which resource Limit.shop.example is in member \"fleet/a\"",
+		}},
+		{"apiGroups: [other.example], apiVersions: [v1], resources: [limits]", "false", nil},
+	} {
+		text := fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: any}
+spec:
+  matchConstraints: {resourceRules: [{%s, operations: [CREATE]}]}
+  validations: [{expression: "%s"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: limits}
+spec: {policyName: any, validationActions: [Deny]}
+`, c.rule, c.expression)
+		e, _ := gatekeeperEngine(t, w, loadFiles(t, policy.File{Path: "any.yaml", Data: []byte(text)}))
+		wantMessages(t, e.State(), admissionBinding, c.want...)
+	}
+}
+
 func TestAdmissionPolicy_TakesNoRedactedParameters(t *testing.T) {
 	t.Parallel()
 	w := admissionWorld(t)
@@ -210,6 +246,22 @@ func TestLoad_SaysWhatIsWrongWithAdmissionPolicies(t *testing.T) {
 	set := loadFiles(t, policy.File{Path: "limits.yaml", Data: []byte(alone)})
 	if list := policy.Lint(set); len(list) != 1 || list[0].Code != "no-binding" || list[0].Line != 4 {
 		t.Errorf("lint of a policy without a binding: %v", list)
+	}
+	audit := `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: audit}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [shop.example], apiVersions: [v1], resources: [limits], operations: [CREATE]}
+  auditAnnotations: [{key: a, valueExpression: "'b'"}]
+`
+	var codes []string
+	for _, f := range policy.Lint(loadFiles(t, policy.File{Path: "audit.yaml", Data: []byte(audit)})) {
+		codes = append(codes, fmt.Sprint(f.Code, " ", f.Line))
+	}
+	if got := strings.Join(codes, ", "); got != "no-binding 3, no-validations 5, unknown-resource 7" {
+		t.Errorf("lint of a policy that only annotates: %s", got)
 	}
 	if bindings, _ := policy.DefaultBindings(set, nil); len(bindings) != 0 {
 		t.Errorf("a policy without a binding is evaluated: %v", bindings)

@@ -371,35 +371,6 @@ func (f plainFleet) judge(ctx context.Context, p plainTemplate, c *randomConstra
 	return out, nil
 }
 
-// constrained is a set of templates with random constraints.
-type constrained struct {
-	set         *policy.Set
-	constraints []randomConstraint
-	admissions  []randomAdmission
-}
-
-func randomConstrained(t testing.TB, files []policy.File, seed uint64) constrained {
-	t.Helper()
-	out := constrained{constraints: randomConstraints(rand.New(rand.NewPCG(seed, 7))), admissions: randomAdmissions(rand.New(rand.NewPCG(seed, 9)))}
-	var docs []string
-	var written []map[string]any
-	for i := range out.constraints {
-		written = append(written, out.constraints[i].document())
-	}
-	for i := range out.admissions {
-		written = append(written, out.admissions[i].documents()...)
-	}
-	for _, document := range written {
-		text, err := json.Marshal(document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		docs = append(docs, string(text))
-	}
-	out.set = loadFiles(t, append(slices.Clone(files), policy.File{Path: "constraints.yaml", Data: []byte(strings.Join(docs, "\n---\n"))})...)
-	return out
-}
-
 func playGatekeeper(t *testing.T, templates map[string]plainTemplate, with constrained, seed uint64) (violations int) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 8))

@@ -68,6 +68,24 @@ func TestCheck_FailsForWhatABindingDenies(t *testing.T) {
 	}
 }
 
+// The definition of a custom kind says what its resource is called.
+func TestCheck_KnowsResourcesOfDefinitions(t *testing.T) {
+	dir := admissionLibrary(t, `apiGroups: [""]`, "apiGroups: [shop.example]", "services", "widgets")
+	widget := "apiVersion: shop.example/v1\nkind: Widget\nmetadata: {name: web, namespace: shop}\n"
+	definition := `---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.shop.example}
+spec: {group: shop.example, scope: Namespaced, names: {kind: Widget, plural: widgets}}
+`
+	for text, want := range map[string]int{widget: 3, widget + definition: 1} {
+		out, err := command(t, "policy", "check", "-f", clitest.WriteFile(t, "manifests.yaml", text), "--policies", dir)
+		if got := clitest.ExitCode(err); got != want {
+			t.Errorf("exits with %d (%v), want %d; prints %s", got, err, want, out)
+		}
+	}
+}
+
 func TestCommands_TakeAdmissionPolicies(t *testing.T) {
 	dir := admissionLibrary(t, "metadata: {name: needs-owner}", "metadata: {name: needs-owner, annotations: {description: Services have owners.}}")
 	file := clitest.WriteFile(t, "manifests.yaml", ownerless)
