@@ -70,7 +70,8 @@ type FleetPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self != 'fleet' && !self.startsWith('fleet.')",message="package fleet is reserved: data.fleet holds the documents of the fleet"
 	Package string `json:"package"`
 
-	// constraint is that of Gatekeeper which the policy applies, <kind>/<name>; the package is gatekeeper.<template>. It only observes.
+	// constraint is what the policy applies, <kind>/<name>: a constraint of Gatekeeper, of package gatekeeper.<template>, or a
+	// ValidatingAdmissionPolicyBinding, of package admission.<policy> with _ for - and dots. It only observes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^[A-Za-z][A-Za-z0-9]*/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`

@@ -162,11 +162,14 @@ func suiteDirs(tree fs.FS) (dirs []string, err error) {
 
 func within(name, dir string) bool { return dir == "." || strings.HasPrefix(name, dir+"/") }
 
-// ofGatekeeper reports whether documents of an API are those of a repository of Gatekeeper's: package policy
-// reads what there is of policies in them, and nothing else is done with them.
-func ofGatekeeper(version any) bool {
+// ofPolicies reports whether a document is one of a repository of Gatekeeper's, or a ValidatingAdmissionPolicy or
+// its binding: package policy reads what there is of policies in them, and nothing else is done with them.
+func ofPolicies(version, kind any) bool {
 	text, _ := version.(string)
 	group, _, _ := strings.Cut(text, "/")
+	if group == "admissionregistration.k8s.io" {
+		return kind == "ValidatingAdmissionPolicy" || kind == "ValidatingAdmissionPolicyBinding"
+	}
 	return strings.HasSuffix(group, ".gatekeeper.sh") || group == "kustomize.config.k8s.io"
 }
 
@@ -238,7 +241,7 @@ func parseManifest(source string, text []byte, tested bool) (*manifest, string) 
 	version, hasVersion := object["apiVersion"]
 	kind, hasKind := object["kind"]
 	switch {
-	case !hasKind && !hasVersion, ofGatekeeper(version), tested && !ofUs(version):
+	case !hasKind && !hasVersion, ofPolicies(version, kind), tested && !ofUs(version):
 		return nil, ""
 	case kind != "FleetPolicy" || version != v1alpha1.SchemeGroupVersion().String():
 		return nil, fmt.Sprintf("only FleetPolicies of %s are allowed in a repository: this is a %s of %s",

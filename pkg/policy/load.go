@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
+	"federator.dev/federator/pkg/policy/internal/manifest"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
@@ -43,7 +43,7 @@ const (
 
 // GatorPoint is the enforcement point at which Constraint.ActionsAt is asked for manifests
 // that are checked before they are applied, as Gatekeeper's own tool does.
-const GatorPoint = gatekeeper.GatorPoint
+const GatorPoint = manifest.GatorPoint
 
 // Severities returns the severities of policies, the lowest first.
 func Severities() []string { return slices.Clone(module.Severities) }
@@ -62,13 +62,13 @@ func Beside(active *Set, candidates []Candidate) *Set { return module.Beside(act
 func Lint(set *Set) []Finding { return module.Lint(set) }
 
 // MayHoldDocuments reports whether a file is YAML or JSON by its name, of which Load takes templates and
-// constraints of Gatekeeper.
-func MayHoldDocuments(file string) bool { return gatekeeper.Reads(file) }
+// constraints of Gatekeeper, and ValidatingAdmissionPolicies with their bindings.
+func MayHoldDocuments(file string) bool { return manifest.Reads(file) }
 
 // Reads reports whether Load takes policies from a file, by its path and content. Tests are none.
 func Reads(file string, data []byte) bool {
-	if gatekeeper.Reads(file) {
-		return gatekeeper.Mentions(data)
+	if manifest.Reads(file) {
+		return manifest.Mentions(data)
 	}
 	return strings.HasSuffix(file, ".rego") && !strings.HasSuffix(file, "_test.rego")
 }
@@ -81,7 +81,7 @@ const (
 )
 
 // ReadSource reads the policies of a file tree: Rego, and YAML and JSON with
-// ConstraintTemplates or constraints of Gatekeeper. Directories whose names begin with
+// ConstraintTemplates or constraints of Gatekeeper, or ValidatingAdmissionPolicies. Directories whose names begin with
 // a dot are skipped, as are the contents of files that Load does not read.
 // Policies are regular files, or symbolic links to them where the tree follows
 // these: that of an os.Root follows none that leave it.
@@ -100,7 +100,7 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 				return fs.SkipDir
 			}
 			return nil
-		case gatekeeper.Reads(p):
+		case manifest.Reads(p):
 			data, err := readDocuments(tree, p)
 			total += len(data)
 			s.Files = append(s.Files, File{Path: p, Data: data})
@@ -128,18 +128,17 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 	return s, nil
 }
 
-// readDocuments reads a file of YAML or JSON that may hold ConstraintTemplates or
-// constraints. Others are not kept, whatever is wrong with them.
+// readDocuments reads a file of YAML or JSON that may hold policies. Others are not kept, whatever is wrong with them.
 func readDocuments(tree fs.FS, p string) ([]byte, error) {
 	info, err := fs.Stat(tree, p)
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, nil
 	}
 	data, err := readFile(tree, p)
-	if !gatekeeper.Mentions(data) && len(data) > maxRead {
+	if !manifest.Mentions(data) && len(data) > maxRead {
 		return nil, nil // as far as it was read, it is of others
 	}
-	if err != nil || !gatekeeper.Mentions(data) {
+	if err != nil || !manifest.Mentions(data) {
 		return nil, err
 	}
 	return data, nil

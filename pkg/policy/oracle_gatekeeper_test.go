@@ -121,6 +121,7 @@ func (c *randomConstraint) document() map[string]any {
 var gatekeeperKinds = map[aggregate.Kind]string{
 	"Deployment.apps": "apps/v1", "Namespace": "v1", "Service": "v1", "PersistentVolumeClaim": "v1", "Ingress.networking.k8s.io": "networking.k8s.io/v1",
 	"StorageClass.storage.k8s.io": "storage.k8s.io/v1", "PodDisruptionBudget.policy": "policy/v1", "HorizontalPodAutoscaler.autoscaling": "autoscaling/v2",
+	limitKind: "shop.example/v1",
 }
 
 func oneOf[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
@@ -175,6 +176,8 @@ func randomGatekeeperObject(r *rand.Rand, kind aggregate.Kind) (ns, name string,
 		labels["env"] = oneOf(r, "prod", "test")
 	case "StorageClass.storage.k8s.io":
 		ns = ""
+	case limitKind:
+		spec["max"] = r.IntN(3)
 	case "Service":
 		spec["selector"] = selector
 	case "PersistentVolumeClaim":
@@ -368,27 +371,6 @@ func (f plainFleet) judge(ctx context.Context, p plainTemplate, c *randomConstra
 	return out, nil
 }
 
-// constrained is a set of templates with random constraints.
-type constrained struct {
-	set         *policy.Set
-	constraints []randomConstraint
-}
-
-func randomConstrained(t testing.TB, files []policy.File, seed uint64) constrained {
-	t.Helper()
-	out := constrained{constraints: randomConstraints(rand.New(rand.NewPCG(seed, 7)))}
-	var docs []string
-	for i := range out.constraints {
-		text, err := json.Marshal(out.constraints[i].document())
-		if err != nil {
-			t.Fatal(err)
-		}
-		docs = append(docs, string(text))
-	}
-	out.set = loadFiles(t, append(slices.Clone(files), policy.File{Path: "constraints.yaml", Data: []byte(strings.Join(docs, "\n---\n"))})...)
-	return out
-}
-
 func playGatekeeper(t *testing.T, templates map[string]plainTemplate, with constrained, seed uint64) (violations int) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 8))
@@ -446,12 +428,12 @@ func playGatekeeper(t *testing.T, templates map[string]plainTemplate, with const
 			t.Errorf("seed %d, %s: counts are %+v, and %+v when evaluated from nothing", seed, name, a, b)
 		}
 	}
-	return violations
+	return violations + compareAdmissions(t, f, e, fresh, with.admissions, fmt.Sprintf("seed %d, after %v", seed, log))
 }
 
 // TestGatekeeper_EqualsFullEvaluation plays random histories, and compares what the engine
 // holds with plain OPA's evaluation of unchanged templates over an inventory that is built
-// independently.
+// independently, and of ValidatingAdmissionPolicies with what their rules say in plain Go.
 func TestGatekeeper_EqualsFullEvaluation(t *testing.T) {
 	t.Parallel()
 	templates := plainTemplates(t)

@@ -7,15 +7,15 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
+	"federator.dev/federator/pkg/policy/internal/manifest"
 )
 
 // CandidateName is the name of a source whose caller gives it none.
 const CandidateName = "candidate"
 
 // Replace returns what a set was loaded from with another source in place of its own of that name. A source
-// without a name replaces the packages that it has, whose ever these are, and files of templates and
-// constraints all of which it has, and is added. Tests are left out.
+// without a name replaces the packages that it has, whose ever these are, and files of templates,
+// constraints and ValidatingAdmissionPolicies all of which it has, and is added. Tests are left out.
 func Replace(set *Set, with Source) []Source {
 	replaced, documents := map[string]bool{}, map[string]bool{}
 	if with.Name == "" {
@@ -50,15 +50,18 @@ func Replace(set *Set, with Source) []Source {
 	return append(out, with)
 }
 
-// documentsOf returns which templates and constraints of Gatekeeper a file has.
+// documentsOf returns which policies that are Kubernetes objects a file has.
 func documentsOf(f File) (ids []string) {
-	if !gatekeeper.Reads(f.Path) {
+	if !manifest.Reads(f.Path) {
 		return nil
 	}
-	var d gatekeeper.Documents
+	var d manifest.Documents
 	d.Read(f.Path, f.Data)
 	for _, t := range d.Templates {
 		ids = append(ids, "template "+t.Kind)
+	}
+	for _, p := range d.AdmissionPolicies {
+		ids = append(ids, "policy "+p.Name)
 	}
 	for _, c := range d.Constraints {
 		ids = append(ids, "constraint "+c.FullName())

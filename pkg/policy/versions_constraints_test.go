@@ -48,3 +48,82 @@ func TestVersions_OfConstraints(t *testing.T) {
 		t.Errorf("what the versions find is %q", of)
 	}
 }
+
+// loadAdmission loads a ValidatingAdmissionPolicy with a message, and a binding of it that selects Deployments by name.
+func loadAdmission(t testing.TB, message, name string) *policy.Set {
+	t.Helper()
+	text := fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: first}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: ['*'], resources: [deployments], operations: ['*']}]}
+  validations: [{expression: "false", message: %s}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: all}
+spec:
+  policyName: first
+  validationActions: [Deny]
+  matchResources: {excludeResourceRules: [{apiGroups: ['*'], apiVersions: ['*'], resources: ['*'], operations: ['*'], resourceNames: [%s]}]}
+`, message, name)
+	set, err := policy.Load([]policy.Source{{Name: "one", Files: []policy.File{{Path: "p.yaml", Data: []byte(text)}}}}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// TestVersions_OfAdmissionPolicies lets commits differ in a policy, and in a binding alone.
+func TestVersions_OfAdmissionPolicies(t *testing.T) {
+	t.Parallel()
+	active := loadAdmission(t, "old", "nobody")
+	const x, name = "admission.first", "ValidatingAdmissionPolicyBinding/all"
+	versions := map[string]bool{active.Version(x): true}
+	for _, candidate := range []*policy.Set{loadAdmission(t, "new", "nobody"), loadAdmission(t, "old", "somebody")} {
+		set := policy.Beside(active, []policy.Candidate{{Source: "one", Set: candidate}})
+		if v := candidate.Version(x); versions[v] || set.Candidate(x) != x+"@"+v {
+			t.Errorf("the candidate %s is version %s", set.Candidate(x), v)
+		} else {
+			versions[v] = true
+		}
+		b := policy.Binding{Name: name, Package: x, Constraint: name, Next: &policy.Next{
+			Binding: policy.Binding{Name: name, Package: set.Candidate(x), Constraint: name}, Members: in("fleet/b"),
+		}}
+		e, _ := engineOn(t, versionWorld(t), policy.EngineOptions{Set: set, Bindings: []policy.Binding{b}})
+		of := map[string]string{}
+		for v := range e.State().Findings(name, "") {
+			of[v.Version] += fmt.Sprintf(" %s %q", v.Subject.Ref.Member, v.Violations[0].Msg)
+		}
+		if len(of) != 2 {
+			t.Errorf("what the versions find is %q", of)
+		}
+	}
+}
+
+// TestEngine_FollowsAnEditedAdmissionBinding configures an engine with a binding that selects otherwise.
+func TestEngine_FollowsAnEditedAdmissionBinding(t *testing.T) {
+	t.Parallel()
+	const name = "ValidatingAdmissionPolicyBinding/all"
+	options := func(set *policy.Set) policy.EngineOptions {
+		bindings, _ := policy.DefaultBindings(set, nil)
+		return policy.EngineOptions{Set: set, Bindings: bindings}
+	}
+	w := versionWorld(t)
+	e, _ := engineOn(t, w, options(loadAdmission(t, "old", "nobody")))
+	all := len(messages(e.State(), name))
+	for _, excluded := range []string{"web", "nobody"} {
+		o := options(loadAdmission(t, "old", excluded))
+		if _, err := e.Configure(t.Context(), o.Set, o.Bindings); err != nil {
+			t.Fatal(err)
+		}
+		fresh, err := policy.Evaluate(t.Context(), o, e.State().Snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantMessages(t, e.State(), name, messages(fresh, name)...)
+		if n := len(messages(fresh, name)); (n == all) != (excluded == "nobody") {
+			t.Errorf("without %s there are %d of %d", excluded, n, all)
+		}
+	}
+}

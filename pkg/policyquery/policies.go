@@ -72,8 +72,8 @@ type PolicyList struct {
 	Unreadable   int    `json:"unreadable,omitempty"` // FleetPolicies that cannot be decoded, and are left out
 }
 
-// PolicyConstraint is a constraint of Gatekeeper, as it is written. Its enforcement actions are those of
-// admission, which is Gatekeeper's: here it observes.
+// PolicyConstraint is a constraint of Gatekeeper, or a ValidatingAdmissionPolicyBinding, as it is written. Its
+// enforcement actions are those of admission, validationActions separated by commas: here it observes.
 type PolicyConstraint struct {
 	Kind                     string         `json:"kind"`
 	Name                     string         `json:"name"`
@@ -100,7 +100,7 @@ type PolicyItem struct {
 	Description string        `json:"description,omitempty"`
 	Severity    string        `json:"severity,omitempty"`
 	Source      *PolicyOrigin `json:"source,omitempty"`
-	// Constraint is what a policy from Gatekeeper is.
+	// Constraint is what a policy from Gatekeeper, or a ValidatingAdmissionPolicy, is.
 	Constraint *PolicyConstraint `json:"constraint,omitempty"`
 
 	Kinds    []string `json:"kinds,omitempty"` // "*" is any

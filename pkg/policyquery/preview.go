@@ -70,7 +70,7 @@ type PreviewCandidate struct {
 	Bindings []policy.Binding `json:"bindings,omitempty"`
 }
 
-// PreviewFile is one file of Rego, or of templates and constraints of Gatekeeper. Tests are not read.
+// PreviewFile is one file of Rego, or of policies that are Kubernetes objects. Tests are not read.
 type PreviewFile struct {
 	Path string `json:"path"`
 	Text string `json:"text"`

@@ -111,7 +111,7 @@ func (s validSource) verify(c *Candidate, got *checkout.Result, now time.Time) *
 	return v
 }
 
-// holdsPolicies reports whether a file has a package, or templates of Gatekeeper: of YAML and
+// holdsPolicies reports whether a file has a package, or policies that are Kubernetes objects: of YAML and
 // JSON, only such files are read.
 func holdsPolicies(f policy.File) bool {
 	if strings.HasSuffix(f.Path, ".rego") {
@@ -147,7 +147,7 @@ func (o Options) compile(c *Candidate, st *State, reserved map[string]string) *g
 	}
 	own := packages(set, c.Source)
 	if len(own) == 0 {
-		return rejection(Content, "Emptied", "commit %s contains no package with METADATA and no ConstraintTemplate in %q", c.Commit.Hash, c.Commit.Path)
+		return rejection(Content, "Emptied", "commit %s contains no package with METADATA, no ConstraintTemplate and no ValidatingAdmissionPolicy in %q", c.Commit.Hash, c.Commit.Path)
 	}
 	for _, pkg := range own {
 		if owner, taken := reserved[pkg]; taken && owner != c.Source {

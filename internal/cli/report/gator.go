@@ -10,17 +10,19 @@ import (
 	"strings"
 )
 
-// Enforced is what a constraint of Gatekeeper does about a violation at admission, with
-// what Gatekeeper's own tool says of it.
+// Enforced is what a constraint of Gatekeeper, or a ValidatingAdmissionPolicyBinding, does
+// about a violation at admission, with what Gatekeeper's own tool says of it.
 type Enforced struct {
-	Actions    []string        // at the enforcement point of manifests; none: not evaluated there
+	Actions    []string        // as they are written, at the enforcement point of manifests; none: not evaluated there
 	Scoped     bool            // they are scopedEnforcementActions
 	Constraint map[string]any  // its manifest
 	Object     json.RawMessage // that violates it
 }
 
 // denies reports whether a violation would be denied, so that a check fails.
-func (e *Enforced) denies() bool { return e == nil || slices.Contains(e.Actions, "deny") }
+func (e *Enforced) denies() bool {
+	return e == nil || slices.ContainsFunc(e.Actions, func(a string) bool { return strings.EqualFold(a, "deny") })
+}
 
 // gatorResult is one violation as `gator test -o json` writes it.
 type gatorResult struct {
@@ -47,7 +49,7 @@ func (r *Report) gator() []gatorResult {
 		if x.Details != nil {
 			g.Metadata = map[string]json.RawMessage{"details": x.Details}
 		}
-		if g.EnforcementAction = x.Enforced.Actions[0]; x.Enforced.Scoped {
+		if g.EnforcementAction = strings.Join(x.Enforced.Actions, ","); x.Enforced.Scoped {
 			g.EnforcementAction, g.Scoped = "scoped", x.Enforced.Actions
 		}
 		out = append(out, g)

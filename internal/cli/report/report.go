@@ -58,7 +58,7 @@ type Result struct {
 	Reason   string          `json:"reason,omitempty"`   // why it is exempt
 	Details  json.RawMessage `json:"details,omitempty"`
 	Remedy   json.RawMessage `json:"remedy,omitempty"`
-	// EnforcementActions are what a constraint of Gatekeeper does at admission.
+	// EnforcementActions are what a constraint of Gatekeeper, or a ValidatingAdmissionPolicyBinding, does at admission.
 	EnforcementActions []string  `json:"enforcementActions,omitempty"`
 	Enforced           *Enforced `json:"-"` // nil: not of a constraint
 }
@@ -130,7 +130,7 @@ const FailNever = "none"
 
 // Check returns an error if there are violations or errors, or with unknowns unknown
 // verdicts, of at least a severity. Without a violation its exit code is exit.CodeUnknown.
-// What a constraint of Gatekeeper only warns of is no violation to fail for.
+// What a constraint of Gatekeeper, or a ValidatingAdmissionPolicyBinding, only warns of is no violation to fail for.
 func (r *Report) Check(failOn string, unknowns bool) error {
 	if failOn == FailNever {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"federator.dev/federator/internal/builtin"
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/clusterfacts"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 )
@@ -42,7 +42,8 @@ type Options struct {
 type Fleet struct {
 	opts       Options
 	members    map[string]*fileMember
-	namespaced map[aggregate.Kind]bool // custom kinds, by whether they have namespaces
+	namespaced map[aggregate.Kind]bool   // custom kinds, by whether they have namespaces
+	plurals    map[aggregate.Kind]string // their resources
 }
 
 type fileMember struct {
@@ -60,7 +61,7 @@ type manifest struct {
 func New(opts Options) (*Fleet, error) {
 	opts.DefaultMember = cmp.Or(opts.DefaultMember, "manifests/default")
 	opts.DefaultNamespace = cmp.Or(opts.DefaultNamespace, "default")
-	o := &Fleet{opts: opts, members: map[string]*fileMember{}, namespaced: map[aggregate.Kind]bool{}}
+	o := &Fleet{opts: opts, members: map[string]*fileMember{}, namespaced: map[aggregate.Kind]bool{}, plurals: map[aggregate.Kind]string{}}
 	if !validMember(opts.DefaultMember) {
 		return nil, fmt.Errorf("%w: member %q is not <namespace>/<name>", ErrManifest, opts.DefaultMember)
 	}
@@ -110,7 +111,7 @@ func (o *Fleet) add(m manifest, member string) error {
 	if m.object.GetName() == "" {
 		return m.refuse("%s without metadata.name", kind)
 	}
-	if m.object.GetNamespace() == "" && catalog.NamespacedBuiltin(kind) {
+	if m.object.GetNamespace() == "" && builtin.Namespaced(kind) {
 		m.object.SetNamespace(o.opts.DefaultNamespace)
 	}
 	ref := aggregate.Ref{Member: name, Kind: kind, Namespace: m.object.GetNamespace(), Name: m.object.GetName()}
@@ -148,12 +149,14 @@ func (o *Fleet) addCluster(m manifest) error {
 	return nil
 }
 
-// recordScope notes whether a custom kind has namespaces.
+// recordScope notes whether a custom kind has namespaces, and what its resource is called.
 func (o *Fleet) recordScope(crd *unstructured.Unstructured) {
-	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")        //nolint:errcheck // A kind unknown stays as it is.
-	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind") //nolint:errcheck // As above.
-	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")        //nolint:errcheck // As above.
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")            //nolint:errcheck // A kind unknown stays as it is.
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")     //nolint:errcheck // As above.
+	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")            //nolint:errcheck // As above.
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural") //nolint:errcheck // As above.
 	o.namespaced[aggregate.MakeKind(kind, group)] = scope == "Namespaced"
+	o.plurals[aggregate.MakeKind(kind, group)] = plural
 }
 
 // Index returns an index of what was added. Scopes of the kinds given are complete
@@ -229,7 +232,7 @@ func (o *Fleet) fillScope(index *aggregate.Index, m *fileMember, kind aggregate.
 	} else {
 		version = m.objects[held[0]].object.GetAPIVersion()
 	}
-	scope, err := index.OpenScope(m.member.Name, kind, version)
+	scope, err := index.OpenScopeAs(m.member.Name, kind, version, o.plurals[kind])
 	if err != nil {
 		return err
 	}

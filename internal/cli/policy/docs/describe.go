@@ -27,7 +27,7 @@ type doc struct {
 	Kinds       []string    `json:"kinds,omitempty"`
 	Subject     string      `json:"subject"`
 	Views       []string    `json:"views,omitempty"`
-	Fleet       []string    `json:"fleet,omitempty"` // the documents of data.fleet that it reads
+	Fleet       []string    `json:"fleet,omitempty"` // the documents of data.fleet that it reads, and the kind of its params
 	Remedies    []string    `json:"remedies,omitempty"`
 	Parameters  []parameter `json:"parameters,omitempty"`
 }
@@ -117,6 +117,9 @@ func fleetReads(p *policy.Package) []string {
 		out = append(out, "names")
 	}
 	kinds("objects", p.Reads.Objects)
+	if p.Admission != nil && p.Admission.ParamKind != "" {
+		out = append(out, "params "+string(p.Admission.ParamKind))
+	}
 	if p.Reads.Time {
 		out = append(out, "passed")
 	}

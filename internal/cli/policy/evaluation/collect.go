@@ -141,7 +141,7 @@ func (g *collector) violation(s policy.Subject, v policy.Violation) error {
 	return nil
 }
 
-// enforcementOf is what a constraint says that Gatekeeper does at admission.
+// enforcementOf is what a constraint says that is done at admission.
 func enforcementOf(set *policy.Set, name string) *report.Enforced {
 	c := set.Constraint(name)
 	if c == nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"federator.dev/federator/internal/builtin"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
@@ -88,14 +89,14 @@ func (o APIResources) keepUnavailable(last APIResources, failed map[schema.Group
 // rejectContradictions removes what would put an object under a resource
 // that is not its kind's, and returns why, by kind: grants are by resource, so a
 // kind and its resource are one to one over all versions of a member. Kubernetes'
-// own are as builtinResources has them. Of custom kinds that contradict each other
+// own are as package builtin has them. Of custom kinds that contradict each other
 // none is believed.
 func (o APIResources) rejectContradictions() map[aggregate.Kind]string {
 	refused := map[aggregate.Kind]string{}
 	claims := map[schema.GroupResource][]aggregate.Kind{}
 	for kind, versions := range o {
 		for _, r := range versions {
-			if owner, taken := builtinKinds[r.GVR.GroupResource()]; taken && o[owner] == nil {
+			if owner, taken := builtin.KindOf(r.GVR.GroupResource()); taken && o[owner] == nil {
 				refused[owner] = fmt.Sprintf("the member serves %s as %s", r.GVR.GroupResource(), kind)
 			}
 		}
@@ -127,24 +128,24 @@ func (o APIResources) rejectContradictions() map[aggregate.Kind]string {
 // consistent returns the versions of a kind that are of its one resource, and why
 // others are not.
 func consistent(kind aggregate.Kind, versions []APIResource) ([]APIResource, string) {
-	want, builtin := builtinResources[kind]
+	want, isBuiltin := builtin.Resource(kind)
 	why := ""
 	var kept []APIResource
 	for _, r := range versions {
 		of := r.GVR.GroupResource()
-		owner, taken := builtinKinds[of]
+		owner, taken := builtin.KindOf(of)
 		switch {
-		case builtin && of != want:
+		case isBuiltin && of != want:
 			why = fmt.Sprintf("the member serves it as %s at %s, and not as %s", of, r.GVR.Version, want)
 			continue
 		case taken && owner != kind:
 			why = fmt.Sprintf("the member serves it as %s at %s, which is %s", of, r.GVR.Version, owner)
 			continue
-		case !builtin && of != versions[0].GVR.GroupResource():
+		case !isBuiltin && of != versions[0].GVR.GroupResource():
 			return nil, fmt.Sprintf("the member serves it as %s and as %s", versions[0].GVR.GroupResource(), of)
 		}
-		if builtin {
-			r.Namespaced = !clusterScoped[kind]
+		if isBuiltin {
+			r.Namespaced = builtin.Namespaced(kind)
 		}
 		kept = append(kept, r)
 	}

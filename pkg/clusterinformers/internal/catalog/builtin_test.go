@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"federator.dev/federator/internal/builtin"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/test/kube"
 )
@@ -37,8 +38,9 @@ func TestBuiltinResources_AreThoseOfAnAPIServer(t *testing.T) {
 			if !validNames(r) || !validGroupVersion(gv) {
 				t.Errorf("%s of %s would be refused for its names", kind, gv)
 			}
-			if got := builtinResources[kind]; got != gr || builtinKinds[gr] != kind || NamespacedBuiltin(kind) != r.Namespaced {
-				t.Errorf("%s is %s here (of %s, namespaced %t), and %s on the server (namespaced %t)", kind, got, builtinKinds[gr], NamespacedBuiltin(kind), gr, r.Namespaced)
+			got, _ := builtin.Resource(kind)
+			if of, _ := builtin.KindOf(gr); got != gr || of != kind || builtin.Namespaced(kind) != r.Namespaced {
+				t.Errorf("%s is %s here (of %s, namespaced %t), and %s on the server (namespaced %t)", kind, got, of, builtin.Namespaced(kind), gr, r.Namespaced)
 			}
 			seen++
 		}

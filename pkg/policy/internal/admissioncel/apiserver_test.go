@@ -36,7 +36,8 @@ var resources = map[string]schema.GroupVersionResource{
 }
 
 // TestProgram_EqualsAPIServer compares what a real API server says of objects that would
-// be created with what Programs, Selections and SelectParams say of them.
+// be created with what Programs, Selections and SelectParams say of them, and with the
+// verdicts of the engine on the same objects, by the same policies loaded from their file.
 func TestProgram_EqualsAPIServer(t *testing.T) {
 	const objects = 500
 	fleet := kube.StartTest(t, kube.Options{})
@@ -44,6 +45,7 @@ func TestProgram_EqualsAPIServer(t *testing.T) {
 	g := &objectGenerator{rand.New(rand.NewPCG(seed.Of(t), 16))}
 
 	var w world
+	var base []*unstructured.Unstructured
 	for _, text := range []string{
 		"kind: Namespace\nmetadata: {name: params}",
 		"kind: Namespace\nmetadata: {name: ns-a, labels: {team: a}}",
@@ -56,7 +58,8 @@ func TestProgram_EqualsAPIServer(t *testing.T) {
 		"kind: ConfigMap\nmetadata: {name: own, namespace: ns-b}\ndata: {max: many}",
 	} {
 		o := &unstructured.Unstructured{Object: object(t, "apiVersion: v1\n"+text)}
-		w.add(s.create(t, o, false).object)
+		base = append(base, s.create(t, o, false).object)
+		w.add(base[len(base)-1])
 	}
 	probe := &unstructured.Unstructured{Object: object(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: probe, namespace: ns-a, labels: {app: probe}}")}
 	// What an object is when admission sees it: with the API's defaults.
@@ -72,6 +75,7 @@ func TestProgram_EqualsAPIServer(t *testing.T) {
 	if err := kube.Until(t.Context(), time.Minute, func() error { return s.inForce(t, &w, probe) }); err != nil {
 		t.Fatal(err)
 	}
+	engine := load(t, "testdata/policies.yaml", base)
 	counts := map[string]int{}
 	for _, o := range defaulted {
 		again := o.DeepCopy()
@@ -95,6 +99,9 @@ func TestProgram_EqualsAPIServer(t *testing.T) {
 		if !slices.Equal(got.warnings, want.warnings) {
 			t.Errorf("%s %s/%s:\nours   %s\nserver %s", o.GetKind(), o.GetNamespace(), o.GetName(), strings.Join(got.warnings, "\n       "), strings.Join(want.warnings, "\n       "))
 		}
+		violations, failures := engine.compare(t, o, want)
+		counts["violations"] += violations
+		counts["failures"] += failures
 		counts["warnings"] += len(want.warnings)
 		if len(want.warnings) == 0 && want.err == nil {
 			counts["admitted"]++
@@ -104,7 +111,7 @@ func TestProgram_EqualsAPIServer(t *testing.T) {
 		}
 	}
 	t.Logf("%d objects: %v", objects, counts)
-	if counts["denied"] < objects/20 || counts["admitted"] == 0 || counts["warnings"] < objects {
+	if counts["denied"] < objects/20 || counts["admitted"] == 0 || counts["warnings"] < objects || counts["violations"] < objects || counts["failures"] == 0 {
 		t.Errorf("%v: the generator is off", counts)
 	}
 }

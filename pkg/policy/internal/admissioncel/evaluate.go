@@ -49,6 +49,22 @@ func (p *Program) Evaluate(ctx context.Context, in *Input) ([]Decision, error) {
 	return decisions, nil
 }
 
+// Misconfigured returns what it amounts to that a binding cannot be applied to an object.
+func (p *Program) Misconfigured(err error) []Decision {
+	return p.failed(-1, "failed to configure binding: "+err.Error())
+}
+
+// Conditions returns which of the match conditions are true of an object: it is evaluated
+// if all are. What cannot be evaluated is not true.
+func (p *Program) Conditions(ctx context.Context, in *Input) []bool {
+	out := make([]bool, len(p.conditions))
+	results, _, err := p.run(ctx, p.activation(in), p.conditions, celconfig.RuntimeCELCostBudgetMatchConditions)
+	for i := range results {
+		out[i] = err == nil && results[i].value == types.True
+	}
+	return out
+}
+
 func (p *Program) evaluate(ctx context.Context, in *Input) []Decision {
 	a := p.activation(in)
 	matches, err := p.match(ctx, a)

@@ -22,11 +22,12 @@ type Param struct {
 }
 
 // SelectParams returns the parameters with which a policy is evaluated for an object in a
-// namespace: once with each; once with nil if the policy has no paramKind or the binding
-// no paramRef; not at all if there are none. Of are all objects of the paramKind.
-func SelectParams(hasKind bool, ref *admissionv1.ParamRef, namespaced bool, namespace string, of []Param) ([]map[string]any, error) {
+// namespace, by name: once with each; once with one without an object if the policy has no
+// paramKind or the binding no paramRef; not at all if there are none. Of are all objects of
+// the paramKind. It does not read them.
+func SelectParams(hasKind bool, ref *admissionv1.ParamRef, namespaced bool, namespace string, of []Param) ([]Param, error) {
 	if !hasKind || ref == nil {
-		return []map[string]any{nil}, nil
+		return []Param{{}}, nil
 	}
 	in := ""
 	switch {
@@ -53,11 +54,7 @@ func SelectParams(hasKind bool, ref *admissionv1.ParamRef, namespaced bool, name
 		return nil, ErrNoParams
 	}
 	slices.SortFunc(found, func(a, b Param) int { return cmp.Compare(a.Name, b.Name) })
-	out := make([]map[string]any, 0, len(found))
-	for _, p := range found {
-		out = append(out, p.Object)
-	}
-	return out, nil
+	return found, nil
 }
 
 func selectsParam(ref *admissionv1.ParamRef) (func(Param) bool, error) {

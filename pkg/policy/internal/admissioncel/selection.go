@@ -8,12 +8,13 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Target is what a Selection asks of an object.
 type Target struct {
 	Group, Version, Kind string
-	Resource             string // such as "pods"
+	Resource             string // such as "pods"; "": not known
 	Namespace            string // "": cluster-scoped
 	Name                 string
 	Labels               labels.Labels
@@ -32,6 +33,8 @@ const (
 	// OtherVersion of the same resource is selected, and matchPolicy is Equivalent: the API
 	// server would convert the object, if it still serves that version.
 	OtherVersion
+	// UnknownResource decides: whether the object is selected follows from its resource.
+	UnknownResource
 )
 
 // Selection is a compiled MatchResources of a ValidatingAdmissionPolicy or its binding.
@@ -137,6 +140,74 @@ func (r *rule) inScope(t *Target) bool {
 
 // Static answers by the object alone. It is the whole answer unless ReadsNamespace.
 func (s *Selection) Static(t *Target) Answer {
+	if t.Resource != "" {
+		return s.static(t)
+	}
+	// Of a kind that nobody knows a resource of: all that rules name, and one that none does.
+	answer := s.static(&Target{t.Group, t.Version, t.Kind, "?", t.Namespace, t.Name, t.Labels})
+	for _, gr := range s.Resources() {
+		of := *t
+		if of.Resource = gr.Resource; gr.Resource != "*" && s.static(&of) != answer {
+			return UnknownResource
+		}
+	}
+	return answer
+}
+
+// Versions are those at which rules select an object.
+func (s *Selection) Versions(t *Target) []string {
+	var out []string
+	for i := range s.rules {
+		if s.rules[i].matches(t, true) {
+			out = append(out, s.rules[i].versions...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Resources are those that rules name, with "*" as a group or a resource where they select all.
+func (s *Selection) Resources() []schema.GroupResource {
+	if s == nil {
+		return nil
+	}
+	var out []schema.GroupResource
+	for _, r := range slices.Concat(s.rules, s.excluded) {
+		for _, group := range r.groups {
+			for _, resource := range r.resources {
+				out = append(out, schema.GroupResource{Group: group, Resource: resource})
+			}
+		}
+	}
+	return out
+}
+
+// Included are the resources that rules select, as Resources; none: all.
+func (s *Selection) Included() []schema.GroupResource {
+	if s == nil {
+		return nil
+	}
+	return (&Selection{rules: s.rules}).Resources()
+}
+
+// SelectsResource reports whether objects of a resource may be selected; "" is one that is not known.
+func (s *Selection) SelectsResource(group, resource string) bool {
+	return s == nil || len(s.rules) == 0 || slices.ContainsFunc(s.rules, func(r rule) bool {
+		return exactOrAny(r.groups, group) && (resource == "" || exactOrAny(r.resources, resource))
+	})
+}
+
+// ByLabels reports whether the answer depends on labels of objects, those of Namespaces included.
+func (s *Selection) ByLabels() bool {
+	return s != nil && (s.objects != nil && !s.objects.Empty() || s.ByNamespaceLabels())
+}
+
+// ByNamespaceLabels reports whether the answer depends on labels of Namespaces.
+func (s *Selection) ByNamespaceLabels() bool {
+	return s != nil && s.namespaces != nil && !s.namespaces.Empty()
+}
+
+func (s *Selection) static(t *Target) Answer {
 	switch {
 	case exempt(t):
 		return No
@@ -189,7 +260,7 @@ func exempt(t *Target) bool {
 
 // ReadsNamespace reports whether the answer depends on the labels of the object's Namespace.
 func (s *Selection) ReadsNamespace(t *Target) bool {
-	return s != nil && s.namespaces != nil && !s.namespaces.Empty() && t.Namespace != "" && !t.isNamespace()
+	return s.ByNamespaceLabels() && t.Namespace != "" && !t.isNamespace()
 }
 
 // Namespace reports whether namespaceSelector selects a Namespace with these labels.

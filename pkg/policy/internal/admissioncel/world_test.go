@@ -1,7 +1,6 @@
 package admissioncel_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -123,14 +122,16 @@ func (w *world) decideBinding(t *testing.T, p *policyInForce, b *bindingInForce,
 		}
 		out.denials = append(out.denials, fmt.Sprintf("%s \"%s\" is forbidden: ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", qualified(o), o.GetName(), p.of.Name, b.of.Name, message))
 	}
-	params, err := admissioncel.SelectParams(p.program.HasParams(), b.of.Spec.ParamRef, true, o.GetNamespace(), w.params)
-	if errors.Is(err, admissioncel.ErrNoParams) {
+	namespace := o.GetNamespace()
+	if o.GetKind() == "Namespace" { // requests for a Namespace name itself
+		namespace = o.GetName()
+	}
+	params, err := admissioncel.SelectParams(p.program.HasParams(), b.of.Spec.ParamRef, true, namespace, w.params)
+	if err != nil {
 		deny("config", "failed to configure binding: "+err.Error())
-	} else if err != nil {
-		t.Fatal(err)
 	}
 	for _, param := range params {
-		in := &admissioncel.Input{Object: o.Object, Params: param, Namespace: w.namespaces[o.GetNamespace()], Resource: resources[o.GetKind()].Resource}
+		in := &admissioncel.Input{Object: o.Object, Params: param.Object, Namespace: w.namespaces[o.GetNamespace()], Resource: resources[o.GetKind()].Resource}
 		decisions, err := p.program.Evaluate(t.Context(), in)
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
+	"federator.dev/federator/pkg/policy/internal/manifest"
+	"federator.dev/federator/pkg/policy/internal/module"
 )
 
 // ErrInvalid is a binding that cannot be used as it is written.
@@ -44,8 +45,9 @@ type Binding struct {
 
 	Exemptions []Exemption `json:"exemptions,omitempty"`
 
-	// Constraint is the constraint of the set that the binding applies, <kind>/<name>. It
-	// gives the package, the parameters and what else it matches.
+	// Constraint is the constraint of the set that the binding applies, <kind>/<name>: one of
+	// Gatekeeper's, or a ValidatingAdmissionPolicyBinding. It gives the package, the
+	// parameters and what else it matches.
 	Constraint string `json:"constraint,omitempty"`
 
 	// Version names what the verdicts are of; "" is the start of the package's digest. It does not
@@ -55,7 +57,8 @@ type Binding struct {
 	// members, and one is in effect.
 	Next *Next `json:"-"`
 
-	constraint *gatekeeper.Constraint // found by Validate
+	constraint *manifest.Constraint // found by Validate
+	admission  *module.Admission    // that it applies, if it is a ValidatingAdmissionPolicyBinding
 }
 
 // Next is a version of a policy that is to take the place of another.
@@ -73,12 +76,13 @@ type Next struct {
 func (b *Binding) IsSame(other *Binding) bool {
 	x, y := *b, *other
 	x.Mode, y.Mode, x.constraint, y.constraint = "", "", nil, nil
+	x.admission, y.admission = nil, nil // the package's fingerprint is of it
 	x.Version, y.Version, x.Next, y.Next = "", "", nil, nil
 	if !reflect.DeepEqual(x, y) || (b.constraint == nil) != (other.constraint == nil) {
 		return false
 	}
 	c, d := b.constraint, other.constraint
-	return c == nil || c.FleetInventory == d.FleetInventory && reflect.DeepEqual(c.Match, d.Match)
+	return c == nil || c.FleetInventory == d.FleetInventory && reflect.DeepEqual(c.Match, d.Match) && reflect.DeepEqual(c.ParamRef(), d.ParamRef())
 }
 
 // FleetInventory reports whether data.inventory is of all visible members.

@@ -53,9 +53,7 @@ func (b *Binding) check() (*Selection, []problem) {
 	for i := range b.Exemptions {
 		s.exemptions = append(s.exemptions, c.exemption(fmt.Sprintf("exemptions[%d].", i), &b.Exemptions[i]))
 	}
-	if b.constraint != nil {
-		s.constraint = b.constraint.Selection
-	}
+	s.constraint = b.match()
 	var err error
 	if s.Params, err = parameters(b.Parameters); err != nil {
 		c.report("parameters", err)

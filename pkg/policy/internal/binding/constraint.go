@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/constraintmatch"
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
+	"federator.dev/federator/pkg/policy/internal/manifest"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
@@ -27,19 +29,23 @@ func constraintDefaults(set *module.Set, bindings []Binding) []Binding {
 	return out
 }
 
-// checkConstraint finds the constraint of a binding of a template.
+// checkConstraint finds the constraint of a binding of a package that has some.
 func (b *Binding) checkConstraint(set *module.Set, p *module.Package, report func(path, format string, args ...any)) {
-	b.constraint = nil
-	if !p.IsTemplate() {
+	b.constraint, b.admission = nil, p.Admission
+	if !p.HasConstraints() {
 		if b.Constraint != "" {
-			report("constraint", "package %s is not that of a ConstraintTemplate", p.Name)
+			report("constraint", "package %s is not that of a ConstraintTemplate or a ValidatingAdmissionPolicy", p.Name)
 		}
 		return
+	}
+	what := "a ConstraintTemplate: name one of its constraints"
+	if p.Admission != nil {
+		what = "a ValidatingAdmissionPolicy: name one of its bindings as the constraint"
 	}
 	c := set.ConstraintOf(p, b.Constraint)
 	switch {
 	case b.Constraint == "":
-		report("package", "package %s is that of a ConstraintTemplate: name one of its constraints", p.Name)
+		report("package", "package %s is that of %s", p.Name, what)
 		return
 	case c == nil && set.Of(p).Constraint(b.Constraint) == nil:
 		report("constraint", "there is no constraint %q", b.Constraint)
@@ -55,7 +61,7 @@ func (b *Binding) checkConstraint(set *module.Set, p *module.Package, report fun
 }
 
 // Applied returns the constraint that the binding applies, nil for none.
-func (b *Binding) Applied() *gatekeeper.Constraint { return b.constraint }
+func (b *Binding) Applied() *manifest.Constraint { return b.constraint }
 
 // Describe returns a package as the constraint describes it: with its title, description
 // and severity, where it has these.
@@ -69,6 +75,28 @@ func (b *Binding) Describe(p *module.Package) *module.Package {
 	return &described
 }
 
+// objectMatch is what a constraint says of the objects that it is about.
+type objectMatch interface {
+	SelectsKind(group, kind string) bool
+	Static(o *constraintmatch.Object) bool
+	ReadsNamespace(o *constraintmatch.Object) bool
+	Namespace(of labels.Labels) bool
+	ByLabels() bool
+	ByNamespaceLabels() bool
+}
+
+// match returns what the binding's constraint matches, nil where it has none.
+func (b *Binding) match() objectMatch {
+	switch {
+	case b.constraint == nil:
+		return nil
+	case b.constraint.Admission != nil:
+		return &admissionMatch{policy: b.admission.Selection, binding: b.constraint.Admission.Selection}
+	default:
+		return b.constraint.Selection
+	}
+}
+
 // matches reports whether the constraint may match an object: all that asks the object
 // alone.
 func (s *Selection) matches(o aggregate.Object) bool {
@@ -78,7 +106,9 @@ func (s *Selection) matches(o aggregate.Object) bool {
 
 func matchable(o aggregate.Object) constraintmatch.Object {
 	kind, group := o.Ref().Kind.Split()
-	return constraintmatch.Object{Group: group, Kind: kind, Namespace: o.Namespace(), Name: o.Name(), Labels: labelList(o.Labels())}
+	return constraintmatch.Object{
+		Group: group, Kind: kind, Version: versionOf(o), Resource: ResourceOf(o), Namespace: o.Namespace(), Name: o.Name(), Labels: labelList(o.Labels()),
+	}
 }
 
 // ReadsNamespace reports whether the labels of an object's Namespace decide whether it is

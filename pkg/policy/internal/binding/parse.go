@@ -65,7 +65,7 @@ func Defaults(set *module.Set, bindings []Binding) ([]Binding, []module.Finding)
 	var out []Binding
 	var warnings []module.Finding
 	for _, p := range set.Packages {
-		if bound[p.Name] || !p.HasViolationRules || p.IsTemplate() || p.VersionOf() != "" {
+		if bound[p.Name] || !p.HasViolationRules || p.HasConstraints() || p.VersionOf() != "" {
 			continue
 		}
 		parameters, problems := p.Parameters.Resolve(nil)

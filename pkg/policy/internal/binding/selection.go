@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy/internal/constraintmatch"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
@@ -21,7 +20,7 @@ type Selection struct {
 	namespaces          []string
 	Labels              labels.Selector // nil: all
 	exemptions          []exemption
-	constraint          *constraintmatch.Match // nil: no constraint
+	constraint          objectMatch // nil: no constraint
 	Params              *ast.Term
 }
 

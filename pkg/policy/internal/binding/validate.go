@@ -76,7 +76,7 @@ func (b *Binding) checkPackage(p *module.Package, report func(path, format strin
 			report(at, "match.kinds has %s, which package %s does not evaluate", k, p.Name)
 		}
 	}
-	if p.IsTemplate() {
+	if p.HasConstraints() {
 		return // the constraint has them
 	}
 	parameters, problems := p.Parameters.Resolve(b.Parameters)

@@ -12,6 +12,8 @@ const wildcard = "*"
 // Object is what a Match asks of an object.
 type Object struct {
 	Group, Kind  string
+	Version      string // not read by a Match, nor is Resource
+	Resource     string // such as "pods"; "": not known
 	Namespace    string // "": cluster-scoped
 	Name         string
 	GenerateName string // only read if Match.ReadsGenerateName

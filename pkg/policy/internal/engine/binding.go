@@ -27,7 +27,7 @@ type boundBinding struct {
 	pkg        *module.Package
 	sel        *binding.Selection
 	query      query
-	celParams  map[string]any // of a package with CEL
+	celParams  map[string]any // of a template in CEL
 	mask       *mask.Mask     // of the object
 	pins       map[aggregate.Kind]string
 	memoizable bool // see memoizable

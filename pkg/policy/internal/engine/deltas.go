@@ -182,7 +182,7 @@ func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) deltaEffect {
 	if len(p.views) == 0 && len(p.bindings) == 0 && p.fleetMask == nil {
 		return n
 	}
-	fresh := d.Before.IsZero() || d.Before.APIVersion() != d.After.APIVersion()
+	fresh := d.Before.IsZero() || d.Before.APIVersion() != d.After.APIVersion() || d.Before.Resource() != d.After.Resource()
 	before, after, err := w.bodies(d, fresh, p.readMask)
 	for i, v := range p.views {
 		if err != nil {

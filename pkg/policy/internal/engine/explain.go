@@ -94,7 +94,7 @@ func Explain(ctx context.Context, opts Options, s *state.State, binding string, 
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	x := &Explanation{Package: b.pkg.Path(), Verdict: held, Lines: w.trace.lines.Lines(), Reads: w.trace.reads}
+	x := &Explanation{Package: b.pkg.Path(), Verdict: held, Lines: append(w.trace.lines.Lines(), w.trace.expressions...), Reads: w.trace.reads}
 	if w.trace.input != nil {
 		if x.Input, err = document.JSON(w.trace.input.Value); err != nil {
 			return nil, err
@@ -168,6 +168,8 @@ type trace struct {
 	input   *ast.Term
 	reads   []Read
 	seen    map[aggregate.Ref]bool // objects of the last read
+
+	expressions []linetrace.Line // of CEL, in order
 }
 
 // attach makes a query report to the trace.

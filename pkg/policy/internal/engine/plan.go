@@ -148,7 +148,7 @@ func (e *Engine) bind(set *module.Set, spec slotted, views []*view, taken map[*b
 		fingerprint: set.Fingerprints()[pkg.Name],
 	}
 	b.Version = cmp.Or(spec.Version, set.Version(pkg.Name))
-	if pkg.CEL != nil {
+	if pkg.CEL != nil && pkg.Admission == nil {
 		if b.celParams, err = celParams(&spec.Binding); err != nil {
 			return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
 		}

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
+	"federator.dev/federator/pkg/policy/internal/manifest"
 )
 
 // Candidate is what the packages of a source are to be instead.
@@ -59,13 +59,13 @@ func (c *Candidate) versions(active *Set) map[string]string {
 	return names
 }
 
-// constraintsOf returns what applies a template, by name.
-func (s *Set) constraintsOf(p *Package) (list []*gatekeeper.Constraint) {
-	if !p.IsTemplate() {
+// constraintsOf returns what applies a package, by name.
+func (s *Set) constraintsOf(p *Package) (list []*manifest.Constraint) {
+	if !p.HasConstraints() {
 		return nil
 	}
 	for _, c := range s.Constraints {
-		if c.Kind == p.Template.Kind {
+		if ofConstraint(c) == p.Path() {
 			list = append(list, c)
 		}
 	}

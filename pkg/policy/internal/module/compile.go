@@ -127,12 +127,12 @@ func compareLocations(a, b *ast.Location) int {
 // checkAll checks the rules of every package, and finds what they read.
 func (l *loader) checkAll() {
 	for _, p := range l.set.Packages {
-		if p.Template == nil {
+		if !p.HasConstraints() {
 			l.views(p)
 		}
 	}
 	for _, p := range l.set.Packages {
-		if p.Template != nil {
+		if p.HasConstraints() {
 			l.checkTemplate(p)
 		} else {
 			l.check(p)

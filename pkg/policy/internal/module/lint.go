@@ -31,6 +31,10 @@ func Lint(set *Set) []Finding {
 		}
 	}
 	for _, p := range set.Packages {
+		if p.Admission != nil {
+			l.lintAdmission(p)
+			continue
+		}
 		if p.Template != nil {
 			for _, f := range p.WideReads {
 				l.out.add(f)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 	"federator.dev/federator/pkg/policy/internal/limits"
+	"federator.dev/federator/pkg/policy/internal/manifest"
 )
 
 // Options bound what Load accepts.
@@ -64,7 +64,7 @@ func Load(sources []Source, opts Options) (*Set, error) {
 type loader struct {
 	opts       Options
 	findings   findings
-	documents  gatekeeper.Documents
+	documents  manifest.Documents
 	set        *Set
 	packages   map[string]*Package
 	source     map[string]string  // of a file's name
@@ -110,7 +110,7 @@ func (l *loader) read(source string, f File) {
 			l.findings.fileError("data-file", name, "%s", reason)
 			return
 		}
-		if gatekeeper.Reads(base) && gatekeeper.Mentions(f.Data) {
+		if manifest.Reads(base) && manifest.Mentions(f.Data) {
 			l.readDocuments(source, name, f)
 			return
 		}

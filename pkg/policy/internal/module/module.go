@@ -11,7 +11,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/admissioncel"
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
+	"federator.dev/federator/pkg/policy/internal/manifest"
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
@@ -103,9 +103,10 @@ type Package struct {
 	AnyKind           bool   // kinds: ["*"]
 	Kinds             []KindRef
 	HasViolationRules bool                  // it has violation rules, not views only
-	Template          *gatekeeper.Template  // that the package was translated from; nil for others
-	Compiler          *ast.Compiler         // of a Template, and of a version of a candidate
-	CEL               *admissioncel.Program // of a Template with engine K8sNativeValidation, instead of rules
+	Template          *manifest.Template    // that the package was translated from; nil for others
+	Admission         *Admission            // the ValidatingAdmissionPolicy that the package is; nil for others
+	Compiler          *ast.Compiler         // of a Template or an Admission, and of a version of a candidate
+	CEL               *admissioncel.Program // of a Template with engine K8sNativeValidation or an Admission, instead of rules
 	Indexes           []Index               // of a Template, of data.inventory
 	Subject           SubjectKind
 	SubjectView       string // of a ViewSubject
@@ -121,7 +122,7 @@ type Package struct {
 	home       *Set
 	candidates map[string]string
 
-	// byNamespaces says that constraints of the template select Namespaces by their labels.
+	// byNamespaces says that constraints of the package select Namespaces by their labels.
 	byNamespaces bool
 	libraryOf    *Package // the one package that may refer to it, of a template's library
 	celWarnings  []string // of what Gatekeeper evaluates otherwise than it is written
@@ -141,10 +142,10 @@ type Set struct {
 	Modules, Tests map[string]*ast.Module
 	// Skipped are the files that Load does not read.
 	Skipped []string
-	// Templates are those that were read, by kind, and Constraints what applies them, by
-	// their full names.
-	Templates   []*gatekeeper.Template
-	Constraints []*gatekeeper.Constraint
+	// Templates are those that were read, by kind, and Constraints what applies them and
+	// ValidatingAdmissionPolicies, by their full names.
+	Templates   []*manifest.Template
+	Constraints []*manifest.Constraint
 
 	texts         map[string][]byte // of Modules, and of files with templates
 	templateRules map[string]*ast.Module

@@ -11,8 +11,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 	"federator.dev/federator/pkg/policy/internal/limits"
+	"federator.dev/federator/pkg/policy/internal/manifest"
 )
 
 // Packages that templates are translated to: one for the rules, and one for each library.
@@ -24,13 +24,12 @@ const (
 // defaultSeverity is that of templates and constraints without an annotation.
 const defaultSeverity = "medium"
 
-// IsTemplate reports whether the package was translated from a ConstraintTemplate. Its
-// bindings are constraints.
+// IsTemplate reports whether the package was translated from a ConstraintTemplate.
 func (p *Package) IsTemplate() bool { return p.Template != nil }
 
 // Constraint returns the constraint of a name, <kind>/<name>, nil when there is none.
-func (s *Set) Constraint(name string) *gatekeeper.Constraint {
-	i, ok := slices.BinarySearchFunc(s.Constraints, name, func(c *gatekeeper.Constraint, name string) int {
+func (s *Set) Constraint(name string) *manifest.Constraint {
+	i, ok := slices.BinarySearchFunc(s.Constraints, name, func(c *manifest.Constraint, name string) int {
 		return cmp.Compare(c.FullName(), name)
 	})
 	if !ok {
@@ -39,8 +38,8 @@ func (s *Set) Constraint(name string) *gatekeeper.Constraint {
 	return s.Constraints[i]
 }
 
-// ConstraintOf returns the constraint of a name that applies a template, nil when there is none.
-func (s *Set) ConstraintOf(p *Package, name string) *gatekeeper.Constraint {
+// ConstraintOf returns the constraint of a name that applies a package, nil when there is none.
+func (s *Set) ConstraintOf(p *Package, name string) *manifest.Constraint {
 	s = s.Of(p)
 	if c := s.Constraint(name); c != nil && s.PackageOf(c) != nil && s.PackageOf(c).Name == p.Path() {
 		return c
@@ -49,8 +48,8 @@ func (s *Set) ConstraintOf(p *Package, name string) *gatekeeper.Constraint {
 }
 
 // PackageOf returns the package that a constraint is of.
-func (s *Set) PackageOf(c *gatekeeper.Constraint) *Package {
-	return s.Package(templatePackage + "." + strings.ToLower(c.Kind))
+func (s *Set) PackageOf(c *manifest.Constraint) *Package {
+	return s.Package(ofConstraint(c))
 }
 
 // TemplateRules returns the Rego of templates as it is written, by file, with its lines there. That of one
@@ -72,7 +71,7 @@ func (s *Set) TemplateRules() map[string]*ast.Module {
 	return out
 }
 
-// readDocuments reads the ConstraintTemplates and constraints of a file.
+// readDocuments reads the policies of a file that are Kubernetes objects.
 func (l *loader) readDocuments(source, name string, f File) {
 	if len(f.Data) > l.opts.MaxFile {
 		l.findings.fileError("too-large", name, "the file has %d bytes; at most %d are allowed", len(f.Data), l.opts.MaxFile)
@@ -89,7 +88,7 @@ func (l *loader) templates() {
 	for _, p := range l.documents.Problems {
 		l.problem("template", p.Position, "%s", p.Message)
 	}
-	kept := map[string]*gatekeeper.Template{}
+	kept := map[string]*manifest.Template{}
 	for _, t := range l.documents.Templates {
 		if other := kept[t.Kind]; other != nil {
 			if !reflect.DeepEqual(other.Body, t.Body) {
@@ -100,7 +99,8 @@ func (l *loader) templates() {
 		kept[t.Kind] = t
 		l.set.Templates = append(l.set.Templates, t)
 	}
-	l.constraints(kept)
+	policies := l.admissionPolicies()
+	l.constraints(kept, policies)
 	l.parameters(kept)
 	if len(l.findings.list) > 0 {
 		return
@@ -109,18 +109,21 @@ func (l *loader) templates() {
 	for _, kind := range slices.Sorted(maps.Keys(kept)) {
 		l.template(kept[kind], modules)
 	}
+	for _, name := range slices.Sorted(maps.Keys(policies)) {
+		l.admission(policies[name], modules)
+	}
 	if len(l.findings.list) == 0 && len(modules) > 0 {
 		l.compileTemplates(modules)
 	}
 }
 
-func (l *loader) problem(code string, at gatekeeper.Position, format string, args ...any) {
+func (l *loader) problem(code string, at manifest.Position, format string, args ...any) {
 	l.findings.errorAt(code, &ast.Location{File: at.File, Row: at.Line, Col: at.Col}, format, args...)
 }
 
-// constraints checks the constraints against the templates.
-func (l *loader) constraints(templates map[string]*gatekeeper.Template) {
-	names := map[string]*gatekeeper.Constraint{}
+// constraints checks the constraints against the templates and policies that they apply.
+func (l *loader) constraints(templates map[string]*manifest.Template, policies map[string]*manifest.AdmissionPolicy) {
+	names := map[string]*manifest.Constraint{}
 	for _, c := range l.documents.Constraints {
 		name := c.FullName()
 		switch other := names[name]; {
@@ -129,6 +132,10 @@ func (l *loader) constraints(templates map[string]*gatekeeper.Template) {
 		case other != nil:
 			l.problem("constraint", c.Position, "constraint %s is also in %s:%d, with other content", name, other.File, other.Line)
 			continue
+		case c.Admission != nil:
+			if policies[c.Admission.Policy] == nil && len(l.documents.Problems) == 0 {
+				l.problem("constraint", c.Place("spec.policyName"), "%s: there is no ValidatingAdmissionPolicy %s", name, clip(c.Admission.Policy))
+			}
 		case templates[c.Kind] == nil:
 			l.problem("constraint", c.Position, "constraint %s: there is no ConstraintTemplate of %s", name, c.Kind)
 		}
@@ -138,11 +145,11 @@ func (l *loader) constraints(templates map[string]*gatekeeper.Template) {
 		names[name] = c
 		l.set.Constraints = append(l.set.Constraints, c)
 	}
-	slices.SortFunc(l.set.Constraints, func(a, b *gatekeeper.Constraint) int { return cmp.Compare(a.FullName(), b.FullName()) })
+	slices.SortFunc(l.set.Constraints, func(a, b *manifest.Constraint) int { return cmp.Compare(a.FullName(), b.FullName()) })
 }
 
 // template parses one template and adds its package.
-func (l *loader) template(t *gatekeeper.Template, modules map[string]*ast.Module) {
+func (l *loader) template(t *manifest.Template, modules map[string]*ast.Module) {
 	name := templatePackage + "." + t.Name
 	if l.packages[name] != nil {
 		l.problem("package", t.Position, "package %s is already there", name)
@@ -214,7 +221,7 @@ func isViolation(r *ast.Rule) bool { return r.Head.Ref()[0].Value.Compare(ast.Va
 func (l *loader) templateKinds(p *Package) {
 	seen := map[aggregate.Kind]bool{}
 	for _, c := range l.set.Constraints {
-		if c.Kind != p.Template.Kind {
+		if c.Admission != nil || c.Kind != p.Template.Kind {
 			continue
 		}
 		p.byNamespaces = p.byNamespaces || c.Selection.ByNamespaceLabels()
@@ -273,7 +280,7 @@ func (l *loader) compileTemplates(modules map[string]*ast.Module) {
 		l.packages[name].addRules(m)
 	}
 	for _, p := range l.packages {
-		if p.Template != nil {
+		if p.HasConstraints() {
 			p.Compiler = c
 		}
 	}
@@ -306,7 +313,11 @@ func (l *loader) checkTemplate(p *Package) {
 		}
 	}
 	p.HasViolationRules = true
-	if p.CEL != nil {
+	switch {
+	case p.Admission != nil:
+		p.Reads = admissionReads(p)
+		return
+	case p.CEL != nil:
 		p.Reads = celReads(p.CEL)
 		return
 	}

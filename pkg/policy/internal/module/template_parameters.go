@@ -6,12 +6,12 @@ import (
 	"slices"
 
 	"federator.dev/federator/pkg/policy/internal/constraintschema"
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
+	"federator.dev/federator/pkg/policy/internal/manifest"
 )
 
 // parameters gives the constraints the parameters that they would have in a cluster: with
 // defaults, without unknown fields. Constraints whose parameters are invalid are errors.
-func (l *loader) parameters(templates map[string]*gatekeeper.Template) {
+func (l *loader) parameters(templates map[string]*manifest.Template) {
 	defer recoverPanic("", &l.findings, func() {})
 	ctx := context.Background() //nolint:forbidigo // Load takes none: what rules in CEL cost is bounded by the API server's budget
 	schemas := map[string]*constraintschema.Schema{}
@@ -39,7 +39,7 @@ func (l *loader) parameters(templates map[string]*gatekeeper.Template) {
 		}
 		c.Parameters = result.Parameters
 		for _, path := range result.Unknown {
-			c.Unknown = append(c.Unknown, gatekeeper.Problem{Position: c.Place(path), Message: path + " is not in the schema of " + c.Kind + ", and is left out"})
+			c.Unknown = append(c.Unknown, manifest.Problem{Position: c.Place(path), Message: path + " is not in the schema of " + c.Kind + ", and is left out"})
 		}
 	}
 }

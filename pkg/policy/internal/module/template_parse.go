@@ -6,13 +6,13 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
-	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 	"federator.dev/federator/pkg/policy/internal/limits"
+	"federator.dev/federator/pkg/policy/internal/manifest"
 )
 
 // parseTemplate parses Rego of a template; nil after it has added an error. Locations are
 // those in the template's file.
-func (l *loader) parseTemplate(t *gatekeeper.Text, v1 bool) (m *ast.Module) {
+func (l *loader) parseTemplate(t *manifest.Text, v1 bool) (m *ast.Module) {
 	var found findings
 	defer func() {
 		for _, f := range found.list {
@@ -71,7 +71,7 @@ func (l *loader) parseTemplate(t *gatekeeper.Text, v1 bool) (m *ast.Module) {
 	return m
 }
 
-func place(t *gatekeeper.Text, loc *ast.Location) {
+func place(t *manifest.Text, loc *ast.Location) {
 	if loc != nil {
 		loc.File = t.File
 		loc.Row, loc.Col = t.Place(loc.Row, loc.Col)
@@ -79,7 +79,7 @@ func place(t *gatekeeper.Text, loc *ast.Location) {
 }
 
 // relocate changes the locations of a module, each once: nodes share them.
-func relocate(m *ast.Module, t *gatekeeper.Text) {
+func relocate(m *ast.Module, t *manifest.Text) {
 	seen := map[*ast.Location]bool{}
 	move := func(loc *ast.Location) {
 		if loc != nil && !seen[loc] {

@@ -1,4 +1,4 @@
-package gatekeeper
+package manifest
 
 import (
 	"encoding/json"

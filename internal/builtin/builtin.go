@@ -1,6 +1,10 @@
-package catalog
+// Package builtin knows the kinds of Kubernetes itself: what their resources are called, and which have namespaces.
+// It knows them of client-go's scheme, and talks to nobody.
+package builtin
 
 import (
+	"iter"
+	"maps"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,16 +15,15 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// builtinResources are the resources of Kubernetes itself by kind: what a member
-// says that they are called decides nothing. It is not written to after init.
-var builtinResources = makeBuiltinResources()
+// resources are the resources of the kinds, and kinds the kinds of these. Neither is written to after init.
+var (
+	resources = makeResources()
+	kinds     = invert(resources)
+)
 
-// builtinKinds are the kinds of builtinResources.
-var builtinKinds = invert(builtinResources)
-
-// makeBuiltinResources takes the kinds of client-go's scheme that are objects.
+// makeResources takes the kinds of client-go's scheme that are objects.
 // Their plurals follow one rule; a test holds them to what an API server serves.
-func makeBuiltinResources() map[aggregate.Kind]schema.GroupResource {
+func makeResources() map[aggregate.Kind]schema.GroupResource {
 	out := map[aggregate.Kind]schema.GroupResource{
 		"APIService.apiregistration.k8s.io":             {Group: "apiregistration.k8s.io", Resource: "apiservices"},
 		"CustomResourceDefinition.apiextensions.k8s.io": {Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
@@ -44,11 +47,25 @@ func invert(resources map[aggregate.Kind]schema.GroupResource) map[schema.GroupR
 	return out
 }
 
-// NamespacedBuiltin reports whether a kind is one of Kubernetes's own that have
-// namespaces.
-func NamespacedBuiltin(kind aggregate.Kind) bool {
-	_, builtin := builtinResources[kind]
-	return builtin && !clusterScoped[kind]
+// Resource returns the resource of a kind, ok false where the kind is none of Kubernetes itself.
+func Resource(kind aggregate.Kind) (resource schema.GroupResource, ok bool) {
+	resource, ok = resources[kind]
+	return resource, ok
+}
+
+// KindOf returns the kind of a resource, ok false where the resource is none of Kubernetes itself.
+func KindOf(resource schema.GroupResource) (kind aggregate.Kind, ok bool) {
+	kind, ok = kinds[resource]
+	return kind, ok
+}
+
+// All yields the kinds with their resources, in no order.
+func All() iter.Seq2[aggregate.Kind, schema.GroupResource] { return maps.All(resources) }
+
+// Namespaced reports whether a kind is one of Kubernetes itself, and has namespaces.
+func Namespaced(kind aggregate.Kind) bool {
+	_, ok := resources[kind]
+	return ok && !clusterScoped[kind]
 }
 
 // clusterScoped are the kinds of Kubernetes itself that have no namespaces.

@@ -1,4 +1,4 @@
-package gatekeeper
+package manifest
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/constraintmatch"
 )
 
-// Constraint is a constraint.
+// Constraint is a constraint: what applies a template, or a ValidatingAdmissionPolicy.
 type Constraint struct {
 	Position
 
@@ -22,7 +22,7 @@ type Constraint struct {
 	Severity    string // "" when no annotation says
 	// Match is spec.match as it is written; nil matches everything.
 	Match     map[string]any
-	Selection *constraintmatch.Match // Match, compiled
+	Selection *constraintmatch.Match // Match, compiled; nil where Admission is not
 	// Parameters are spec.parameters as they are written; in a set that was loaded, as a
 	// cluster has them by the template's schema. Unknown are the fields that it left out.
 	Parameters map[string]any
@@ -36,6 +36,8 @@ type Constraint struct {
 	MemberSelector *metav1.LabelSelector // of their labels
 	FleetInventory bool                  // data.inventory is of all visible members
 
+	Admission *AdmissionBinding // nil: it is Gatekeeper's, and has what is above
+
 	Warnings []Problem
 	Body     map[string]any // all of the document
 	lines    map[string]Position
@@ -43,13 +45,15 @@ type Constraint struct {
 
 // Place returns where a field is, by its path such as spec.match.kinds[0], or the nearest
 // above it.
-func (c *Constraint) Place(path string) Position {
+func (c *Constraint) Place(path string) Position { return placeIn(c.lines, path, c.Position) }
+
+func placeIn(lines map[string]Position, path string, document Position) Position {
 	for ; path != ""; path = path[:max(strings.LastIndexAny(path, ".["), 0)] {
-		if at, ok := c.lines[path]; ok {
+		if at, ok := lines[path]; ok {
 			return at
 		}
 	}
-	return c.Position
+	return document
 }
 
 // FullName is the name of the constraint's binding: <kind>/<name>.

@@ -1,4 +1,4 @@
-package gatekeeper
+package manifest
 
 // GatorPoint is the enforcement point of gator, and so of manifests that are checked
 // before they are applied.
@@ -6,8 +6,12 @@ const GatorPoint = "gator.gatekeeper.sh"
 
 // ActionsAt returns what the constraint says is done at an enforcement point: its
 // enforcementAction, or those of its scopedEnforcementActions that name the point. None
-// means that it is not evaluated there.
+// means that it is not evaluated there. Those of a ValidatingAdmissionPolicyBinding are its
+// validationActions everywhere.
 func (c *Constraint) ActionsAt(point string) []string {
+	if c.Admission != nil {
+		return c.Admission.Actions
+	}
 	if c.EnforcementAction != "scoped" {
 		return []string{c.EnforcementAction}
 	}

@@ -1,4 +1,4 @@
-package gatekeeper
+package manifest
 
 import (
 	"bytes"
@@ -42,9 +42,10 @@ type Problem struct {
 
 // Documents are those of one or more files, in order.
 type Documents struct {
-	Templates   []*Template
-	Constraints []*Constraint
-	Problems    []Problem
+	Templates         []*Template
+	AdmissionPolicies []*AdmissionPolicy
+	Constraints       []*Constraint // bindings of AdmissionPolicies among them
+	Problems          []Problem
 
 	lines [][]byte // of the file that is read
 }
@@ -65,7 +66,7 @@ func Reads(file string) bool {
 // Mentions reports whether a file may hold documents that Read returns, by its content:
 // other YAML is nobody's concern, however broken.
 func Mentions(data []byte) bool {
-	return bytes.Contains(data, []byte(TemplateGroup+"/")) || bytes.Contains(data, []byte(ConstraintGroup+"/"))
+	return bytes.Contains(data, []byte(TemplateGroup+"/")) || bytes.Contains(data, []byte(ConstraintGroup+"/")) || bytes.Contains(data, []byte(AdmissionPolicyKind))
 }
 
 // Read adds the documents of a file. Of one that is broken it adds a Problem.
@@ -123,7 +124,8 @@ func (d *Documents) document(file string, n *yaml.Node) {
 		return
 	}
 	group, version, _ := strings.Cut(apiVersion, "/")
-	if group != TemplateGroup && group != ConstraintGroup {
+	isAdmission := group == AdmissionGroup && (kind == AdmissionPolicyKind || kind == AdmissionBindingKind)
+	if group != TemplateGroup && group != ConstraintGroup && !isAdmission {
 		return
 	}
 	at := Position{file, n.Line, n.Column}
@@ -137,10 +139,13 @@ func (d *Documents) document(file string, n *yaml.Node) {
 		d.problem(at, "%s: %v", kind, err)
 		return
 	}
-	if group == TemplateGroup {
+	switch group {
+	case TemplateGroup:
 		d.template(at, n, version, body)
-	} else {
+	case ConstraintGroup:
 		d.constraint(at, n, body)
+	default:
+		d.admission(at, n, kind, version, body)
 	}
 }
 
