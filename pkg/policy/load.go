@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"federator.dev/federator/pkg/policy/expansion"
 	"federator.dev/federator/pkg/policy/internal/gatekeeper"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
@@ -136,10 +137,11 @@ func readDocuments(tree fs.FS, p string) ([]byte, error) {
 		return nil, nil
 	}
 	data, err := readFile(tree, p)
-	if !gatekeeper.Mentions(data) && len(data) > maxRead {
+	mentions := gatekeeper.Mentions(data) || expansion.Mentions(data)
+	if !mentions && len(data) > maxRead {
 		return nil, nil // as far as it was read, it is of others
 	}
-	if err != nil || !gatekeeper.Mentions(data) {
+	if err != nil || !mentions {
 		return nil, err
 	}
 	return data, nil

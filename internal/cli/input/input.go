@@ -131,5 +131,5 @@ func (f *Flags) readManifests(kinds []aggregate.Kind, in io.Reader) (*Fleet, err
 	if fleet.Objects() == 0 && len(slices.Collect(s.Members())) <= 1 {
 		return nil, fmt.Errorf("no manifest found in %s", strings.Join(f.manifests, ", "))
 	}
-	return &Fleet{Snapshot: s, SourceRevision: s.Revision(), AsOf: time.Now()}, nil
+	return &Fleet{Snapshot: s, SourceRevision: s.Revision(), AsOf: time.Now(), Manifests: fleet}, nil
 }

@@ -73,6 +73,7 @@ func (b *Binding) Describe(p *module.Package) *module.Package {
 // alone.
 func (s *Selection) matches(o aggregate.Object) bool {
 	m := matchable(o)
+	m.Generated = s.Generated
 	return s.constraint.Static(&m)
 }
 

@@ -23,6 +23,7 @@ type Selection struct {
 	exemptions          []exemption
 	constraint          *constraintmatch.Match // nil: no constraint
 	Params              *ast.Term
+	Generated           bool // subjects are what expansion makes, to a constraint
 }
 
 type memberSelection struct {
