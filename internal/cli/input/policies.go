@@ -26,16 +26,12 @@ func (f *Flags) Policies(in io.Reader, dirs []string) ([]policy.Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		var files []policy.File
 		for _, file := range s.Files {
 			if !policy.MayHoldDocuments(file.Path) || !policy.Reads(file.Path, file.Data) || within(dirs, filepath.Join(s.Name, file.Path)) {
 				continue
 			}
 			templates = templates || bytes.Contains(file.Data, []byte("templates.gatekeeper.sh/"))
-			files = append(files, file)
-		}
-		if s.Files = files; len(files) > 0 {
-			out = append(out, s)
+			out = withFile(out, s.Name, file)
 		}
 	}
 	if !templates {
@@ -44,8 +40,19 @@ func (f *Flags) Policies(in io.Reader, dirs []string) ([]policy.Source, error) {
 	return out, nil
 }
 
+// withFile returns sources with a file of one of that name. The names of sources differ.
+func withFile(sources []policy.Source, name string, file policy.File) []policy.Source {
+	for i := range sources {
+		if sources[i].Name == name {
+			sources[i].Files = append(sources[i].Files, file)
+			return sources
+		}
+	}
+	return append(sources, policy.Source{Name: name, Files: []policy.File{file}})
+}
+
 // memberOf splits the value of a flag into a member, or the default one, and a path.
-func (f *Flags) memberOf(arg string) (member, path string) {
+func (f *Flags) memberOf(arg string) (member, file string) {
 	if m, p, ok := strings.Cut(arg, "="); ok {
 		if _, err := os.Stat(arg); err != nil { // else it is a file with = in its name
 			return m, p

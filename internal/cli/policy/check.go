@@ -22,7 +22,9 @@ its default parameters.
 Exits with 0 if no policy of at least the severity --fail-on has findings, 1 if one has
 violations, 2 if the input is invalid, and 3 if none has violations, but verdicts are
 unknown or evaluations failed. As with "gator test", a constraint of Gatekeeper only
-counts if its enforcementAction is deny.
+counts if its enforcementAction is deny, templates, constraints and ExpansionTemplates
+among the manifests are evaluated (instead of the library that ships with federator),
+and what ExpansionTemplates generate is evaluated too.
 
   federator policy check -f manifests/
   federator policy check --policies policies/ --contexts dev,staging --fail-on high

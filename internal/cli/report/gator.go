@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,7 +19,9 @@ type Enforced struct {
 	Actions    []string        // at the enforcement point of manifests; none: not evaluated there
 	Scoped     bool            // they are scopedEnforcementActions
 	Constraint map[string]any  // its manifest
+	Parameters map[string]any  // with the defaults of the template's schema
 	Object     json.RawMessage // that violates it, as it was given
+	Details    json.RawMessage // as Gatekeeper has them; nil: none
 	Order      int             // of the object among those that were given
 	Override   string          // what an ExpansionTemplate says instead of Actions; "" for nothing
 }
@@ -54,9 +57,9 @@ func (r *Report) gator(denyOnly bool) []gatorResult {
 		if x.State != Violation || x.Enforced == nil || len(x.Enforced.Actions) == 0 || denyOnly && !x.Enforced.denies() {
 			continue
 		}
-		g := gatorResult{Target: gatorTarget, Msg: x.Message, Constraint: x.Enforced.Constraint, ViolatingObject: x.Enforced.Object, order: x.Enforced.Order}
-		if x.Details != nil {
-			g.Metadata = map[string]json.RawMessage{"details": x.Details}
+		g := gatorResult{Target: gatorTarget, Msg: x.Message, Constraint: defaulted(x.Enforced), ViolatingObject: x.Enforced.Object, order: x.Enforced.Order}
+		if x.Enforced.Details != nil {
+			g.Metadata = map[string]json.RawMessage{"details": x.Enforced.Details}
 		}
 		if g.EnforcementAction = x.Enforced.Actions[0]; x.Enforced.Scoped {
 			g.EnforcementAction, g.Scoped = "scoped", x.Enforced.Actions
@@ -67,6 +70,23 @@ func (r *Report) gator(denyOnly bool) []gatorResult {
 	slices.SortStableFunc(out, func(a, b gatorResult) int {
 		return cmp.Or(cmp.Compare(a.EnforcementAction, b.EnforcementAction), cmp.Compare(a.Msg, b.Msg), cmp.Compare(a.order, b.order))
 	})
+	return out
+}
+
+// defaulted returns a constraint with its enforcementAction, which is deny if it has none,
+// and the defaults of its parameters.
+func defaulted(e *Enforced) map[string]any {
+	spec, _ := e.Constraint["spec"].(map[string]any)
+	with := map[string]any{}
+	maps.Copy(with, spec)
+	if action, _ := spec["enforcementAction"].(string); action == "" {
+		with["enforcementAction"] = "deny"
+	}
+	if len(e.Parameters) > 0 {
+		with["parameters"] = e.Parameters
+	}
+	out := maps.Clone(e.Constraint)
+	out["spec"] = with
 	return out
 }
 

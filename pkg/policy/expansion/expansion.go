@@ -123,18 +123,10 @@ func (ts *Templates) Add(o map[string]any) error {
 	} else {
 		*ts = slices.Insert(*ts, at, t)
 	}
-	return nil
-}
-
-// Cycles returns the templates that lead back to themselves: none of them is applied.
-func (ts Templates) Cycles() []string {
-	var out []string
-	for i := range ts {
-		if ts.reaches(i, i, make([]bool, len(ts))) {
-			out = append(out, ts[i].Metadata.Name)
-		}
+	if ts.reaches(at, at, make([]bool, len(*ts))) {
+		return fmt.Errorf("ExpansionTemplate %s: what it generates leads back to what it applies to", t.Metadata.Name)
 	}
-	return out
+	return nil
 }
 
 // reaches reports whether what one template generates becomes, in the end, what another
@@ -172,12 +164,7 @@ func (g *Generated) Message(text string) string {
 // Expand returns the objects that an object will become others of, and those that these
 // will, as Gatekeeper has them before mutation.
 func (ts Templates) Expand(o map[string]any) ([]Generated, error) {
-	if len(ts) == 0 {
-		return nil, nil
-	}
-	cycles := ts.Cycles()
-	applied := slices.DeleteFunc(slices.Clone(ts), func(t template) bool { return slices.Contains(cycles, t.Metadata.Name) })
-	return applied.expand(o, 0)
+	return ts.expand(o, 0)
 }
 
 func (ts Templates) expand(o map[string]any, depth int) ([]Generated, error) {

@@ -151,13 +151,16 @@ func enforcementOf(set *policy.Set, name string) *report.Enforced {
 	if c == nil {
 		return nil
 	}
-	return &report.Enforced{Actions: c.ActionsAt(policy.GatorPoint), Scoped: c.EnforcementAction == "scoped", Constraint: c.Body}
+	return &report.Enforced{Actions: c.ActionsAt(policy.GatorPoint), Scoped: c.EnforcementAction == "scoped", Constraint: c.Body, Parameters: c.Parameters}
 }
 
 // enforce adds what a constraint says of a violation.
 func (g *collector) enforce(s policy.Subject, x *report.Result) error {
 	of := *g.enforced
 	x.EnforcementActions, x.Enforced = of.Actions, &of
+	if of.Details = x.Details; of.Details == nil && g.pkg.CEL == nil {
+		of.Details = json.RawMessage("{}") // as Gatekeeper has those of Rego
+	}
 	if made := g.generated(s); made != nil && made.EnforcementAction != "" && len(of.Actions) > 0 {
 		of.Override, x.EnforcementActions = made.EnforcementAction, []string{made.EnforcementAction}
 	}
