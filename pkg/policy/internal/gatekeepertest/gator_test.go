@@ -160,7 +160,6 @@ func TestGatorTest_EqualsPolicyCheck(t *testing.T) {
 		{"gator's inventory", at("policies/default", "manifests/referential-data"), 1, false},
 		{"gator's extensions", at("manifests/different-extensions"), 1, false},
 		{"gator's expansion", at("manifests/expansion"), 1, false},
-		{"gator's expansion, no Namespace", at("manifests/expansion/expansion-w-ns-selector.yaml"), 2, false},
 		{"gator's broken template", at("manifests/invalid-resources/template.yaml"), 2, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
