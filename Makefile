@@ -31,6 +31,7 @@ MEMBERS ?= 250
 KINDS ?= 47
 CLIENTS ?= print
 HISTORIES ?= 100000
+MUTATIONS ?= 10000
 COUNT ?= 10
 KILLS ?= 200
 FAILOVERS ?= 20
@@ -71,6 +72,10 @@ test: kube helm ## run every test, real control planes included
 .PHONY: gatekeeper
 gatekeeper: ## compare with Gatekeeper: its matcher, framework and suites
 	for m in $(TEST_MODULES); do (cd $$m && go test -timeout 10m ./...); done
+
+.PHONY: gatekeeper-mutations
+gatekeeper-mutations: ## compare verdicts on MUTATIONS mutated objects of the corpus with Gatekeeper's framework
+	cd pkg/policy/internal/gatekeepertest && FEDERATOR_MUTATIONS=$(MUTATIONS) go test -count 1 -v -timeout 30m -run TestVerdicts_EqualFrameworkOnCorpus .
 
 # One directory is tested at a time: templates of one name may be in several.
 .PHONY: gatekeeper-library

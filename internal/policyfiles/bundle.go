@@ -13,6 +13,8 @@ import (
 type Bundle struct {
 	Set      *policy.Set
 	Bindings []policy.Binding
+	// Expansions are those beside the policies; nil: none.
+	Expansions *Expansions
 }
 
 // Bind reads the bindings in a file and adds default bindings for policies without one.

@@ -19,14 +19,22 @@ func Load(dirs []string) (*policy.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	set, _, err := LoadSources(sources, dirs)
+	return set, err
+}
+
+// LoadSources loads the policies of sources, which come of what names say, and reads the
+// ExpansionTemplates beside them.
+func LoadSources(sources []policy.Source, names []string) (*policy.Set, *Expansions, error) {
 	set, err := policy.Load(sources, policy.LoadOptions{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(set.Packages) == 0 {
-		return nil, fmt.Errorf("no policy found in %s", strings.Join(dirs, ", "))
+		return nil, nil, fmt.Errorf("no policy found in %s", strings.Join(names, ", "))
 	}
-	return set, nil
+	expansions, err := readExpansions(sources)
+	return set, expansions, err
 }
 
 func ReadSources(dirs []string) ([]policy.Source, error) {

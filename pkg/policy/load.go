@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"federator.dev/federator/pkg/policy/expansion"
 	"federator.dev/federator/pkg/policy/internal/manifest"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
@@ -135,10 +136,11 @@ func readDocuments(tree fs.FS, p string) ([]byte, error) {
 		return nil, nil
 	}
 	data, err := readFile(tree, p)
-	if !manifest.Mentions(data) && len(data) > maxRead {
+	mentions := manifest.Mentions(data) || expansion.Mentions(data)
+	if !mentions && len(data) > maxRead {
 		return nil, nil // as far as it was read, it is of others
 	}
-	if err != nil || !manifest.Mentions(data) {
+	if err != nil || !mentions {
 		return nil, err
 	}
 	return data, nil

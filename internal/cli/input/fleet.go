@@ -14,6 +14,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/offline"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -23,6 +24,7 @@ type Fleet struct {
 	SourceRevision aggregate.Revision                       // of the index that it was read from
 	AsOf           time.Time                                // as of which it is judged: when it was read, unless the flags say otherwise
 	members        map[string]clusterinformers.MemberStatus // by name; of clusters only
+	Manifests      *offline.Fleet                           // that the objects are of; nil: of none
 }
 
 // Kinds are kinds that will be read.

@@ -1,11 +1,11 @@
 package input
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +27,7 @@ type Flags struct {
 	asOf      string
 	Timeout   time.Duration // of waiting for clusters; 0 is none
 	live      config.Flags
+	stdin     []byte // that Policies has read
 
 	Version string // of federator
 }
@@ -107,13 +108,11 @@ func (f *Flags) readManifests(kinds []aggregate.Kind, in io.Reader) (*Fleet, err
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range f.manifests {
-		member := f.member
-		if m, p, ok := strings.Cut(path, "="); ok {
-			if _, err := os.Stat(path); err != nil { // else it is a file with = in its name
-				member, path = m, p
-			}
-		}
+	if f.stdin != nil {
+		in = bytes.NewReader(f.stdin)
+	}
+	for _, arg := range f.manifests {
+		member, path := f.memberOf(arg)
 		if path == "-" {
 			err = fleet.Add("standard input", in, member)
 		} else {
@@ -131,5 +130,5 @@ func (f *Flags) readManifests(kinds []aggregate.Kind, in io.Reader) (*Fleet, err
 	if fleet.Objects() == 0 && len(slices.Collect(s.Members())) <= 1 {
 		return nil, fmt.Errorf("no manifest found in %s", strings.Join(f.manifests, ", "))
 	}
-	return &Fleet{Snapshot: s, SourceRevision: s.Revision(), AsOf: time.Now()}, nil
+	return &Fleet{Snapshot: s, SourceRevision: s.Revision(), AsOf: time.Now(), Manifests: fleet}, nil
 }

@@ -23,7 +23,9 @@ Exits with 0 if no policy of at least the severity --fail-on has findings, 1 if 
 violations, 2 if the input is invalid, and 3 if none has violations, but verdicts are
 unknown or evaluations failed. As with "gator test", a constraint of Gatekeeper only
 counts if its enforcementAction is deny, and a ValidatingAdmissionPolicyBinding if its
-validationActions have Deny.
+validationActions have Deny; templates, constraints and ExpansionTemplates among the
+manifests are evaluated (instead of the library that ships with federator), and what
+ExpansionTemplates generate is evaluated too.
 
   federator policy check -f manifests/
   federator policy check --policies policies/ --contexts dev,staging --fail-on high
@@ -36,6 +38,7 @@ type checkOptions struct {
 	output       string
 	failOn       string
 	allowUnknown bool
+	denyOnly     bool
 }
 
 func checkCommand(version string) *cobra.Command {
@@ -48,9 +51,10 @@ func checkCommand(version string) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return exit.BadInput(check(cmd, &opts, version)) },
 	}
 	opts.in.Register(cmd.Flags())
-	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json, sarif or junit; gator and gator-json write the violations of constraints as \"gator test\" does")
+	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json, sarif or junit; gator, gator-json and gator-yaml write the violations of constraints as \"gator test\" does")
 	cmd.Flags().StringVar(&opts.failOn, "fail-on", report.Severities[0], "minimum `severity` to fail for: low, medium, high, critical, or none to never fail")
 	cmd.Flags().BoolVar(&opts.allowUnknown, "allow-unknown", false, "do not fail for unknown verdicts")
+	cmd.Flags().BoolVar(&opts.denyOnly, "deny-only", false, "write what constraints deny only, in the formats of gator")
 	return cmd
 }
 
@@ -61,7 +65,7 @@ func check(cmd *cobra.Command, opts *checkOptions, version string) error {
 	if opts.failOn != report.FailNever && !slices.Contains(report.Severities, opts.failOn) {
 		return fmt.Errorf("--fail-on %q is not %s or %s", opts.failOn, strings.Join(report.Severities, ", "), report.FailNever)
 	}
-	b, err := opts.in.Load(cmd.ErrOrStderr())
+	b, err := opts.in.LoadAll(cmd)
 	if err != nil {
 		return err
 	}
@@ -73,6 +77,12 @@ func check(cmd *cobra.Command, opts *checkOptions, version string) error {
 	if err != nil {
 		return err
 	}
+	for _, w := range r.Warnings {
+		if _, err := fmt.Fprintln(cmd.ErrOrStderr(), w); err != nil {
+			return err
+		}
+	}
+	r.DenyOnly = opts.denyOnly
 	if err := r.Write(cmd.OutOrStdout(), opts.output, version); err != nil {
 		return err
 	}

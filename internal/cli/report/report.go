@@ -34,6 +34,8 @@ type Report struct {
 	Policies []Policy           `json:"policies"`
 	Members  []string           `json:"members"`
 	Results  []Result           `json:"results"`
+	Warnings []string           `json:"warnings,omitempty"`
+	DenyOnly bool               `json:"-"` // gator's formats list what is denied only
 }
 
 // Policy is one package that was evaluated.
@@ -161,7 +163,7 @@ func (r *Report) Check(failOn string, unknowns bool) error {
 }
 
 // Formats are the output formats of a report.
-var Formats = []string{"table", "json", "sarif", "junit", "gator", "gator-json"}
+var Formats = []string{"table", "json", "sarif", "junit", "gator", "gator-json", "gator-yaml"}
 
 // Write writes the report in one of the formats.
 func (r *Report) Write(w io.Writer, format, version string) error {
@@ -175,8 +177,8 @@ func (r *Report) Write(w io.Writer, format, version string) error {
 		return console.WriteJSON(w, r.sarif(version))
 	case "junit":
 		return r.junit(w)
-	case "gator", "gator-json":
-		return r.writeGator(w, format == "gator-json")
+	case "gator", "gator-json", "gator-yaml":
+		return r.writeGator(w, format, r.DenyOnly)
 	}
 	return fmt.Errorf("--output %q is not %s", format, strings.Join(Formats, ", "))
 }

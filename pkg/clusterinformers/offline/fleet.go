@@ -44,6 +44,7 @@ type Fleet struct {
 	members    map[string]*fileMember
 	namespaced map[aggregate.Kind]bool   // custom kinds, by whether they have namespaces
 	plurals    map[aggregate.Kind]string // their resources
+	read       int                       // objects, so far
 }
 
 type fileMember struct {
@@ -55,6 +56,8 @@ type fileMember struct {
 type manifest struct {
 	source string // file and document, for messages
 	object *unstructured.Unstructured
+	order  int      // of all that were added
+	added  []string // fields of metadata that the object did not have
 }
 
 // New returns an empty fleet.
@@ -75,6 +78,23 @@ func (o *Fleet) Objects() int {
 		n += len(m.objects)
 	}
 	return n
+}
+
+// Origin is how an object was given.
+type Origin struct {
+	Source string   // file and document
+	Order  int      // among all that were read
+	Added  []string // fields of metadata that it did not have
+}
+
+// Origin returns how an object was given; the zero Origin if it was not.
+func (o *Fleet) Origin(ref aggregate.Ref) Origin {
+	m := o.members[ref.Member]
+	if m == nil {
+		return Origin{}
+	}
+	of := m.objects[ref]
+	return Origin{Source: of.source, Order: of.order, Added: of.added}
 }
 
 // member returns a member of that name, which there may not have been before.
@@ -113,6 +133,7 @@ func (o *Fleet) add(m manifest, member string) error {
 	}
 	if m.object.GetNamespace() == "" && builtin.Namespaced(kind) {
 		m.object.SetNamespace(o.opts.DefaultNamespace)
+		m.added = append(m.added, "namespace")
 	}
 	ref := aggregate.Ref{Member: name, Kind: kind, Namespace: m.object.GetNamespace(), Name: m.object.GetName()}
 	objects := o.member(name).objects
@@ -121,10 +142,14 @@ func (o *Fleet) add(m manifest, member string) error {
 	}
 	if m.object.GetUID() == "" {
 		setString(m.object, stableUID(string(kind), ref.String()), "metadata", "uid")
+		m.added = append(m.added, "uid")
 	}
 	if m.object.GetResourceVersion() == "" {
 		m.object.SetResourceVersion("1")
+		m.added = append(m.added, "resourceVersion")
 	}
+	m.order = o.read
+	o.read++
 	objects[ref] = m
 	return nil
 }
@@ -207,6 +232,7 @@ func (o *Fleet) defaultNamespaces() error {
 					return man.refuse("%s is also in %s", ref, other.source)
 				}
 				man.object.SetNamespace(ref.Namespace)
+				man.added = append(man.added, "namespace")
 				m.objects[ref] = man
 			}
 		}

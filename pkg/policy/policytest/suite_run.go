@@ -19,6 +19,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/expansion"
 )
 
 // The objects of cases are not in the cluster yet: their inventory is that of another member.
@@ -111,7 +112,7 @@ type appliedConstraint struct {
 	bindings   []policy.Binding
 	active     bool   // at gator's enforcement point
 	asksOf     string // what only a request has, "" for nothing
-	expansions []expansion
+	expansions expansion.Templates
 }
 
 // load loads the template and the constraint of a test. Of a test that says that the
@@ -271,21 +272,21 @@ func (r *suiteRun) judge(ctx context.Context, s *suite, with *appliedConstraint,
 		}
 		inventory = append(inventory, more...)
 	}
-	messages, err := r.violations(ctx, with, object, inventory)
+	messages, err := r.violations(ctx, with, object, inventory, false)
 	if err != nil {
 		return nil, err
 	}
-	generated, err := expand(with.expansions, object, 0)
+	generated, err := with.expansions.Expand(object)
 	if err != nil {
 		return nil, err
 	}
 	for _, g := range generated {
-		more, err := r.violations(ctx, with, g.object, inventory)
+		more, err := r.violations(ctx, with, g.Object, inventory, true)
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range more {
-			messages = append(messages, fmt.Sprintf("[Implied by %s] %s", g.template, m))
+			messages = append(messages, g.Message(m))
 		}
 	}
 	var out []Failure
@@ -337,8 +338,8 @@ func reviewed(o map[string]any, asksOf string) (map[string]any, error) {
 }
 
 // violations returns the messages of the violations that the constraint finds in an
-// object, given the inventory.
-func (r *suiteRun) violations(ctx context.Context, with *appliedConstraint, object map[string]any, inventory []map[string]any) ([]string, error) {
+// object, which expansion may have generated, given the inventory.
+func (r *suiteRun) violations(ctx context.Context, with *appliedConstraint, object map[string]any, inventory []map[string]any, generated bool) ([]string, error) {
 	if !with.active {
 		return nil, nil
 	}
@@ -364,7 +365,7 @@ func (r *suiteRun) violations(ctx context.Context, with *appliedConstraint, obje
 		}
 	}
 	engine := policy.EngineOptions{
-		Set: with.set, Bindings: with.bindings, Limits: policy.Limits{Evaluation: r.opts.Timeout, Slow: math.MaxInt64},
+		Set: with.set, Bindings: with.bindings, Generated: generated, Limits: policy.Limits{Evaluation: r.opts.Timeout, Slow: math.MaxInt64},
 		InventoryMember: suiteInventory,
 	}
 	if r.lines != nil {

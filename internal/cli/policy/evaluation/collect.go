@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -47,6 +48,7 @@ type collector struct {
 	binding    string
 	report     *report.Report
 	enforced   *report.Enforced // nil: not of a constraint
+	implied    *impliedBatch    // nil: subjects are what was given
 	incomplete map[incompleteKey]*incomplete
 	order      []incompleteKey // of incomplete
 }
@@ -74,13 +76,15 @@ func (g *collector) collect() error {
 	for v := range verdicts {
 		switch v.State {
 		case policy.Unknown:
-			at := g.at(incompleteKey{state: report.Unknown, member: v.Subject.Ref.Member})
-			at.add(v.Subject)
+			s := g.given(v.Subject)
+			at := g.at(incompleteKey{state: report.Unknown, member: s.Ref.Member})
+			at.add(s)
 			for _, gap := range v.Gaps {
 				at.gap(gap)
 			}
 		case policy.Error:
-			g.at(incompleteKey{report.Error, v.Subject.Ref.Member, v.Message}).add(v.Subject)
+			s := g.given(v.Subject)
+			g.at(incompleteKey{report.Error, s.Ref.Member, g.message(v.Subject, v.Message)}).add(s)
 		}
 		for _, x := range v.Violations {
 			if err := g.violation(v.Subject, x); err != nil {
@@ -122,7 +126,7 @@ func (g *collector) result(state string) report.Result {
 
 func (g *collector) violation(s policy.Subject, v policy.Violation) error {
 	x := g.result(report.Violation)
-	x.Subject, x.Message, x.Details = g.subject(s), v.Msg, v.Details
+	x.Subject, x.Message, x.Details = g.subject(g.given(s)), g.message(s, v.Msg), v.Details
 	if v.Exempt != "" {
 		x.State, x.Reason = report.Exempt, v.Exempt
 	}
@@ -147,20 +151,53 @@ func enforcementOf(set *policy.Set, name string) *report.Enforced {
 	if c == nil {
 		return nil
 	}
-	return &report.Enforced{Actions: c.ActionsAt(policy.GatorPoint), Scoped: c.EnforcementAction == "scoped", Constraint: c.Body}
+	return &report.Enforced{Actions: c.ActionsAt(policy.GatorPoint), Scoped: c.EnforcementAction == "scoped", Constraint: c.Body, Parameters: c.Parameters}
 }
 
 // enforce adds what a constraint says of a violation.
 func (g *collector) enforce(s policy.Subject, x *report.Result) error {
 	of := *g.enforced
 	x.EnforcementActions, x.Enforced = of.Actions, &of
-	o, ok := g.fleet.Snapshot.Get(s.Ref)
+	if of.Details = x.Details; of.Details == nil && g.pkg.CEL == nil {
+		of.Details = json.RawMessage("{}") // as Gatekeeper has those of Rego
+	}
+	if made := g.generated(s); made != nil && made.EnforcementAction != "" && len(of.Actions) > 0 {
+		of.Override, x.EnforcementActions = made.EnforcementAction, []string{made.EnforcementAction}
+	}
+	ref := g.given(s).Ref
+	o, ok := g.fleet.Snapshot.Get(ref)
 	if !ok {
 		return nil
 	}
 	var err error
-	of.Object, err = o.AppendBody(nil)
+	if of.Object, err = o.AppendBody(nil); err != nil || g.fleet.Manifests == nil {
+		return err
+	}
+	from := g.fleet.Manifests.Origin(ref)
+	of.Order = from.Order
+	of.Object, err = withoutMetadata(of.Object, from.Added)
 	return err
+}
+
+// withoutMetadata returns an object without fields of its metadata.
+func withoutMetadata(object json.RawMessage, fields []string) (json.RawMessage, error) {
+	o, err := decodeObject(object)
+	if err != nil {
+		return nil, err
+	}
+	metadata, _ := o["metadata"].(map[string]any)
+	for _, field := range fields {
+		delete(metadata, field)
+	}
+	return json.Marshal(o)
+}
+
+// decodeObject decodes an object, with its numbers as they are written.
+func decodeObject(raw []byte) (o map[string]any, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	err = d.Decode(&o)
+	return o, err
 }
 
 func (g *collector) subject(s policy.Subject) report.Subject {

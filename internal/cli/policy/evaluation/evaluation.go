@@ -45,14 +45,41 @@ func (in *Flags) RegisterInput(fs *pflag.FlagSet) {
 
 // Load reads the policies and their bindings. Warnings go to stderr.
 func (in *Flags) Load(stderr io.Writer) (*policyfiles.Bundle, error) {
-	if in.source.Timeout <= 0 || in.Timeout <= 0 {
-		return nil, errors.New("--timeout and --evaluation-timeout must be positive")
-	}
-	set, err := policyfiles.Load(in.Policies)
+	return in.load(stderr, nil)
+}
+
+// LoadAll is Load with the templates and constraints among the manifests, as "gator test"
+// has them. They are instead of the library that ships with federator.
+func (in *Flags) LoadAll(cmd *cobra.Command) (*policyfiles.Bundle, error) {
+	own, err := in.source.Policies(cmd.InOrStdin(), in.Policies)
 	if err != nil {
 		return nil, err
 	}
-	return policyfiles.Bind(set, in.Bindings, in.only, stderr)
+	return in.load(cmd.ErrOrStderr(), own)
+}
+
+// load reads the policies, with those of more sources.
+func (in *Flags) load(stderr io.Writer, own []policy.Source) (*policyfiles.Bundle, error) {
+	if in.source.Timeout <= 0 || in.Timeout <= 0 {
+		return nil, errors.New("--timeout and --evaluation-timeout must be positive")
+	}
+	sources := own
+	if len(own) == 0 || len(in.Policies) > 0 {
+		given, err := policyfiles.ReadSources(in.Policies)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(given, own...)
+	}
+	set, expansions, err := policyfiles.LoadSources(sources, in.Policies)
+	if err != nil {
+		return nil, err
+	}
+	b, err := policyfiles.Bind(set, in.Bindings, in.only, stderr)
+	if err == nil {
+		b.Expansions = expansions
+	}
+	return b, err
 }
 
 // Options returns the options of an evaluation at a time.
@@ -72,6 +99,9 @@ func Report(ctx context.Context, b *policyfiles.Bundle, fleet *input.Fleet, budg
 		return nil, nil, err
 	}
 	r, err := newReport(b, fleet, state)
+	if err == nil && fleet.Manifests != nil {
+		err = expand(ctx, b, fleet, budget, r)
+	}
 	return r, state, err
 }
 

@@ -101,6 +101,7 @@ func (b *Binding) match() objectMatch {
 // alone.
 func (s *Selection) matches(o aggregate.Object) bool {
 	m := matchable(o)
+	m.Generated = s.Generated
 	return s.constraint.Static(&m)
 }
 

@@ -22,6 +22,7 @@ type Selection struct {
 	exemptions          []exemption
 	constraint          objectMatch // nil: no constraint
 	Params              *ast.Term
+	Generated           bool // subjects are what expansion makes, to a constraint
 }
 
 type memberSelection struct {

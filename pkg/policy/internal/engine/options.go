@@ -33,6 +33,8 @@ type Options struct {
 	// templates are, whichever member these are in. It is for subjects that their cluster does not have yet, which
 	// an inventory must not hold. Empty: the subject's own, or the entire fleet where the constraint says so.
 	InventoryMember string
+	// Generated says that all subjects are what expansion of Gatekeeper makes, which constraints may select by source.
+	Generated bool
 	// Memory is what an earlier process knew of its verdicts; nil for nothing.
 	Memory Memory
 	// Tracer sees what evaluations do, on all goroutines that evaluate; nil: nobody does.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -122,6 +123,9 @@ type inventoryPath struct {
 	section, namespace, apiVersion, kind, name string
 }
 
+// noName is a step that is empty: no object has that name, as none has an empty one.
+const noName = " "
+
 // parseInventory reads a path below data.inventory as far as it goes, and returns the steps
 // within an object.
 func parseInventory(path []string) (p inventoryPath, rest []string) {
@@ -133,7 +137,7 @@ func parseInventory(path []string) (p inventoryPath, rest []string) {
 		if i == len(steps) {
 			return p, path[i:]
 		}
-		*steps[i] = step
+		*steps[i] = cmp.Or(step, noName)
 	}
 	return p, nil
 }
