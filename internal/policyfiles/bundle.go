@@ -59,17 +59,22 @@ func Bind(set *policy.Set, file string, only []string, stderr io.Writer) (*Bundl
 	return &Bundle{Set: set, Bindings: bindings}, nil
 }
 
-// Reads returns the kinds that the bound policies read, and whether they read all others
-// as well.
-func (b *Bundle) Reads() (kinds []policy.KindRef, every bool) {
+// Reads returns the kinds that the bound policies read one by one, and those that they name
+// by a wildcard.
+func (b *Bundle) Reads() (kinds []policy.KindRef, open policy.KindSet) {
+	add := func(p *policy.Package) {
+		of := p.Evaluates()
+		of.Kinds = nil // they are among kinds
+		open.Add(of)
+	}
 	for _, binding := range b.Bindings {
 		p := b.Set.Package(binding.Package)
 		kinds = slices.Concat(kinds, p.KindsRead())
-		every = every || p.AnyKind
+		add(p)
 		for _, v := range p.Reads.Views {
 			kinds = append(kinds, b.Set.Package(v.Package).Kinds...)
-			every = every || b.Set.Package(v.Package).AnyKind
+			add(b.Set.Package(v.Package))
 		}
 	}
-	return kinds, every
+	return kinds, open
 }

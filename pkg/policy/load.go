@@ -28,6 +28,8 @@ type (
 	Package = module.Package
 	// KindRef is a kind that a package names, at the version that it pins.
 	KindRef = module.KindRef
+	// KindSet is kinds that are named one by one or by a wildcard.
+	KindSet = module.KindSet
 	// Finding is one error or warning at a position in a file.
 	Finding = module.Finding
 	// Candidate is what the packages of a source are to be instead.

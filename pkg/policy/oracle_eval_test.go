@@ -222,7 +222,8 @@ func ofKind(pkg *policy.Package, kind aggregate.Kind) (pin string, ok bool) {
 			return k.Version, true
 		}
 	}
-	return "", pkg.AnyKind
+	_, group := kind.Split()
+	return "", pkg.AnyKind || group != "" && slices.Contains(pkg.Groups, group)
 }
 
 func refJSON(r aggregate.Ref) map[string]any {
@@ -368,8 +369,8 @@ func (f *full) reads(x *oracleBinding, subject policy.Subject, o aggregate.Objec
 		for _, k := range v.pkg.Kinds {
 			all(k.Kind)
 		}
-		if v.pkg.AnyKind {
-			for kind := range f.s.Kinds() {
+		for kind := range f.s.Kinds() {
+			if _, ok := ofKind(v.pkg, kind); ok {
 				all(kind)
 			}
 		}

@@ -214,7 +214,7 @@ func (g *generator) pkg(name string) string {
 		}
 	}
 	if g.r.IntN(10) == 0 {
-		kinds = []string{`"*"`}
+		kinds = pick(g.r, []string{`"*"`}, []string{`"*.apps"`}, []string{`"*.apps"`, `"Namespace"`})
 	}
 	custom := fmt.Sprintf("severity: low, kinds: [%s]", strings.Join(kinds, ", "))
 	views := 0

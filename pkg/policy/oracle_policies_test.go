@@ -226,6 +226,18 @@ violation contains {"msg": "too few", "details": 1 / input.object.spec.replicas}
 	input.object.spec.min > input.object.spec.replicas
 }
 `,
+	"grouped": `# METADATA
+# title: All kinds of groups
+# custom: {severity: low, kinds: ["*.apps", "*.policy", "Namespace"]}
+package oracle.grouped
+
+violation contains {"msg": sprintf("%s without an owner, one of %d", [input.ref.kind, n])} if {
+	not input.object.metadata.labels.owner
+	n := count(data.fleet.views["oracle.grouped"].kinds[input.ref.kind])
+}
+
+view.kinds[input.ref.kind] contains input.object.spec.replicas
+`,
 	"owned": `# METADATA
 # title: Everything has an owner
 # custom: {severity: low, kinds: ["*"], remedies: [{action: delete, kind: Namespace}]}

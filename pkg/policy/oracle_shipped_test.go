@@ -201,9 +201,7 @@ func TestEngine_EqualsFullEvaluationOfShippedPolicies(t *testing.T) {
 	of := map[string]*land{}
 	for _, pkg := range s.set.Packages {
 		var kinds []aggregate.Kind
-		for _, k := range pkg.Kinds {
-			kinds = append(kinds, k.Kind)
-		}
+		kinds = append(kinds, pkg.Evaluates().Among(maps.Keys(s.objects))...)
 		for _, k := range pkg.Reads.ByName {
 			kinds = append(kinds, k.Kind)
 		}

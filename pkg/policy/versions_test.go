@@ -207,7 +207,7 @@ func TestVersions_ReadScopeIsOfBoth(t *testing.T) {
 	w := versionWorld(t)
 	e, _ := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: []policy.Binding{b}})
 	got := e.State().ReadScope("test.large")
-	if !got.Fleet || !slices.Equal(got.Kinds, []policy.Kind{"Namespace"}) || !slices.Equal(got.Members, []string{"fleet/b"}) {
+	if !got.Fleet || !slices.Equal(got.Kinds.Kinds, []policy.Kind{"Namespace"}) || got.Kinds.IsOpen() || !slices.Equal(got.Members, []string{"fleet/b"}) {
 		t.Errorf("it may reveal %+v", got)
 	}
 	// Nobody waits for the Namespaces that only the version in shadow reads.

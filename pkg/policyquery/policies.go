@@ -313,7 +313,7 @@ func (l *policyListing) itemOf(ctx context.Context, b policy.Binding) (PolicyIte
 	}
 	item := PolicyItem{
 		Name: b.Name, Package: p.Path(), Title: p.Title, Description: p.Description, Severity: p.Severity, Source: &PolicyOrigin{Name: p.Source, File: p.File},
-		Kinds: kindNames(p), Subject: p.Subject.String(), Withheld: !l.mayRead(b.Name), Constraint: constraintOf(&b),
+		Kinds: p.Evaluates().Names(), Subject: p.Subject.String(), Withheld: !l.mayRead(b.Name), Constraint: constraintOf(&b),
 	}
 	if l.mayListHub {
 		item.Mode, item.State, item.Exemptions, item.Parameters = string(b.Mode), "Observing", b.Exemptions, b.Parameters
@@ -428,16 +428,6 @@ func (l *policyListing) addFleetPolicy(item *PolicyItem, fp *v1alpha1.FleetPolic
 		shown.ManagedFields = nil
 		item.FleetPolicy = &shown
 	}
-}
-
-func kindNames(p *policy.Package) (names []string) {
-	if p.AnyKind {
-		return []string{"*"}
-	}
-	for _, k := range p.Kinds {
-		names = append(names, string(k.Kind))
-	}
-	return names
 }
 
 func filesOf(s *policy.State, p *policy.Package) (files []PolicyFile) {

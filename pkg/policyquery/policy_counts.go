@@ -50,12 +50,7 @@ func (s readScope) everywhere(binding string) bool {
 	known, kinds := false, []aggregate.Kind(nil)
 	for p := range s.state.Packages(binding) {
 		known = true
-		for _, k := range p.Kinds {
-			kinds = append(kinds, k.Kind)
-		}
-		if p.AnyKind {
-			kinds = slices.AppendSeq(kinds, s.state.Snapshot.Kinds())
-		}
+		kinds = append(kinds, p.Evaluates().Among(s.state.Snapshot.Kinds())...)
 	}
 	return known && len(s.partly(kinds)) == 0
 }
@@ -74,15 +69,9 @@ func (s readScope) wholeOf(p *policy.Package, member string) bool {
 		return p.SubjectView != ""
 	case !s.reader.MayReadMember(member):
 		return false
-	case p.AnyKind:
-		for _, kind := range s.state.Snapshot.KindsOf(member) {
-			if !s.wholeKind(member, kind) {
-				return false
-			}
-		}
 	}
-	for _, k := range p.Kinds {
-		if !s.wholeKind(member, k.Kind) {
+	for _, kind := range p.Evaluates().Among(slices.Values(s.state.Snapshot.KindsOf(member))) {
+		if !s.wholeKind(member, kind) {
 			return false
 		}
 	}

@@ -85,17 +85,17 @@ func (s readScope) hiddenDigest(a *params, readable map[string]bool) string {
 	return fmt.Sprintf("%016x", sum.Sum64())
 }
 
-// evaluatedKinds returns the kinds that the versions in effect of a binding evaluate; where one evaluates any kind,
+// evaluatedKinds returns the kinds that the versions in effect of a binding evaluate; where one names kinds by a wildcard,
 // those with findings, in members that are visible to the caller.
 func (s readScope) evaluatedKinds(binding string) (kinds []aggregate.Kind) {
-	anyKind := false
+	open := false
 	for p := range s.state.Packages(binding) {
-		anyKind = anyKind || p.AnyKind
+		open = open || p.IsOpen()
 		for _, k := range p.Kinds {
 			kinds = append(kinds, k.Kind)
 		}
 	}
-	if anyKind {
+	if open {
 		for _, member := range s.reader.visible {
 			for kind, found := s.nextKind(binding, member, ""); found; kind, found = s.nextKind(binding, member, kind) {
 				kinds = append(kinds, kind)

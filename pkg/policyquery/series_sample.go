@@ -40,11 +40,11 @@ func countedIn(state *policy.State, served map[aggregate.Kind]bool) counted {
 	for b := range state.Bindings() {
 		var versions []string // those that differ in this
 		for p := range state.Packages(b.Name) {
-			versions = append(versions, fmt.Sprint(p.Path(), p.AnyKind, p.Kinds, p.Subject, p.SubjectView, p.Remedies))
+			versions = append(versions, fmt.Sprint(p.Path(), p.AnyKind, p.Groups, p.Kinds, p.Subject, p.SubjectView, p.Remedies))
 		}
 		slices.Sort(versions)
 		reads := state.ReadScope(b.Name)
-		c.policies[b.Name] = fmt.Sprint(slices.Compact(versions), reads.Kinds, reads.AnyKind, reads.Fleet, b.Visibility)
+		c.policies[b.Name] = fmt.Sprint(slices.Compact(versions), reads.Kinds, reads.Fleet, b.Visibility)
 	}
 	for m := range state.Snapshot.Members() {
 		c.members[m.Name] = m.UID
@@ -79,8 +79,11 @@ func (c counted) changed(state *policy.State, now counted) (policies, members []
 	}
 	for b := range state.Bindings() { // what policies read besides their subjects, as for keys of views, may be in any member
 		reads := state.ReadScope(b.Name)
-		if len(gone) > 0 && (reads.AnyKind || slices.ContainsFunc(reads.Kinds, func(k aggregate.Kind) bool { return gone[k] })) {
-			policies = append(policies, b.Name)
+		for k := range gone {
+			if reads.Kinds.Has(k) {
+				policies = append(policies, b.Name)
+				break
+			}
 		}
 	}
 	return policies, members

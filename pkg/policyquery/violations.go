@@ -236,10 +236,7 @@ func (s *listing) run(ctx context.Context) error {
 // subjects.
 func (s readScope) mayRead(binding string) bool {
 	scope := s.state.ReadScope(binding)
-	kinds := scope.Kinds
-	if scope.AnyKind {
-		kinds = slices.Collect(s.state.Snapshot.Kinds())
-	}
+	kinds := scope.Kinds.Among(s.state.Snapshot.Kinds())
 	if kinds = s.partly(kinds); len(kinds) == 0 && s.seesAllMembers() {
 		return true
 	}

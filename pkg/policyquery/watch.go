@@ -272,7 +272,7 @@ func (s *watchStream) sendPoint(ctx context.Context, next *enforce.Point, change
 			may = s.matchesBinding(b) && current.mayRead(b.Name)
 			fresh[b.Name] = may
 			for p := range current.state.Packages(b.Name) {
-				other = other || p.AnyKind // there may be findings on other kinds
+				other = other || p.IsOpen() // there may be findings on other kinds
 			}
 		}
 		if !may || !s.readable[b.Name] { // if these differ, the whole binding is sent below

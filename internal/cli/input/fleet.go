@@ -30,7 +30,7 @@ type Fleet struct {
 // Kinds are kinds that will be read.
 type Kinds struct {
 	Refs []policy.KindRef // with a version if that matters
-	All  bool             // and all others
+	Open policy.KindSet   // others that a wildcard names
 }
 
 // names are the kinds without their versions, sorted.
@@ -42,6 +42,23 @@ func (w Kinds) names() []aggregate.Kind {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+// rules select what is required; nil is everything.
+func (w Kinds) rules() (rules []clusterinformers.KindRule) {
+	if w.Open.All || slices.Contains(w.Open.Groups, "") { // no rule is of the core group
+		return nil
+	}
+	for _, kind := range w.names() {
+		rules = append(rules, clusterinformers.KindRule{Kind: string(kind)})
+	}
+	for _, group := range w.Open.Groups {
+		rules = append(rules, clusterinformers.KindRule{Kind: "*." + group})
+	}
+	return rules
+}
+
+// Everything is all kinds.
+func Everything() Kinds { return Kinds{Open: policy.KindSet{All: true}} }
 
 // anyReached reports whether any member has ever been reached.
 func (o *Fleet) anyReached() bool {
@@ -98,8 +115,8 @@ func (o *Fleet) WarnIncomplete(w io.Writer, required Kinds) error {
 			info, _ := o.Scope(m.Name, kind)
 			scopes[kind] = aggregate.Status{State: info.Status.State, Reason: o.Reason(m.Name, kind)}
 		}
-		if required.All {
-			for s := range o.Scopes(m.Name) {
+		for s := range o.Scopes(m.Name) {
+			if required.Open.Has(s.Kind) {
 				scopes[s.Kind] = s.Status
 			}
 		}

@@ -57,10 +57,8 @@ func (f *Flags) adjust(c *config.Config, fs *pflag.FlagSet, required Kinds) {
 	if f.hub && c.Sources.ClusterAPI == nil {
 		c.Sources.ClusterAPI = &config.ClusterAPI{}
 	}
-	if len(c.Kinds) == 0 && !required.All {
-		for _, kind := range required.names() {
-			c.Kinds = append(c.Kinds, clusterinformers.KindRule{Kind: string(kind)})
-		}
+	if len(c.Kinds) == 0 {
+		c.Kinds = required.rules()
 	}
 	for _, k := range required.Refs {
 		held := slices.ContainsFunc(c.Held, func(h clusterinformers.HeldVersion) bool { return h.Kind == k.Kind })

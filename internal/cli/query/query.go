@@ -74,11 +74,11 @@ func run(cmd *cobra.Command, opts *options, query string) error {
 	if opts.timeout <= 0 || opts.maxRead <= 0 || opts.maxRows <= 0 {
 		return errors.New("--timeout, --max-read and --max-rows must be positive")
 	}
-	fleet, err := opts.source.Open(cmd.Context(), cmd.Flags(), input.Kinds{All: true}, cmd.InOrStdin(), cmd.ErrOrStderr())
+	fleet, err := opts.source.Open(cmd.Context(), cmd.Flags(), input.Everything(), cmd.InOrStdin(), cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	if err := fleet.WarnIncomplete(cmd.ErrOrStderr(), input.Kinds{All: true}); err != nil {
+	if err := fleet.WarnIncomplete(cmd.ErrOrStderr(), input.Everything()); err != nil {
 		return err
 	}
 	answer, err := policy.Query(cmd.Context(), policy.QueryOptions{

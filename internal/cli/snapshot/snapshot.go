@@ -34,14 +34,14 @@ func Command(version string) *cobra.Command {
 			if output == "" {
 				return fmt.Errorf("--output is required: the directory to write to")
 			}
-			o, err := source.Open(cmd.Context(), cmd.Flags(), input.Kinds{All: true}, cmd.InOrStdin(), cmd.ErrOrStderr())
+			o, err := source.Open(cmd.Context(), cmd.Flags(), input.Everything(), cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			if err := offline.SaveSnapshot(output, o.Snapshot, o.AsOf); err != nil {
 				return err
 			}
-			if err := o.WarnIncomplete(cmd.ErrOrStderr(), input.Kinds{All: true}); err != nil {
+			if err := o.WarnIncomplete(cmd.ErrOrStderr(), input.Everything()); err != nil {
 				return err
 			}
 			return savedTable(cmd.OutOrStdout(), o.Snapshot)

@@ -2,6 +2,7 @@ package policytest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -31,9 +32,10 @@ type scope struct {
 	records []*aggregate.Record
 }
 
-// reads returns the kinds that the bound policies name, and the versions that they pin.
-func (c *caseReader) reads() map[aggregate.Kind]string {
-	kinds := map[aggregate.Kind]string{}
+// reads returns the kinds that the bound policies name, with the versions that they pin, and
+// those that they name by a wildcard.
+func (c *caseReader) reads() (kinds map[aggregate.Kind]string, open policy.KindSet) {
+	kinds = map[aggregate.Kind]string{}
 	add := func(lists ...[]policy.KindRef) {
 		for _, k := range slices.Concat(lists...) {
 			kinds[k.Kind] = max(kinds[k.Kind], k.Version)
@@ -41,19 +43,45 @@ func (c *caseReader) reads() map[aggregate.Kind]string {
 	}
 	for _, p := range c.bound {
 		add(p.KindsRead())
+		open.Add(p.Evaluates())
 		for _, v := range p.Reads.Views {
 			if of := c.set.Package(v.Package); of != nil {
 				add(of.Kinds)
+				open.Add(of.Evaluates())
 			}
 		}
 	}
-	return kinds
+	return kinds, open
+}
+
+// addOpen adds the kinds of the case that policies name by a wildcard: a member that has none
+// of one that another has is known to have none.
+func addOpen(kinds map[aggregate.Kind]string, open *policy.KindSet, members []member) {
+	add := func(kind aggregate.Kind) {
+		if _, named := kinds[kind]; !named && open.Has(kind) {
+			kinds[kind] = ""
+		}
+	}
+	for i := range members {
+		for _, o := range members[i].Objects {
+			apiVersion, _ := o["apiVersion"].(string)
+			kind, _ := o["kind"].(string)
+			gv, err := schema.ParseGroupVersion(apiVersion)
+			if err == nil && kind != "" {
+				add(aggregate.MakeKind(kind, gv.Group))
+			}
+		}
+		for kind := range members[i].Scopes {
+			add(aggregate.Kind(kind))
+		}
+	}
 }
 
 // fleet checks the members of a case.
 func (c *caseReader) fleet(members []member) fleet {
 	var f fleet
-	kinds := c.reads()
+	kinds, open := c.reads()
+	addOpen(kinds, &open, members)
 	names := map[string]bool{}
 	for i := range members {
 		m, at := &members[i], fmt.Sprintf("members[%d]", i)
@@ -86,10 +114,7 @@ func (c *caseReader) fleet(members []member) fleet {
 func (c *caseReader) scopes(m *member, at string, kinds map[aggregate.Kind]string) []scope {
 	byKind := map[aggregate.Kind]*scope{}
 	for kind, pin := range kinds {
-		version := pin
-		if version == "" {
-			version = "v1"
-		}
+		version := cmp.Or(pin, "v1")
 		if _, group := kind.Split(); group != "" {
 			version = group + "/" + version
 		}

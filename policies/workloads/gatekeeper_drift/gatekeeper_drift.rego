@@ -1,23 +1,23 @@
 # METADATA
-# title: Gatekeeper's templates are the same everywhere
+# title: Gatekeeper's templates and constraints are the same everywhere
 # description: |
-#   A ConstraintTemplate of Gatekeeper that members have under the same name must be the
-#   same in all of them: where it differs, equal constraints admit different objects. The
-#   spec is compared, by its digest; the version is what its annotation
-#   metadata.gatekeeper.sh/version says. Members without Gatekeeper do not count; a
-#   template that only some of the members with Gatekeeper have is a violation if
-#   everywhere is set. Constraints are not compared: their kinds are those that the
-#   templates define. Verdicts are Unknown while the templates of any visible member are
-#   incomplete.
+#   A ConstraintTemplate or a constraint of Gatekeeper that members have under the same
+#   name must be the same in all of them: where it differs, they admit different objects.
+#   The spec is compared, by its digest; a template's version is what its annotation
+#   metadata.gatekeeper.sh/version says, and of a constraint it is shown what it does.
+#   The key of a constraint is its kind and its name, as in K8sRequiredLabels/owner.
+#   Members without Gatekeeper do not count; what only some of the members with
+#   Gatekeeper have is a violation if everywhere is set. Verdicts are Unknown while the
+#   templates or constraints of any visible member are incomplete.
 # custom:
 #   severity: medium
-#   subject: view.templates
-#   kinds: ["ConstraintTemplate.templates.gatekeeper.sh"]
+#   subject: view.installed
+#   kinds: ["ConstraintTemplate.templates.gatekeeper.sh", "*.constraints.gatekeeper.sh"]
 #   parameters:
 #     type: object
 #     properties:
 #       everywhere:
-#         description: Whether it is a violation if a member with other templates does not have the template.
+#         description: Whether it is a violation if a member with Gatekeeper does not have the template or constraint.
 #         type: boolean
 #         default: false
 #       group:
@@ -29,12 +29,23 @@ package federator.workloads.gatekeeper_drift
 import data.federator.lib.members
 
 # What a member has of a template, by its name.
-view.templates[input.ref.name] contains {"version": version, "digest": digest} if {
+view.installed[input.ref.name] contains {"version": version, "digest": digest} if {
+	input.ref.kind == template
 	version := object.get(input.object, ["metadata", "annotations", "metadata.gatekeeper.sh/version"], "unversioned")
-	digest := substring(crypto.sha256(json.marshal(object.get(input.object, "spec", null))), 0, 8)
 }
 
-# The members that have templates.
+# What it has of a constraint, by its kind and name.
+view.installed[sprintf("%s/%s", [kind, input.ref.name])] contains {"version": action, "digest": digest} if {
+	input.ref.kind != template
+	kind := split(input.ref.kind, ".")[0]
+	action := object.get(input.object, ["spec", "enforcementAction"], "deny")
+}
+
+template := "ConstraintTemplate.templates.gatekeeper.sh"
+
+digest := substring(crypto.sha256(json.marshal(object.get(input.object, "spec", null))), 0, 8)
+
+# The members that have either.
 view.members.gatekeeper contains true if is_object(input.object.metadata)
 
 violation contains {
@@ -44,7 +55,7 @@ violation contains {
 	])]),
 	"details": {"group": group, "variants": variants},
 } if {
-	some group, variants in installed
+	some group, variants in running
 	count(variants) > 1
 }
 
@@ -53,18 +64,18 @@ violation contains {
 	"details": {"group": group, "without": without},
 } if {
 	input.parameters.everywhere
-	some group, variants in installed
+	some group, variants in running
 	having := union({at | some at in variants})
-	running := {entry.ref.member |
+	with_gatekeeper := {entry.ref.member |
 		some entry in data.fleet.views["federator.workloads.gatekeeper_drift"].members.gatekeeper
 		members.group(entry.ref.member, input.parameters.group) == group
 	}
-	without := running - having
+	without := with_gatekeeper - having
 	count(without) > 0
 }
 
-# installed are the members with each variant, by group.
-installed[group][variant] contains entry.ref.member if {
+# running are the members with each variant, by group.
+running[group][variant] contains entry.ref.member if {
 	some entry in input.entries
 	variant := sprintf("%s (%s)", [entry.value.version, entry.value.digest])
 	group := members.group(entry.ref.member, input.parameters.group)

@@ -5,7 +5,7 @@ import data.federator.workloads.gatekeeper_drift
 template(version, spec) := {"metadata": {"annotations": {"metadata.gatekeeper.sh/version": version}}, "spec": spec}
 
 value_of(object) := v if {
-	contributed := gatekeeper_drift.view.templates.required with input as {"ref": {"name": "required"}, "object": object}
+	contributed := gatekeeper_drift.view.installed.required with input as {"ref": {"kind": "ConstraintTemplate.templates.gatekeeper.sh", "name": "required"}, "object": object}
 	some v in contributed
 }
 
@@ -60,4 +60,15 @@ test_missing if {
 	messages(one, {}) == set()
 	messages(one, {"everywhere": true}) == {"is missing in fleet/us-1"}
 	messages(one, {"everywhere": true, "group": "stage"}) == {"is missing where stage is prod in fleet/us-1"}
+}
+
+test_constraints_by_kind_and_name if {
+	constraint := {"ref": {"kind": "K8sRequiredLabels.constraints.gatekeeper.sh", "name": "owner"}, "object": {"spec": {"enforcementAction": "warn"}}}
+	{v.version | some v in gatekeeper_drift.view.installed["K8sRequiredLabels/owner"] with input as constraint} == {"warn"}
+	{v.version | some v in gatekeeper_drift.view.installed["K8sRequiredLabels/owner"] with input as object.union(constraint, {"object": {"spec": {"enforcementAction": "deny"}}})} == {"deny"}
+	not gatekeeper_drift.view.installed.owner with input as constraint
+}
+
+test_a_constraint_without_a_spec_denies if {
+	{v.version | some v in gatekeeper_drift.view.installed["K8sRequiredLabels/owner"] with input as {"ref": {"kind": "K8sRequiredLabels.constraints.gatekeeper.sh", "name": "owner"}, "object": {}}} == {"deny"}
 }

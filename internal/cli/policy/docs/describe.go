@@ -75,12 +75,7 @@ func describePolicy(p *policy.Package, source string) doc {
 	if parts := strings.Split(d.File, "/"); len(parts) > 1 {
 		d.Category = parts[0]
 	}
-	for _, k := range p.Kinds {
-		d.Kinds = append(d.Kinds, k.String())
-	}
-	if p.AnyKind {
-		d.Kinds = []string{"*"}
-	}
+	d.Kinds = p.Evaluated()
 	for _, v := range p.Views {
 		d.Views = append(d.Views, v.Name)
 	}

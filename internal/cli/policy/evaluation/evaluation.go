@@ -110,9 +110,9 @@ func Report(ctx context.Context, b *policyfiles.Bundle, fleet *input.Fleet, budg
 func (in *Flags) Open(cmd *cobra.Command, bundles ...*policyfiles.Bundle) (*input.Fleet, error) {
 	var required input.Kinds
 	for _, b := range bundles {
-		kinds, every := b.Reads()
+		kinds, open := b.Reads()
 		required.Refs = append(required.Refs, kinds...)
-		required.All = required.All || every
+		required.Open.Add(&open)
 	}
 	fleet, err := in.source.Open(cmd.Context(), cmd.Flags(), required, cmd.InOrStdin(), cmd.ErrOrStderr())
 	if err != nil {

@@ -72,7 +72,7 @@ func (b *Binding) checkPackage(p *module.Package, report func(path, format strin
 		at := fmt.Sprintf("match.kinds[%d]", j)
 		if ref, err := module.ParseKind(string(k)); err != nil || ref != (module.KindRef{Kind: k}) {
 			report(at, "match.kinds: %q is not a kind, or has a version", k)
-		} else if p.Subject != module.MemberSubject && !p.AnyKind && !slices.ContainsFunc(p.Kinds, func(of module.KindRef) bool { return of.Kind == k }) {
+		} else if p.Subject != module.MemberSubject && !p.HasKind(k) {
 			report(at, "match.kinds has %s, which package %s does not evaluate", k, p.Name)
 		}
 	}

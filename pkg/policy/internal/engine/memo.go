@@ -45,7 +45,7 @@ func memoizable(b *boundBinding) bool {
 	reads := &b.pkg.Reads
 	return b.pkg.Subject == module.ObjectSubject && !reads.OfFleet() && reads.Member == nil && onlyKind(reads.Ref) &&
 		len(b.pkg.Remedies) == 0 && len(b.Exemptions) == 0 && len(b.pins) == 0 &&
-		!b.sel.ByNamespaceLabels() && (b.pkg.Admission == nil || !b.pkg.AnyKind) // members may serve a kind as other resources
+		!b.sel.ByNamespaceLabels() && (b.pkg.Admission == nil || !b.pkg.IsOpen()) // members may serve a kind as other resources
 }
 
 // onlyKind reports whether a mask of input.ref reads no more than the kind.

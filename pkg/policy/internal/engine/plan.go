@@ -15,7 +15,6 @@ import (
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/quarantine"
-	"federator.dev/federator/pkg/policy/internal/state"
 )
 
 // kindPlan is what depends on the objects of one kind.
@@ -43,7 +42,7 @@ func (e *Engine) kindPlan(kind aggregate.Kind) *kindPlan {
 			p.fleetMask = mask.Union(p.fleetMask, mask.Path(mask.Whole(), "metadata", "labels"))
 		}
 		switch {
-		case !state.HasKind(b.pkg, kind) || !b.sel.SelectsKind(kind):
+		case !b.pkg.HasKind(kind) || !b.sel.SelectsKind(kind):
 		case b.pkg.Subject == module.ObjectSubject:
 			p.bindings = append(p.bindings, b)
 			p.objectMask = mask.Union(p.objectMask, b.mask)
@@ -52,7 +51,7 @@ func (e *Engine) kindPlan(kind aggregate.Kind) *kindPlan {
 		}
 	}
 	for _, v := range e.views {
-		if state.HasKind(v.Pkg, kind) {
+		if v.Pkg.HasKind(kind) {
 			p.views = append(p.views, v)
 		}
 	}
@@ -186,7 +185,7 @@ func (e *Engine) binding(slot string) *boundBinding {
 // sameSubjects reports whether two packages with the same rules have subjects of the
 // same kinds.
 func sameSubjects(a, b *module.Package) bool {
-	return a.AnyKind == b.AnyKind && slices.Equal(a.Kinds, b.Kinds)
+	return a.AnyKind == b.AnyKind && slices.Equal(a.Groups, b.Groups) && slices.Equal(a.Kinds, b.Kinds)
 }
 
 // readsAny reports whether a package reads one of some views, including its own.

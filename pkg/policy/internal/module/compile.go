@@ -182,8 +182,8 @@ func (l *loader) check(p *Package) {
 		l.findings.errorAt("violation", loc, "package %s has neither violation nor views; helpers for others belong in federator.lib.*", p.Name)
 	case p.Subject == ViewSubject && p.View(p.SubjectView) == nil:
 		l.findings.errorAt("subject", meta, "custom.subject: the package has no view %q", p.SubjectView)
-	case len(p.Kinds) == 0 && !p.AnyKind && (p.Subject == ObjectSubject || len(p.Views) > 0):
-		l.findings.errorAt("kinds", meta, `METADATA has no custom.kinds: which kinds are evaluated or contribute to views; "*" is all`)
+	case len(p.Kinds) == 0 && !p.IsOpen() && (p.Subject == ObjectSubject || len(p.Views) > 0):
+		l.findings.errorAt("kinds", meta, `METADATA has no custom.kinds: which kinds are evaluated or contribute to views; "*.GROUP" is all of a group, "*" all`)
 	}
 	for i := range p.Views {
 		v := &p.Views[i]

@@ -114,7 +114,7 @@ func (l *linter) checkDescription(p *Package) {
 
 // kinds looks at whether rules fit the kinds that they are given.
 func (l *linter) kinds(p *Package) {
-	if len(p.guards) == 0 || p.AnyKind {
+	if len(p.guards) == 0 || p.IsOpen() {
 		return
 	}
 	open := false

@@ -79,6 +79,10 @@ func (m *metadata) kinds() {
 			m.pkg.AnyKind = true
 			continue
 		}
+		if group, isGroup, err := parseGroup(s); isGroup {
+			m.group(group, err)
+			continue
+		}
 		k, err := ParseKind(s)
 		switch {
 		case !ok:
@@ -95,6 +99,24 @@ func (m *metadata) kinds() {
 		m.addError("kinds", "kinds", `custom.kinds has "*" and other kinds`)
 	}
 	sortKinds(m.pkg.Kinds)
+	slices.Sort(m.pkg.Groups)
+	for _, k := range m.pkg.Kinds {
+		if _, group := k.Kind.Split(); slices.Contains(m.pkg.Groups, group) {
+			m.addError("kinds", "kinds", "custom.kinds has %s, and all kinds of %s", k, group)
+		}
+	}
+}
+
+// group adds all kinds of a group.
+func (m *metadata) group(group string, err error) {
+	switch {
+	case err != nil:
+		m.addError("kinds", "kinds", "custom.kinds: %v", err)
+	case slices.Contains(m.pkg.Groups, group):
+		m.addError("kinds", "kinds", "custom.kinds has *.%s twice", group)
+	default:
+		m.pkg.Groups = append(m.pkg.Groups, group)
+	}
 }
 
 func (m *metadata) subject() {

@@ -99,8 +99,9 @@ type Package struct {
 	Row               int    // of its METADATA
 	Title             string
 	Description       string
-	Severity          string // low, medium, high or critical
-	AnyKind           bool   // kinds: ["*"]
+	Severity          string   // low, medium, high or critical
+	AnyKind           bool     // kinds: ["*"]
+	Groups            []string // kinds: ["*.GROUP"]; sorted. "": the core group, of a constraint
 	Kinds             []KindRef
 	HasViolationRules bool                  // it has violation rules, not views only
 	Template          *manifest.Template    // that the package was translated from; nil for others

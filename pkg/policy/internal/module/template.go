@@ -226,8 +226,11 @@ func (l *loader) templateKinds(p *Package) {
 		}
 		p.byNamespaces = p.byNamespaces || c.Selection.ByNamespaceLabels()
 		for _, k := range c.Selection.Kinds() {
-			if k.AnyKind || k.AnyGroup {
+			switch {
+			case k.AnyGroup:
 				p.AnyKind = true
+			case k.AnyKind:
+				p.Groups = sorted(append(p.Groups, k.Group))
 			}
 			if k.AnyKind {
 				continue

@@ -45,7 +45,7 @@ func (b *Binding) hasSubject(s *State, subject verdict.Subject) bool {
 		return subject.Ref == aggregate.Ref{} && b.KeyExists(s, subject.Key)
 	}
 	o, ok := s.Snapshot.Get(subject.Ref)
-	return ok && subject.Key == "" && HasKind(b.Pkg, subject.Ref.Kind) && b.Selected.Has(subject.Ref.Member) && b.Selection.Selects(o)
+	return ok && subject.Key == "" && b.Pkg.HasKind(subject.Ref.Kind) && b.Selected.Has(subject.Ref.Member) && b.Selection.Selects(o)
 }
 
 // KeyExists reports whether the binding selects an entry of a key.
@@ -134,9 +134,11 @@ func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string,
 	}
 	for _, id := range c.Views {
 		v := s.parts.ByID[id]
-		if v.Pkg.AnyKind {
+		if v.Pkg.IsOpen() {
 			for _, kind := range s.parts.Gaps.Kinds {
-				wide(kind)
+				if v.Pkg.HasKind(kind) {
+					wide(kind)
+				}
 			}
 		}
 		for _, k := range v.Pkg.Kinds {

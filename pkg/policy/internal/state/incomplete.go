@@ -63,14 +63,6 @@ func (b *Binding) incomplete(s *State) iter.Seq[verdict.Gap] {
 // evaluatedKinds are the kinds of the binding's subjects, or of its view's entries,
 // sorted.
 func (b *Binding) evaluatedKinds(s *State) []aggregate.Kind {
-	var kinds []aggregate.Kind
-	if b.Pkg.AnyKind {
-		kinds = slices.Clone(s.parts.Gaps.Kinds)
-	}
-	for _, k := range b.Pkg.Kinds {
-		kinds = append(kinds, k.Kind)
-	}
-	kinds = slices.DeleteFunc(kinds, func(k aggregate.Kind) bool { return !b.Selection.SelectsKind(k) })
-	slices.Sort(kinds)
-	return slices.Compact(kinds)
+	kinds := b.Pkg.Evaluates().Among(slices.Values(s.parts.Gaps.Kinds))
+	return slices.DeleteFunc(kinds, func(k aggregate.Kind) bool { return !b.Selection.SelectsKind(k) })
 }

@@ -11,14 +11,12 @@ import (
 
 // kindsRead are the kinds that a package reads of the fleet, including those that
 // contribute to the views that it reads, sorted.
-func (s *Parts) kindsRead(p *module.Package) (kinds []aggregate.Kind, anyKind bool) {
+func (s *Parts) kindsRead(p *module.Package) (kinds module.KindSet) {
 	seen := map[module.ViewRef]bool{}
 	var follow func(p *module.Package)
 	follow = func(p *module.Package) {
 		for _, refs := range [][]module.KindRef{p.Reads.ByName, p.Reads.Objects, p.Reads.Own} {
-			for _, k := range refs {
-				kinds = append(kinds, k.Kind)
-			}
+			kinds.AddKinds(refs)
 		}
 		views := p.Reads.Views
 		if p.Subject == module.ViewSubject {
@@ -30,16 +28,12 @@ func (s *Parts) kindsRead(p *module.Package) (kinds []aggregate.Kind, anyKind bo
 				continue
 			}
 			seen[ref] = true
-			anyKind = anyKind || v.Pkg.AnyKind
-			for _, k := range v.Pkg.Kinds {
-				kinds = append(kinds, k.Kind)
-			}
+			kinds.Add(v.Pkg.Evaluates())
 			follow(v.Pkg)
 		}
 	}
 	follow(p)
-	slices.Sort(kinds)
-	return slices.Compact(kinds), anyKind
+	return kinds
 }
 
 func (s *Parts) View(ref module.ViewRef) *matview.View {
@@ -58,16 +52,7 @@ func ReadsView(p *module.Package, v *matview.View) bool {
 
 // KindsOf yields the kinds that a package names.
 func KindsOf(pkg *module.Package, s *aggregate.Snapshot) iter.Seq[aggregate.Kind] {
-	if pkg.AnyKind {
-		return s.Kinds()
-	}
-	return func(yield func(aggregate.Kind) bool) {
-		for _, k := range pkg.Kinds {
-			if !yield(k.Kind) {
-				return
-			}
-		}
-	}
+	return slices.Values(pkg.Evaluates().Among(s.Kinds()))
 }
 
 // ObjectsOf yields the objects of a kind; member "" means all.
@@ -81,9 +66,4 @@ func ObjectsOf(s *aggregate.Snapshot, kind aggregate.Kind, member string) iter.S
 		panic("policy: a query without fields fails: " + err.Error())
 	}
 	return list
-}
-
-// HasKind reports whether a package names a kind.
-func HasKind(pkg *module.Package, kind aggregate.Kind) bool {
-	return pkg.AnyKind || slices.ContainsFunc(pkg.Kinds, func(k module.KindRef) bool { return k.Kind == kind })
 }

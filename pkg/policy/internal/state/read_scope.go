@@ -3,17 +3,15 @@ package state
 import (
 	"slices"
 
-	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
 // ReadScope is what the verdicts of a binding may reveal besides their own subjects: a
 // caller who may not read all of it may not read the verdicts.
 type ReadScope struct {
-	Fleet   bool             // false: the subjects and their members only
-	Kinds   []aggregate.Kind // sorted; of objects of Members
-	AnyKind bool             // any kind
-	Members []string         // that data.fleet shows to the policy, in order
+	Fleet   bool           // false: the subjects and their members only
+	Kinds   module.KindSet // of objects of Members
+	Members []string       // that data.fleet shows to the policy, in order
 }
 
 // ReadScope returns what verdicts of a binding may reveal. It depends on the policy,
@@ -32,12 +30,11 @@ func (s *State) ReadScope(binding string) ReadScope {
 		}
 	}
 	for _, of := range fleet {
-		kinds, anyKind := s.parts.kindsRead(of.Pkg)
-		scope.Fleet, scope.Kinds = true, append(scope.Kinds, kinds...)
-		scope.AnyKind = scope.AnyKind || anyKind || of.Pkg.Reads.Scopes || of.Pkg.Reads.Names
+		kinds := s.parts.kindsRead(of.Pkg)
+		kinds.All = kinds.All || of.Pkg.Reads.Scopes || of.Pkg.Reads.Names
+		scope.Fleet = true
+		scope.Kinds.Add(&kinds)
 	}
-	slices.Sort(scope.Kinds)
-	scope.Kinds = slices.Compact(scope.Kinds)
 	for m := range s.Snapshot.Members() {
 		if slices.ContainsFunc(fleet, func(of *Binding) bool { return of.Visible.Has(m.Name) }) {
 			scope.Members = append(scope.Members, m.Name)

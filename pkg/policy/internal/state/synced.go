@@ -2,6 +2,7 @@ package state
 
 import (
 	"maps"
+	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -48,11 +49,8 @@ func (s *State) Unread(binding string) map[string]bool {
 
 // anyGap reports whether is does for any gap of what a binding evaluates or reads.
 func (s *State) anyGap(b *Binding, is func(verdict.Gap) bool) bool {
-	kinds, anyKind := s.parts.kindsOf(b)
-	if anyKind {
-		kinds = append(kinds, s.parts.Gaps.Kinds...)
-	}
-	for _, kind := range kinds {
+	kinds := s.parts.kindsOf(b)
+	for _, kind := range kinds.Among(slices.Values(s.parts.Gaps.Kinds)) {
 		for _, g := range s.parts.Gaps.Of(kind) {
 			if (b.Selected.Has(g.Member) || b.Visible.Has(g.Member)) && is(g) {
 				return true
@@ -63,14 +61,11 @@ func (s *State) anyGap(b *Binding, is func(verdict.Gap) bool) bool {
 }
 
 // kindsOf are the kinds that a binding evaluates or reads.
-func (s *Parts) kindsOf(b *Binding) (kinds []aggregate.Kind, anyKind bool) {
-	kinds, anyKind = s.kindsRead(b.Pkg)
-	for _, list := range [][]module.KindRef{b.Pkg.Kinds, b.Selection.ReadKinds()} {
-		for _, k := range list {
-			kinds = append(kinds, k.Kind)
-		}
-	}
-	return kinds, anyKind || b.Pkg.AnyKind
+func (s *Parts) kindsOf(b *Binding) module.KindSet {
+	kinds := s.kindsRead(b.Pkg)
+	kinds.Add(b.Pkg.Evaluates())
+	kinds.AddKinds(b.Selection.ReadKinds())
+	return kinds
 }
 
 // Unawaited returns the kinds that only versions read which are to be in effect in no member: nobody waits for their
@@ -83,14 +78,9 @@ func (s *Parts) Unawaited() map[aggregate.Kind]bool {
 			if next := b.Binding.Next; next != nil && (v == b && next.Whole || v == b.Next && !next.Whole && len(next.Members) == 0) {
 				into = shadow
 			}
-			kinds, anyKind := s.kindsOf(v)
-			for _, kind := range kinds {
+			kinds := s.kindsOf(v)
+			for _, kind := range kinds.Among(slices.Values(s.Gaps.Kinds)) {
 				into[kind] = true
-			}
-			if anyKind {
-				for _, kind := range s.Gaps.Kinds {
-					into[kind] = true
-				}
 			}
 		}
 	}
@@ -99,8 +89,8 @@ func (s *Parts) Unawaited() map[aggregate.Kind]bool {
 		if v.Pkg.VersionOf() != "" { // those of versions in effect are among what these read
 			into = shadow
 		}
-		for _, k := range v.Pkg.Kinds {
-			into[k.Kind] = true
+		for _, kind := range v.Pkg.Evaluates().Among(slices.Values(s.Gaps.Kinds)) {
+			into[kind] = true
 		}
 	}
 	maps.DeleteFunc(shadow, func(kind aggregate.Kind, _ bool) bool { return awaited[kind] })
