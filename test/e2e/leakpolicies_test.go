@@ -38,11 +38,21 @@ violation contains {"msg": sprintf("%s is seen from %v", [input.ref.name, claim]
 package own
 
 violation contains {"msg": sprintf("%s is there", [input.ref.name]), "details": {"member": input.member.name}}
+`)}, {Path: "grouped.rego", Data: []byte(`# METADATA
+# title: All kinds of a group are in a view
+# custom: {severity: low, kinds: ["*.apps"]}
+package grouped
+
+view.names[input.ref.name] contains input.object.metadata.labels
+
+violation contains {"msg": sprintf("%s is seen from %v", [input.ref.name, claim])} if {
+	some claim in data.fleet.views.grouped.names[input.ref.name]
+}
 `)}}}}, policy.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	loop, err := enforce.New(enforce.Options{Index: index, Set: set, Bindings: []policy.Binding{{Name: "leak", Package: "leak"}, {Name: "own", Package: "own"}}})
+	loop, err := enforce.New(enforce.Options{Index: index, Set: set, Bindings: []policy.Binding{{Name: "leak", Package: "leak"}, {Name: "own", Package: "own"}, {Name: "grouped", Package: "grouped"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
