@@ -99,7 +99,8 @@ func (l *leakCheck) violations() {
 		if err := json.Unmarshal(body, &found); err != nil {
 			l.t.Fatalf("%v: %s", err, body)
 		}
-		if !slices.Equal(found.Withheld, []string{"leak"}) {
+		// Who may read all of a group may know what is said of it.
+		if withheld := slices.DeleteFunc(slices.Clone(found.Withheld), func(name string) bool { return name == "grouped" }); !slices.Equal(withheld, []string{"leak"}) {
 			l.t.Fatalf("withheld %q, want the policy that looks at everything", found.Withheld)
 		}
 		for _, f := range found.Items {
