@@ -290,3 +290,29 @@ func TestSourceStatusDue_EvidenceWaits(t *testing.T) {
 		}
 	}
 }
+
+// TestDefaultBindings_HaveWhatACommitAdds: named as it will be, so that its verdicts go on once the commit is active.
+func TestDefaultBindings_HaveWhatACommitAdds(t *testing.T) {
+	load := func(packages ...string) *policy.Set {
+		source := policy.Source{Name: "team"}
+		for _, name := range packages {
+			source.Files = append(source.Files, policy.File{Path: name + ".rego", Data: []byte(
+				"# METADATA\n# title: T\n# custom: {severity: low, kinds: [ConfigMap]}\npackage acme." + name + "\n\nviolation contains {\"msg\": \"m\"} if input.object.data.x\n",
+			)})
+		}
+		set, err := policy.Load([]policy.Source{source}, policy.LoadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	set := policy.Beside(load("old"), []policy.Candidate{{Source: "team", Set: load("old", "added")}})
+	got := defaultBindings(set, nil)
+	if len(got) != 2 || got[1].Name != "acme.added" || got[1].Package != set.Candidate("acme.added") || got[1].Mode != policy.Observe || len(got[1].Version) != 12 {
+		t.Errorf("%+v", got)
+	}
+	own := []policy.Binding{{Name: "mine", Package: set.Candidate("acme.added")}}
+	if got := defaultBindings(set, own); len(got) != 1 {
+		t.Errorf("it has a FleetPolicy: %+v", got)
+	}
+}

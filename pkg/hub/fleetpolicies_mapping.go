@@ -275,11 +275,16 @@ func bindingAtOnce(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string
 	return b, why
 }
 
-// defaultBindings returns the bindings of packages that no FleetPolicy binds, with what is to take their place.
+// defaultBindings returns the bindings of packages that no FleetPolicy binds, with what is to take their place, and of
+// those that commits add: they are judged, so that there is evidence.
 func defaultBindings(set *policy.Set, bindings []policy.Binding) []policy.Binding {
 	own, _ := policy.DefaultBindings(set, bindings)
 	besideDefaults(set, own)
-	return own
+	first := policy.FirstBindings(set, slices.Concat(bindings, own))
+	for i := range first {
+		first[i].Version = versions.Short(v1alpha1.Digest(set.Digest(first[i].Package)))
+	}
+	return append(own, first...)
 }
 
 // besideDefaults has the candidates of packages that have no FleetPolicy judged beside those, so
