@@ -316,3 +316,38 @@ func TestDefaultBindings_HaveWhatACommitAdds(t *testing.T) {
 		t.Errorf("it has a FleetPolicy: %+v", got)
 	}
 }
+
+// TestRolling_PromotedUntilANewerCommitIs: a commit that replaces one for which others still waited does not bring the
+// active package back meanwhile.
+func TestRolling_PromotedUntilANewerCommitIs(t *testing.T) {
+	const more = "properties: {tier: {type: string, default: gold}, more: {type: string}}"
+	c := commitOf(t, more)
+	c.step(true)
+	c.fp.Status.Rollout.Candidate.Phase = v1alpha1.RolloutPromoted
+	c.step(false)
+	promoted := c.set.Candidate("acme.tier")
+
+	newest := tierSet(t, "properties: {tier: {type: string, default: gold}, most: {type: string}}")
+	set := policy.Beside(c.active, []policy.Candidate{{Source: "team", Set: newest, Former: []*policy.Set{c.next}}})
+	c.origins[set.Candidate("acme.tier")] = Origin{Source: "team", Commit: "newest", Ceiling: c.origins["acme.tier"].Ceiling}
+	c.set = set
+	r, b, spec := c.rolling(set)
+	if b.Package != promoted || b.Next == nil || b.Next.Binding.Package != set.Candidate("acme.tier") || r.Phase != v1alpha1.RolloutShadow || spec.Commit != "new" || spec.Hold != "" {
+		t.Errorf("%s, %s of commit %s, hold %q", b.Package, r.Phase, spec.Commit, spec.Hold)
+	}
+	// The record of the newer one has taken the place of the other's.
+	c.step(true)
+	if _, b, _ = c.rolling(set); b.Package != promoted {
+		t.Errorf("%s is in effect", b.Package)
+	}
+	c.fp.Status.Rollout.Candidate.Phase = v1alpha1.RolloutPromoted
+	if r, _, spec = c.rolling(set); r.InEffect().Package != set.Candidate("acme.tier") || spec.Commit != "newest" {
+		t.Errorf("%s of commit %s", r.InEffect().Package, spec.Commit)
+	}
+	// Where the newer one is taken back, the last good commit is observed.
+	c.fp.Status.Rollout.Candidate.Phase = v1alpha1.RolloutShadow
+	c.knows.takenBack = "it finds too much"
+	if _, b, _ = c.rolling(set); b.Package != "acme.tier" {
+		t.Errorf("%s is in effect", b.Package)
+	}
+}

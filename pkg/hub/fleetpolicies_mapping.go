@@ -82,6 +82,9 @@ func rollingOf(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string]Ori
 			active = from.Source != ""
 		}
 	}
+	for _, name := range set.Former(fp.Spec.Package) {
+		p.Replaced = append(p.Replaced, versions.Package{Name: name, Digest: v1alpha1.Digest(set.Digest(name))})
+	}
 	switch {
 	case !active:
 		return nil, policyProblem{"NoPackage", fmt.Sprintf("no active package is named %q", fp.Spec.Package)}

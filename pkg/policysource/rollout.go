@@ -83,7 +83,9 @@ func (v *gateResult) instead(of *gateResult) *gateResult {
 func (r *runner) rollOut(st *State, v *gateResult, note func(*Status)) bool {
 	name := r.spec.Name
 	candidates := maps.Clone(st.Candidates)
-	candidates[name] = *v.rollingOut
+	next := *v.rollingOut
+	next.Former = candidates[name].replaces(next.Commit.Hash)
+	candidates[name] = next
 	same := r.m.sameOrigin(r.source)
 	var before, after Status
 	if !r.m.publish(st, st.Set, candidates, func(out *State) {
@@ -151,7 +153,11 @@ func besides(set *policy.Set, candidates map[string]RollingOut) *policy.Set {
 	}
 	var list []policy.Candidate
 	for _, source := range slices.Sorted(maps.Keys(candidates)) {
-		list = append(list, policy.Candidate{Source: source, Set: candidates[source].Set})
+		c := policy.Candidate{Source: source, Set: candidates[source].Set}
+		for _, former := range candidates[source].Former {
+			c.Former = append(c.Former, former.Set)
+		}
+		list = append(list, c)
 	}
 	return policy.Beside(set, list)
 }
