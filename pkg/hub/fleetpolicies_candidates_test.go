@@ -351,3 +351,51 @@ func TestRolling_PromotedUntilANewerCommitIs(t *testing.T) {
 		t.Errorf("%s is in effect", b.Package)
 	}
 }
+
+// TestRolloutOf_TakenBackBeginsAgain where people approve it after it was taken back: in shadow, which that Approval does not end.
+func TestRolloutOf_TakenBackBeginsAgain(t *testing.T) {
+	set := tiers(t)
+	fp := recorded(t, set)
+	w := &whatIsKnown{}
+	step := func() *v1alpha1.CandidateVersion {
+		t.Helper()
+		r, why := rollingOf(set, fp, map[string]Origin{"acme.tier": {}}, w)
+		if r == nil {
+			t.Fatal(why)
+		}
+		f := decider(t, r, enforce.EnforcementSpec{})
+		f.opts.Proofs = w
+		fp.Status.Rollout = f.rolloutOf(fp, r, &remediate.Status{})
+		return fp.Status.Rollout.Candidate
+	}
+	if c := step(); c == nil || c.Phase != v1alpha1.RolloutShadow {
+		t.Fatalf("%+v", c)
+	}
+	now := time.Now()
+	c := fp.Status.Rollout.Candidate
+	c.Phase, c.Began, c.Since, c.Message = v1alpha1.RolloutTakenBack, metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now.Add(-time.Minute)), "it finds too much"
+	c.Evidence = &v1alpha1.RolloutEvidence{Complete: true, New: 9, Subjects: 9}
+	w.versionAt = now.Add(-2 * time.Minute) // of its shadow
+	if c = step(); c.Phase != v1alpha1.RolloutTakenBack {
+		t.Errorf("an older Approval lets it begin again: %+v", c)
+	}
+	w.versionAt = now
+	if c = step(); c.Phase != v1alpha1.RolloutShadow || c.Evidence != nil || !c.Began.After(now) || !c.Since.Equal(&c.Began) {
+		t.Errorf("%+v", c)
+	}
+	r, _ := rollingOf(set, fp, map[string]Origin{"acme.tier": {}}, w)
+	f := decider(t, r, enforce.EnforcementSpec{})
+	if f.opts.Proofs = w; f.shadowEnds(fp, r) {
+		t.Error("the same Approval ends the shadow")
+	}
+	if r.OfPackage() {
+		t.Error("its package is another")
+	}
+	// Another package was taken back with its commit.
+	other := commitOf(t, withSize)
+	other.step(true)
+	other.fp.Status.Rollout.Candidate.Phase = v1alpha1.RolloutTakenBack
+	if r, _, _ := other.rolling(other.set); r.mayBeginAgain() {
+		t.Error("a commit begins again for one policy")
+	}
+}
