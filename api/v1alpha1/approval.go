@@ -86,7 +86,8 @@ type ApprovalSpec struct {
 	Rollback Digest `json:"rollback,omitempty"`
 
 	// version is the digest of a version in shadow, as in
-	// status.rollout.candidate.digest of the FleetPolicy: its shadow ends now.
+	// status.rollout.candidate.digest of the FleetPolicy: its shadow ends now. Of one
+	// with other parameters that was taken back it lets it begin again, in shadow.
 	// +optional
 	Version Digest `json:"version,omitempty"`
 

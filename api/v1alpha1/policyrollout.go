@@ -156,7 +156,8 @@ type RolloutEvidence struct {
 	Complete bool `json:"complete,omitempty"`
 
 	// unknown is the number of subjects on which only one of the versions knows its
-	// verdict, so that it cannot be said whether they differ.
+	// verdict, so that it cannot be said whether they differ. Of a version that has no former
+	// one it is the number of its subjects while it knows none of its verdicts.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Unknown int64 `json:"unknown,omitempty"`

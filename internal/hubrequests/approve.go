@@ -109,6 +109,9 @@ func (c Client) nameApproved(ctx context.Context, a *Approval, spec *v1alpha1.Ap
 		if spec.Version, err = versionInShadow(fp, a.Version); err != nil {
 			return "", nil, err
 		}
+		if fp.Status.Rollout.Candidate.Phase == v1alpha1.RolloutTakenBack {
+			return fmt.Sprintf("another shadow of version %.12s of FleetPolicy %s", spec.Version, a.FleetPolicy), required, nil
+		}
 		return fmt.Sprintf("the end of the shadow of version %.12s of FleetPolicy %s", spec.Version, a.FleetPolicy), required, nil
 	}
 	plan, err := c.waitingPlan(ctx, a.FleetPolicy, a.Plan+a.Rollback)
@@ -130,14 +133,16 @@ func (c Client) nameApproved(ctx context.Context, a *Approval, spec *v1alpha1.Ap
 	return fmt.Sprintf("Plan %s (%s) of %d targets", plan.Name, plan.Spec.Purpose, plan.Spec.Targets), required, nil
 }
 
-// versionInShadow returns the digest of the version that is in shadow, by that or its start.
+// versionInShadow returns the digest of the version that is in shadow, or was taken back and may begin again, by that or its start.
 func versionInShadow(fp *v1alpha1.FleetPolicy, digest string) (v1alpha1.Digest, error) {
 	const shown = 12 // digits, where versions are named
 	if len(digest) < shown || strings.Trim(digest, "0123456789abcdef") != "" {
 		return "", inputError("%q is not the digest of a version, nor its first %d digits", digest, shown)
 	}
 	if r := fp.Status.Rollout; r != nil && r.Candidate != nil && strings.HasPrefix(string(r.Candidate.Digest), digest) {
-		if r.Candidate.Phase != v1alpha1.RolloutShadow {
+		// Other parameters may begin again; a commit was taken back as a whole, and another one takes its place.
+		again := r.Candidate.Phase == v1alpha1.RolloutTakenBack && r.Effective != nil && r.Effective.Package == r.Candidate.Package
+		if r.Candidate.Phase != v1alpha1.RolloutShadow && !again {
 			return "", conflictError("version %.12s is not in shadow: its phase is %s", r.Candidate.Digest, r.Candidate.Phase)
 		}
 		return r.Candidate.Digest, nil

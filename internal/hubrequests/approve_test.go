@@ -29,11 +29,13 @@ func TestGroupsToName_WhatMatters(t *testing.T) {
 func TestVersionInShadow_IsTheOneThatIs(t *testing.T) {
 	digest := v1alpha1.Digest(strings.Repeat("0123456789abcdef", 4))
 	fp := &v1alpha1.FleetPolicy{}
+	other := v1alpha1.Digest(strings.Repeat("f", 64))
 	for _, c := range []struct {
 		phase v1alpha1.RolloutPhase
 		given string
 		want  string
 	}{
+		{v1alpha1.RolloutTakenBack, "0123456789ab", ""}, // other parameters
 		{v1alpha1.RolloutShadow, string(digest), ""},
 		{v1alpha1.RolloutShadow, "0123456789ab", ""},
 		{v1alpha1.RolloutShadow, "0123", "not the digest"},
@@ -44,7 +46,8 @@ func TestVersionInShadow_IsTheOneThatIs(t *testing.T) {
 	} {
 		fp.Status.Rollout = &v1alpha1.PolicyRolloutStatus{}
 		if c.phase != "" {
-			fp.Status.Rollout.Candidate = &v1alpha1.CandidateVersion{Digest: digest, Phase: c.phase}
+			fp.Status.Rollout.Candidate = &v1alpha1.CandidateVersion{Digest: digest, Package: other, Phase: c.phase}
+			fp.Status.Rollout.Effective = &v1alpha1.EffectiveVersion{Package: other}
 		}
 		got, err := versionInShadow(fp, c.given)
 		if (err == nil) != (got == digest) || (c.want == "") != (err == nil) {
@@ -53,5 +56,11 @@ func TestVersionInShadow_IsTheOneThatIs(t *testing.T) {
 		if err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+	fp.Status.Rollout = &v1alpha1.PolicyRolloutStatus{
+		Candidate: &v1alpha1.CandidateVersion{Digest: digest, Package: digest, Phase: v1alpha1.RolloutTakenBack}, Effective: &v1alpha1.EffectiveVersion{Package: other},
+	}
+	if got, err := versionInShadow(fp, string(digest)); err == nil || !strings.Contains(err.Error(), "its phase is TakenBack") {
+		t.Errorf("of a commit that was taken back: %q, %v", got, err)
 	}
 }

@@ -98,7 +98,7 @@ type Approvals struct {
 	commits  map[string]remediate.Approved // by key of the subject
 	// rollbacks are by key of the subject; one that is not there is not known.
 	rollbacks map[string]remediate.Approved
-	shadows   map[string]remediate.Approved // of versions, by key of the subject
+	shadows   map[string]shadowCount // of versions, by key of the subject
 
 	// The following fields are used by Run only.
 	counts   map[string]*subjectCount                    // by key of the subject

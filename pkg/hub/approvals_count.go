@@ -235,7 +235,7 @@ func (a *Approvals) Rollback(policy string, hash v1alpha1.Digest) remediate.Appr
 
 // countShadows counts the Approvals of versions in shadow.
 func (a *Approvals) countShadows(required map[string][]v1alpha1.ApprovalRequirement, live map[string]bool, now time.Time) {
-	shadows := map[string]remediate.Approved{}
+	shadows := map[string]shadowCount{}
 	for _, v := range a.opts.Shadows() {
 		st, _ := a.opts.Dispatcher.Status(v.Policy)
 		if !st.Restored {
@@ -246,10 +246,10 @@ func (a *Approvals) countShadows(required map[string][]v1alpha1.ApprovalRequirem
 			requirements: approval.OfPolicy(st.Approval, required[v.Policy], approval.Authors{Users: v.Authors, Proven: v.AuthorsProven}),
 		}
 		live[s.key] = true
-		shadows[s.key] = a.count(&s, now).approved()
+		shadows[s.key] = shadowCount{a.count(&s, now).approved(), v.Since}
 	}
 	a.mu.Lock()
-	changed := !maps.EqualFunc(shadows, a.shadows, sameApproved)
+	changed := !maps.EqualFunc(shadows, a.shadows, func(x, y shadowCount) bool { return x.since.Equal(y.since) && sameApproved(x.Approved, y.Approved) })
 	a.shadows = shadows
 	a.mu.Unlock()
 	if changed {
@@ -257,12 +257,20 @@ func (a *Approvals) countShadows(required map[string][]v1alpha1.ApprovalRequirem
 	}
 }
 
-// VersionApproved reports whether people have approved that the shadow of a version ends.
-func (a *Approvals) VersionApproved(policy string, version v1alpha1.Digest) bool {
+// shadowCount is what the Approvals of a version come to that are not older than since.
+type shadowCount struct {
+	remediate.Approved
+
+	since time.Time
+}
+
+// VersionApproved reports whether people have approved, since a time, that the shadow of a version ends, or that it begins
+// again: what was counted since another time is of another attempt.
+func (a *Approvals) VersionApproved(policy string, version v1alpha1.Digest, since time.Time) bool {
 	a.mu.Lock()
 	is := a.shadows[approval.VersionKey(policy, version)]
 	a.mu.Unlock()
-	return is.Met && time.Now().Before(is.Until)
+	return is.Met && is.since.Equal(since) && time.Now().Before(is.Until)
 }
 
 // Commit returns what the Approvals of a commit that waits for them amount to.

@@ -75,9 +75,10 @@ func TestApprovals_OfPeopleWhoMay(t *testing.T) {
 // TestApprovals_EndShadows: of one version, by as many people as a policy requires who have not made
 // it, or by one who may approve it.
 func TestApprovals_EndShadows(t *testing.T) {
+	later := time.Now().Add(time.Hour)
 	h := startApprovals(t,
 		hub.ShadowVersion{Policy: "hosts", Digest: digest(1), Authors: []v1alpha1.UserName{"mallory"}, AuthorsProven: true},
-		hub.ShadowVersion{Policy: "plain", Digest: digest(2)}, hub.ShadowVersion{Policy: "plain", Digest: digest(3), Since: time.Now().Add(time.Hour)})
+		hub.ShadowVersion{Policy: "plain", Digest: digest(2)}, hub.ShadowVersion{Policy: "plain", Digest: digest(3), Since: later})
 	h.admit()
 	h.nextSecond()
 	version := func(policy string, n int) map[string]any {
@@ -91,7 +92,7 @@ func TestApprovals_EndShadows(t *testing.T) {
 	expect := func(policy string, n int, want bool) {
 		t.Helper()
 		if err := until(func() error {
-			if h.approvals.VersionApproved(policy, digest(n)) != want {
+			if h.approvals.VersionApproved(policy, digest(n), map[int]time.Time{3: later}[n]) != want {
 				return fmt.Errorf("version %d of %s: approved is %t", n, policy, !want)
 			}
 			return nil
@@ -100,6 +101,9 @@ func TestApprovals_EndShadows(t *testing.T) {
 		}
 	}
 	expect("plain", 2, true)
+	if h.approvals.VersionApproved("plain", digest(2), later) {
+		t.Error("what was approved of a shadow counts for the next one")
+	}
 	h.expectState("the author's", author, v1alpha1.ApprovalIgnored, "Author")
 	expect("hosts", 1, false)
 	h.mustApprove(given{as: "bob", groups: []string{"sre"}, spec: version("hosts", 1)})

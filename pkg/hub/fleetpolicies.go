@@ -75,8 +75,8 @@ type Proofs interface {
 	AuthorsSince() (since, asked time.Time)
 	// Request has the hub asked soon, as of now. It does not block.
 	Request()
-	// VersionApproved reports whether people have approved that the shadow of a version ends.
-	VersionApproved(policy string, version v1alpha1.Digest) bool
+	// VersionApproved reports whether people have approved, since a time, that the shadow of a version ends, or that it begins again.
+	VersionApproved(policy string, version v1alpha1.Digest, since time.Time) bool
 }
 
 // FleetPoliciesOptions configure FleetPolicies. All but Proofs, Signers, Events and Logger are

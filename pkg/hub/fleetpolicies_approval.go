@@ -127,21 +127,26 @@ type ShadowVersion struct {
 	AuthorsProven bool // there are no others
 }
 
-// Shadows returns the versions that are in shadow, while this process leads.
+// Shadows returns the versions that are in shadow, or may begin again, while this process leads.
 func (f *FleetPolicies) Shadows() []ShadowVersion {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.shadows)
 }
 
-// shadowsOf returns the versions that are recorded as being in shadow.
+// shadowsOf returns the versions that are recorded as being in shadow, or as taken back where people may have them begin
+// again.
 func (f *FleetPolicies) shadowsOf(policies []*v1alpha1.FleetPolicy, now time.Time) (out []ShadowVersion) {
 	for _, fp := range policies {
-		r, st := f.rollings[fp.Name], fp.Status.Rollout
-		if r == nil || r.Next == nil || r.Phase != v1alpha1.RolloutShadow || st == nil || st.Candidate == nil || st.Candidate.Digest != r.Next.Digest {
+		r := f.rollings[fp.Name]
+		if r == nil {
 			continue
 		}
-		v := ShadowVersion{Policy: fp.Name, Digest: r.Next.Digest, Since: st.Candidate.Began.Time}
+		since, ok := r.approvableSince(fp)
+		if !ok {
+			continue
+		}
+		v := ShadowVersion{Policy: fp.Name, Digest: r.Next.Digest, Since: since}
 		if len(f.required(fp)) > 0 || fp.Status.Approval != nil {
 			f.addShadowAuthors(&v, fp, r, now)
 		}
@@ -176,11 +181,43 @@ func (f *FleetPolicies) shadowEnds(fp *v1alpha1.FleetPolicy, r *rolling) bool {
 	if r.Phase != v1alpha1.RolloutShadow {
 		return false
 	}
-	if f.opts.Proofs != nil && f.opts.Proofs.VersionApproved(fp.Name, r.Next.Digest) {
+	if f.versionApproved(fp, r) {
 		return true
 	}
 	from := r.origin(fp, r.Next, f.origins)
 	return r.ByCommit() && from.Source != "" && f.opts.Library.ShadowApproved(from.Source, from.Commit)
+}
+
+// beginsAgain reports whether people have approved that a version begins again that was taken back.
+func (f *FleetPolicies) beginsAgain(fp *v1alpha1.FleetPolicy, r *rolling) bool {
+	return r.mayBeginAgain() && f.versionApproved(fp, r)
+}
+
+// versionApproved reports whether people have approved what comes next for the next version, as it is recorded.
+func (f *FleetPolicies) versionApproved(fp *v1alpha1.FleetPolicy, r *rolling) bool {
+	since, ok := r.approvableSince(fp)
+	return ok && f.opts.Proofs != nil && f.opts.Proofs.VersionApproved(fp.Name, r.Next.Digest, since)
+}
+
+// approvableSince returns since when people may approve that the next version leaves its shadow, or begins again; false
+// while they may not.
+func (r *rolling) approvableSince(fp *v1alpha1.FleetPolicy) (time.Time, bool) {
+	st := fp.Status.Rollout
+	switch {
+	case r.Next == nil || st == nil || st.Candidate == nil || st.Candidate.Digest != r.Next.Digest:
+		return time.Time{}, false
+	case r.Phase == v1alpha1.RolloutShadow:
+		return st.Candidate.Began.Time, true
+	case r.mayBeginAgain():
+		return st.Candidate.Since.Add(time.Second), true // what was approved in that second has not seen it taken back
+	}
+	return time.Time{}, false
+}
+
+// mayBeginAgain reports whether the next version was taken back and has the package in effect: other parameters of it. A
+// commit is taken back as a whole, for all policies, and another one takes its place.
+func (r *rolling) mayBeginAgain() bool {
+	return r.Next != nil && r.Phase == v1alpha1.RolloutTakenBack && r.refused == "" && !r.OfPackage()
 }
 
 // proofOf returns what is known of who made the present version of a FleetPolicy. The hub is asked when the

@@ -32,6 +32,7 @@ type whatIsKnown struct {
 	exactly      bool
 	rollout      *v1alpha1.VersionRollout
 	takenBack    string
+	versionAt    time.Time             // when a version was approved
 	approved     string                // the commit whose shadow people have ended
 	parameters   *runtime.RawExtension // that the candidate's commit gives, if fromCommit
 	fromCommit   bool
@@ -54,7 +55,10 @@ func (w *whatIsKnown) CandidateParameters(*v1alpha1.FleetPolicy) (*runtime.RawEx
 func (w *whatIsKnown) ShadowApproved(_, commit string) bool {
 	return w.approved != "" && commit == w.approved
 }
-func (w *whatIsKnown) VersionApproved(string, v1alpha1.Digest) bool { return false }
+
+func (w *whatIsKnown) VersionApproved(_ string, _ v1alpha1.Digest, since time.Time) bool {
+	return !w.versionAt.IsZero() && !w.versionAt.Before(since)
+}
 
 const (
 	annsKey = "SHA256:annsannsannsannsannsannsannsannsannsannsann"

@@ -290,3 +290,112 @@ func TestSourceStatusDue_EvidenceWaits(t *testing.T) {
 		}
 	}
 }
+
+// TestDefaultBindings_HaveWhatACommitAdds: named as it will be, so that its verdicts go on once the commit is active.
+func TestDefaultBindings_HaveWhatACommitAdds(t *testing.T) {
+	load := func(packages ...string) *policy.Set {
+		source := policy.Source{Name: "team"}
+		for _, name := range packages {
+			source.Files = append(source.Files, policy.File{Path: name + ".rego", Data: []byte(
+				"# METADATA\n# title: T\n# custom: {severity: low, kinds: [ConfigMap]}\npackage acme." + name + "\n\nviolation contains {\"msg\": \"m\"} if input.object.data.x\n",
+			)})
+		}
+		set, err := policy.Load([]policy.Source{source}, policy.LoadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	set := policy.Beside(load("old"), []policy.Candidate{{Source: "team", Set: load("old", "added")}})
+	got := defaultBindings(set, nil)
+	if len(got) != 2 || got[1].Name != "acme.added" || got[1].Package != set.Candidate("acme.added") || got[1].Mode != policy.Observe || len(got[1].Version) != 12 {
+		t.Errorf("%+v", got)
+	}
+	own := []policy.Binding{{Name: "mine", Package: set.Candidate("acme.added")}}
+	if got := defaultBindings(set, own); len(got) != 1 {
+		t.Errorf("it has a FleetPolicy: %+v", got)
+	}
+}
+
+// TestRolling_PromotedUntilANewerCommitIs: a commit that replaces one for which others still waited does not bring the
+// active package back meanwhile.
+func TestRolling_PromotedUntilANewerCommitIs(t *testing.T) {
+	const more = "properties: {tier: {type: string, default: gold}, more: {type: string}}"
+	c := commitOf(t, more)
+	c.step(true)
+	c.fp.Status.Rollout.Candidate.Phase = v1alpha1.RolloutPromoted
+	c.step(false)
+	promoted := c.set.Candidate("acme.tier")
+
+	newest := tierSet(t, "properties: {tier: {type: string, default: gold}, most: {type: string}}")
+	set := policy.Beside(c.active, []policy.Candidate{{Source: "team", Set: newest, Former: []*policy.Set{c.next}}})
+	c.origins[set.Candidate("acme.tier")] = Origin{Source: "team", Commit: "newest", Ceiling: c.origins["acme.tier"].Ceiling}
+	c.set = set
+	r, b, spec := c.rolling(set)
+	if b.Package != promoted || b.Next == nil || b.Next.Binding.Package != set.Candidate("acme.tier") || r.Phase != v1alpha1.RolloutShadow || spec.Commit != "new" || spec.Hold != "" {
+		t.Errorf("%s, %s of commit %s, hold %q", b.Package, r.Phase, spec.Commit, spec.Hold)
+	}
+	// The record of the newer one has taken the place of the other's.
+	c.step(true)
+	if _, b, _ = c.rolling(set); b.Package != promoted {
+		t.Errorf("%s is in effect", b.Package)
+	}
+	c.fp.Status.Rollout.Candidate.Phase = v1alpha1.RolloutPromoted
+	if r, _, spec = c.rolling(set); r.InEffect().Package != set.Candidate("acme.tier") || spec.Commit != "newest" {
+		t.Errorf("%s of commit %s", r.InEffect().Package, spec.Commit)
+	}
+	// Where the newer one is taken back, the last good commit is observed.
+	c.fp.Status.Rollout.Candidate.Phase = v1alpha1.RolloutShadow
+	c.knows.takenBack = "it finds too much"
+	if _, b, _ = c.rolling(set); b.Package != "acme.tier" {
+		t.Errorf("%s is in effect", b.Package)
+	}
+}
+
+// TestRolloutOf_TakenBackBeginsAgain where people approve it after it was taken back: in shadow, which that Approval does not end.
+func TestRolloutOf_TakenBackBeginsAgain(t *testing.T) {
+	set := tiers(t)
+	fp := recorded(t, set)
+	w := &whatIsKnown{}
+	step := func() *v1alpha1.CandidateVersion {
+		t.Helper()
+		r, why := rollingOf(set, fp, map[string]Origin{"acme.tier": {}}, w)
+		if r == nil {
+			t.Fatal(why)
+		}
+		f := decider(t, r, enforce.EnforcementSpec{})
+		f.opts.Proofs = w
+		fp.Status.Rollout = f.rolloutOf(fp, r, &remediate.Status{})
+		return fp.Status.Rollout.Candidate
+	}
+	if c := step(); c == nil || c.Phase != v1alpha1.RolloutShadow {
+		t.Fatalf("%+v", c)
+	}
+	now := time.Now()
+	c := fp.Status.Rollout.Candidate
+	c.Phase, c.Began, c.Since, c.Message = v1alpha1.RolloutTakenBack, metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now.Add(-time.Minute)), "it finds too much"
+	c.Evidence = &v1alpha1.RolloutEvidence{Complete: true, New: 9, Subjects: 9}
+	w.versionAt = now.Add(-2 * time.Minute) // of its shadow
+	if c = step(); c.Phase != v1alpha1.RolloutTakenBack {
+		t.Errorf("an older Approval lets it begin again: %+v", c)
+	}
+	w.versionAt = now
+	if c = step(); c.Phase != v1alpha1.RolloutShadow || c.Evidence != nil || !c.Began.After(now) || !c.Since.Equal(&c.Began) {
+		t.Errorf("%+v", c)
+	}
+	r, _ := rollingOf(set, fp, map[string]Origin{"acme.tier": {}}, w)
+	f := decider(t, r, enforce.EnforcementSpec{})
+	if f.opts.Proofs = w; f.shadowEnds(fp, r) {
+		t.Error("the same Approval ends the shadow")
+	}
+	if r.OfPackage() {
+		t.Error("its package is another")
+	}
+	// Another package was taken back with its commit.
+	other := commitOf(t, withSize)
+	other.step(true)
+	other.fp.Status.Rollout.Candidate.Phase = v1alpha1.RolloutTakenBack
+	if r, _, _ := other.rolling(other.set); r.mayBeginAgain() {
+		t.Error("a commit begins again for one policy")
+	}
+}

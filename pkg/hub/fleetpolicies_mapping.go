@@ -82,6 +82,9 @@ func rollingOf(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string]Ori
 			active = from.Source != ""
 		}
 	}
+	for _, name := range set.Former(fp.Spec.Package) {
+		p.Replaced = append(p.Replaced, versions.Package{Name: name, Digest: v1alpha1.Digest(set.Digest(name))})
+	}
 	switch {
 	case !active:
 		return nil, policyProblem{"NoPackage", fmt.Sprintf("no active package is named %q", fp.Spec.Package)}
@@ -275,11 +278,16 @@ func bindingAtOnce(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string
 	return b, why
 }
 
-// defaultBindings returns the bindings of packages that no FleetPolicy binds, with what is to take their place.
+// defaultBindings returns the bindings of packages that no FleetPolicy binds, with what is to take their place, and of
+// those that commits add: they are judged, so that there is evidence.
 func defaultBindings(set *policy.Set, bindings []policy.Binding) []policy.Binding {
 	own, _ := policy.DefaultBindings(set, bindings)
 	besideDefaults(set, own)
-	return own
+	first := policy.FirstBindings(set, slices.Concat(bindings, own))
+	for i := range first {
+		first[i].Version = versions.Short(v1alpha1.Digest(set.Digest(first[i].Package)))
+	}
+	return append(own, first...)
 }
 
 // besideDefaults has the candidates of packages that have no FleetPolicy judged beside those, so

@@ -205,7 +205,11 @@ func (f *FleetPolicies) rolloutOf(fp *v1alpha1.FleetPolicy, r *rolling, actions 
 	if from := r.origin(fp, r.Next, f.origins); from.Source != "" {
 		origin = toOrigin(&from)
 	}
-	out.Candidate = r.Step(fp.Status.Rollout, &terms, &facts, f.evidence.Of(fp.UID), origin, f.opts.Clock())
+	recorded, now := fp.Status.Rollout, f.opts.Clock()
+	if f.beginsAgain(fp, r) {
+		recorded, now = nil, now.Add(time.Second) // later than the Approval, which does not end the shadow as well
+	}
+	out.Candidate = r.Step(recorded, &terms, &facts, f.evidence.Of(fp.UID), origin, now)
 	if out.Candidate.Phase == v1alpha1.RolloutPromoted { // whatever is wanted when this is read
 		out.Effective = r.Promoted()
 	}

@@ -349,6 +349,11 @@ func (s *PolicySources) Origin(pkg string) Origin {
 	commit, line := from.Commit, from.Line
 	if next, ok := st.Candidates[p.Source]; ok && st.Set.Package(pkg) == nil {
 		commit, line = next.Commit, next.Line
+		for _, former := range next.Former {
+			if st.Beside.Candidate(p.Path()) != pkg && st.Beside.Digest(pkg) == former.Set.Digest(p.Path()) {
+				commit, line = former.Commit, former.Line
+			}
+		}
 	}
 	out := Origin{
 		Source: p.Source, Commit: commit.Hash, Signer: commit.Signer, Commits: line, Path: path.Join(commit.Path, strings.TrimPrefix(p.File, p.Source+"/")),

@@ -54,3 +54,7 @@ func ValidateBindings(set *Set, bindings []Binding) ([]Binding, error) {
 func DefaultBindings(set *Set, bindings []Binding) ([]Binding, []Finding) {
 	return binding.Defaults(set, bindings)
 }
+
+// FirstBindings returns a binding for each package and constraint that only a candidate beside the active packages has, and that
+// none of the bindings names: it observes everywhere, as DefaultBindings has it once the candidate is active.
+func FirstBindings(set *Set, bindings []Binding) []Binding { return binding.Firsts(set, bindings) }

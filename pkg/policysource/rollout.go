@@ -2,8 +2,10 @@ package policysource
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"federator.dev/federator/pkg/policy"
@@ -54,14 +56,18 @@ func (r *runner) decide(st *State, terms *rolloutTerms) *gateResult {
 	if terms.takenBack == c.Commit.Hash {
 		return v.instead(rejection(Rollout, ReasonTakenBack, "commit %s was taken back: %s", c.Commit.Hash, shorten(terms.takenBackMessage)))
 	}
-	if !terms.rollout || terms.promoted == c.Commit.Hash || terms.active == c.Commit.Hash {
+	if !terms.rollout {
 		return v
+	}
+	if terms.promoted == c.Commit.Hash || terms.active == c.Commit.Hash {
+		return v.warnOfOthers(st.Set)
 	}
 	p, replaces := st.Policies[r.spec.Name]
 	differ := differing(st.Set, c.Set, r.spec.Name)
 	if !replaces && terms.active == "" || len(differ) == 0 { // the first commit of the source
 		return v
 	}
+	v = v.warnOfOthers(st.Set)
 	stays := "commit " + p.Commit.Hash + " stays active until then"
 	if !replaces {
 		stays = "commit " + terms.active + ", which was active, cannot be read any more"
@@ -69,6 +75,33 @@ func (r *runner) decide(st *State, terms *rolloutTerms) *gateResult {
 	out := v.instead(rejection(Rollout, ReasonInRollout, "commit %s passes all gates and rolls out: %s", c.Commit.Hash, stays))
 	out.rollingOut = &RollingOut{Commit: c.Commit, Line: r.line, Set: c.Set, Packages: differ, Tree: c.Tree}
 	return out
+}
+
+// warnOfOthers returns the result with a warning where policies of other sources read views that the commit changes: they take those
+// at once when it becomes active, and nobody has judged it before.
+func (v *gateResult) warnOfOthers(active *policy.Set) *gateResult {
+	const named = 10
+	c := &v.candidate
+	var uses []string
+	for _, p := range c.Set.Packages {
+		if was := active.Package(p.Name); p.Source == c.Source || was == nil || was.Source != p.Source || active.Digest(p.Name) == c.Set.Digest(p.Name) {
+			continue
+		}
+		uses = append(uses, p.Name)
+	}
+	if len(uses) == 0 {
+		return v
+	}
+	more := ""
+	if n := len(uses) - named; n > 0 {
+		uses, more = uses[:named], fmt.Sprintf(" and %d more", n)
+	}
+	out := *v
+	out.findings = limitFindings(append([]policy.Finding{{
+		Code: "rollout-others", Severity: policy.SeverityWarning,
+		Message: fmt.Sprintf("packages of other sources read views that the commit changes, and take these at once when it is active, without a rollout: %s%s", strings.Join(uses, ", "), more),
+	}}, v.findings...))
+	return &out
 }
 
 // instead returns another result for a candidate that has passed the gates.
@@ -83,7 +116,9 @@ func (v *gateResult) instead(of *gateResult) *gateResult {
 func (r *runner) rollOut(st *State, v *gateResult, note func(*Status)) bool {
 	name := r.spec.Name
 	candidates := maps.Clone(st.Candidates)
-	candidates[name] = *v.rollingOut
+	next := *v.rollingOut
+	next.Former = candidates[name].replaces(next.Commit.Hash)
+	candidates[name] = next
 	same := r.m.sameOrigin(r.source)
 	var before, after Status
 	if !r.m.publish(st, st.Set, candidates, func(out *State) {
@@ -151,7 +186,11 @@ func besides(set *policy.Set, candidates map[string]RollingOut) *policy.Set {
 	}
 	var list []policy.Candidate
 	for _, source := range slices.Sorted(maps.Keys(candidates)) {
-		list = append(list, policy.Candidate{Source: source, Set: candidates[source].Set})
+		c := policy.Candidate{Source: source, Set: candidates[source].Set}
+		for _, former := range candidates[source].Former {
+			c.Former = append(c.Former, former.Set)
+		}
+		list = append(list, c)
 	}
 	return policy.Beside(set, list)
 }

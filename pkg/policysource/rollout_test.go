@@ -106,12 +106,26 @@ func TestManager_NewerCommitReplacesTheCandidate(t *testing.T) {
 	src := rolls("team", r)
 	m := start(t, options(), src)
 	before := active(t, m, "team", first)
-	for _, label := range []string{"two", "three"} {
+	var replaced []string // the newest first
+	for _, label := range []string{"two", "three", "again", "anew"} {
 		next := commit(t, r, good(label))
 		syncs(t, m, "team")
-		if st := rollingOut(t, m, "team", next); st.Set != before.Set || !st.Policies["team"].Current {
+		st := rollingOut(t, m, "team", next)
+		if st.Set != before.Set || !st.Policies["team"].Current {
 			t.Errorf("%+v", st.Status["team"])
 		}
+		// Policies may have come to the end with those that it replaces: they are kept, two at most.
+		var kept []string
+		for _, former := range st.Candidates["team"].Former {
+			kept = append(kept, former.Commit.Hash)
+			if !slices.Contains(st.Beside.Former("team"), "team@"+former.Set.Version("team")) {
+				t.Errorf("%s is not beside the others: %q", former.Commit.Hash, st.Beside.Former("team"))
+			}
+		}
+		if !slices.Equal(kept, replaced[:min(2, len(replaced))]) || len(st.Beside.Former("team")) != len(kept) {
+			t.Errorf("%q are kept of %q", kept, replaced)
+		}
+		replaced = append([]string{next}, replaced...)
 	}
 	// A bad one takes its place, too, and nothing is enforced: the newest commit is not good.
 	commit(t, r, plus(good("four"), "policies/team/team_test.rego", test("team", "other")))

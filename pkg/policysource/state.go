@@ -3,6 +3,7 @@ package policysource
 import (
 	"io/fs"
 	"maps"
+	"slices"
 	"time"
 
 	"federator.dev/federator/internal/lineage"
@@ -75,6 +76,24 @@ type RollingOut struct {
 	Set      *policy.Set  // with all other active sources
 	Packages []string     // those that differ from the active ones, and that only one of both has, sorted
 	Tree     fs.FS        // below the path
+	// Former are the commits that this one has replaced while they rolled out, the newest first: some policies may have
+	// come to the end with one of them, which stays in effect until this one takes its place. None has Former itself.
+	Former []RollingOut
+}
+
+// maxFormer bounds the commits that are kept beside the one that rolls out.
+const maxFormer = 2
+
+// replaces returns the commits that another one replaces with c.
+func (c RollingOut) replaces(by string) []RollingOut {
+	if c.Set == nil || c.Commit.Hash == by { // none, or the same, compiled again
+		return c.Former
+	}
+	former := c.Former
+	c.Former = nil
+	list := append([]RollingOut{c}, former...)
+	list = slices.DeleteFunc(list, func(f RollingOut) bool { return f.Commit.Hash == by })
+	return list[:min(len(list), maxFormer)]
 }
 
 // State is the state of all sources at one time. It is immutable.

@@ -93,6 +93,8 @@ func boundOf(v *intstr.IntOrString, def intstr.IntOrString) (Bound, error) {
 // Facts are what is known now.
 type Facts struct {
 	Evidence v1alpha1.RolloutEvidence
+	// Added is what of Evidence is of packages that have no former version: MaxNew does not apply to it.
+	Added    v1alpha1.RolloutEvidence
 	First    bool   // there is no former version to find less: MaxNew does not apply
 	Approved bool   // people have approved to end the shadow
 	Refused  string // why it can be in effect nowhere, such as parameters that it does not take; "" if it can
@@ -150,9 +152,10 @@ func (t *Terms) refuse(f *Facts) string {
 	if !e.Complete {
 		return ""
 	}
+	found, subjects := e.New-f.Added.New, e.Subjects-f.Added.Subjects
 	switch {
-	case !f.First && e.New > t.MaxNew.of(e.Subjects):
-		return fmt.Sprintf("it finds %d violations on %d subjects that the former version does not find, at most %s may be", e.New, e.Subjects, t.MaxNew)
+	case !f.First && found > t.MaxNew.of(subjects):
+		return fmt.Sprintf("it finds %d violations on %d subjects that the former version does not find, at most %s may be", found, subjects, t.MaxNew)
 	case e.Errors > t.MaxErrors.of(e.Subjects):
 		return fmt.Sprintf("evaluating it fails on %d of %d subjects where the former version does not fail, at most %s may be", e.Errors, e.Subjects, t.MaxErrors)
 	case t.MaxCost > 0 && e.Cost != nil && *e.Cost > t.MaxCost:
@@ -168,13 +171,13 @@ func (s State) nextShadow(t *Terms, f *Facts, now time.Time) State {
 	ends := s.Since.Add(t.Shadow)
 	switch {
 	case !f.Evidence.Complete && s.Since.Equal(s.Began):
-		s.Message = "its shadow begins once " + completes(&f.Evidence)
+		s.Message = "its shadow begins once " + f.completes()
 		return s
 	case now.Before(ends) && !f.Approved:
 		s.Message = fmt.Sprintf("in shadow until %s", ends.UTC().Format(time.RFC3339))
 		return s
 	case !f.Evidence.Complete:
-		s.Message = "in shadow until " + completes(&f.Evidence)
+		s.Message = "in shadow until " + f.completes()
 		return s
 	case t.Waves == 0:
 		return State{Phase: v1alpha1.RolloutPromoted, Began: s.Began, Since: now}
@@ -183,8 +186,11 @@ func (s State) nextShadow(t *Terms, f *Facts, now time.Time) State {
 }
 
 // completes says what makes evidence complete that is not: without its numbers, which change all the time.
-func completes(e *v1alpha1.RolloutEvidence) string {
-	if e.Unknown > 0 {
+func (f *Facts) completes() string {
+	switch unknown := f.Evidence.Unknown; {
+	case unknown > 0 && (f.First || unknown == f.Added.Unknown):
+		return "one of its verdicts is known"
+	case unknown > 0:
 		return "both versions know their verdicts wherever one of them does"
 	}
 	return "all that it reads was read and evaluated"
@@ -197,7 +203,7 @@ func (s State) nextWave(t *Terms, f *Facts, now time.Time) State {
 		if f.Evidence.Complete {
 			return State{Phase: v1alpha1.RolloutPromoted, Began: s.Began, Since: now}
 		}
-		s.Message = "it has no waves any more: it waits until " + completes(&f.Evidence)
+		s.Message = "it has no waves any more: it waits until " + f.completes()
 		return s
 	}
 	s.Waves = max(1, min(s.Waves, t.Waves))
@@ -210,7 +216,7 @@ func (s State) nextWave(t *Terms, f *Facts, now time.Time) State {
 	}
 	s.Message = cmp.Or(f.Waves.Held, fmt.Sprintf("in effect in wave %d of %d", s.Waves, t.Waves))
 	if !f.Evidence.Complete {
-		s.Message += "; it goes on once " + completes(&f.Evidence)
+		s.Message += "; it goes on once " + f.completes()
 	}
 	return s
 }

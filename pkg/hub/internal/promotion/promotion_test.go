@@ -111,6 +111,8 @@ func TestState_Next(t *testing.T) {
 		"people do not allow them":        {shadow, Facts{Approved: true, Evidence: with(func(e *v1alpha1.RolloutEvidence) { e.New = 6 })}, time.Hour, v1alpha1.RolloutTakenBack, 0, "at most 5% may be"},
 		"not known to be too many":        {shadow, Facts{Evidence: with(func(e *v1alpha1.RolloutEvidence) { e.New, e.Complete = 6, false })}, 2 * time.Hour, v1alpha1.RolloutShadow, 0, ""},
 		"of the first version all are":    {shadow, Facts{First: true, Evidence: with(func(e *v1alpha1.RolloutEvidence) { e.New = 100 })}, time.Hour, v1alpha1.RolloutWaves, 1, ""},
+		"of a new package all are":        {shadow, Facts{Added: v1alpha1.RolloutEvidence{Subjects: 50, New: 50}, Evidence: with(func(e *v1alpha1.RolloutEvidence) { e.New = 52 })}, time.Hour, v1alpha1.RolloutWaves, 1, ""},
+		"too many beside a new package":   {shadow, Facts{Added: v1alpha1.RolloutEvidence{Subjects: 50, New: 50}, Evidence: with(func(e *v1alpha1.RolloutEvidence) { e.New = 53 })}, time.Hour, v1alpha1.RolloutTakenBack, 0, "3 violations on 50 subjects"},
 		"it fails":                        {shadow, Facts{First: true, Evidence: with(func(e *v1alpha1.RolloutEvidence) { e.Errors = 1 })}, 0, v1alpha1.RolloutTakenBack, 0, "fails on 1 of 100 subjects"},
 		"it costs twice as much":          {shadow, Facts{Evidence: cost(200)}, time.Hour, v1alpha1.RolloutWaves, 1, ""},
 		"it costs more":                   {shadow, Facts{Evidence: cost(201)}, 0, v1alpha1.RolloutTakenBack, 0, "201%"},

@@ -1,6 +1,7 @@
 package sourcerollout
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -55,58 +56,113 @@ func Asks(source string, packages []string, list []*v1alpha1.FleetPolicy) bool {
 	})
 }
 
-// EvidenceOf returns how the verdicts of the packages without a FleetPolicy differ that a commit
-// changes; false if there are none. beside has both versions of each; is is nil while nothing has
-// been evaluated.
-func EvidenceOf(is *policy.State, beside *policy.Set, packages []string, list []*v1alpha1.FleetPolicy) (v1alpha1.RolloutEvidence, bool) {
-	bound := map[string]bool{} // packages that have a FleetPolicy
-	named := map[string]bool{}
+// EvidenceOf returns how the verdicts of what has no FleetPolicy differ that a commit changes, adds or removes, and
+// what of that is of packages that are new; false if there is nothing. beside has both versions of each; is is nil
+// while nothing has been evaluated.
+func EvidenceOf(is *policy.State, beside *policy.Set, packages []string, list []*v1alpha1.FleetPolicy) (all, added v1alpha1.RolloutEvidence, any bool) {
+	e := sum{is: is, beside: beside, named: map[string]bool{}}
+	bound := map[string]bool{} // packages that have a FleetPolicy, and constraints
 	for _, fp := range list {
 		if inEffect(fp) {
-			bound[fp.Spec.Package], named[fp.Name] = true, true
+			e.named[fp.Name] = true
+			bound[cmp.Or(fp.Spec.Constraint, fp.Spec.Package)] = true
 		}
 	}
-	var e sum
 	for _, pkg := range packages {
-		name := beside.Candidate(pkg)
-		switch {
-		case name == "" || bound[pkg] || beside.Package(pkg) == nil: // it is new, or gone
-		case is == nil || is.Set().Candidate(pkg) != name: // what is evaluated is older
-			e.any, e.incomplete = true, true
-		default:
-			e.addPackage(is, pkg, named)
+		if e.applies(pkg, bound) {
+			e.addPackage(pkg)
 		}
 	}
-	return e.evidence(), e.any
+	return e.evidence(), e.added, e.any
 }
 
 // sum is the evidence of some packages.
 type sum struct {
+	is     *policy.State
+	beside *policy.Set
+	named  map[string]bool // FleetPolicies
+
 	any, incomplete bool
-	of              v1alpha1.RolloutEvidence
+	of, added       v1alpha1.RolloutEvidence
 	former, next    policy.Health
+}
+
+// applies reports whether something applies a package, or did, that is no FleetPolicy: by the packages, not by what is
+// evaluated, which may be older.
+func (e *sum) applies(pkg string, bound map[string]bool) bool {
+	for _, name := range []string{pkg, e.beside.Candidate(pkg)} {
+		p := e.beside.Package(name)
+		if p == nil || !p.HasViolationRules {
+			continue
+		}
+		if !p.IsTemplate() {
+			return !bound[pkg]
+		}
+		for _, c := range e.beside.Of(p).Constraints {
+			if e.beside.ConstraintOf(p, c.FullName()) != nil && !bound[c.FullName()] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // addPackage adds the evidence of the bindings of a package that are no FleetPolicies. One that has views only
 // has none, and one whose candidate needs parameters has nothing to compare: nobody gives it any.
-func (e *sum) addPackage(is *policy.State, pkg string, named map[string]bool) {
-	for b := range is.Bindings() {
-		if b.Package != pkg || named[b.Name] || b.Next == nil {
-			continue
-		}
-		c, ok := is.Compare(b.Name)
-		e.any, e.incomplete = true, e.incomplete || !ok || !c.Complete
-		one := versions.FromComparison(&c)
-		e.of.Subjects += one.Subjects
-		e.of.New += one.New
-		e.of.Gone += one.Gone
-		e.of.Errors += one.Errors
-		e.of.Unknown += one.Unknown
-		e.former.Evaluations += c.Former.Evaluations
-		e.former.Nanoseconds += c.Former.Nanoseconds
-		e.next.Evaluations += c.Next.Evaluations
-		e.next.Nanoseconds += c.Next.Nanoseconds
+func (e *sum) addPackage(pkg string) {
+	name := e.beside.Candidate(pkg)
+	if e.is == nil || e.is.Set().Candidate(pkg) != name { // what is evaluated is older
+		e.any, e.incomplete = true, true
+		return
 	}
+	for b := range e.is.Bindings() {
+		switch {
+		case e.named[b.Name]:
+		case b.Package == pkg && b.Next != nil:
+			e.addBoth(b.Name)
+		case b.Package == pkg && e.removes(&b):
+			n := e.is.Total(b.Name)
+			e.add(&v1alpha1.RolloutEvidence{Complete: e.is.Synced && e.is.BindingSynced(b.Name), Gone: int64(n.Violations)})
+		case b.Package == name:
+			first := versions.FromFirst(e.is, b.Name)
+			e.add(first)
+			if e.beside.Package(pkg) == nil {
+				addTo(&e.added, first)
+			}
+		}
+	}
+}
+
+// removes reports whether the commit does not have what a binding applies.
+func (e *sum) removes(b *policy.Binding) bool {
+	next := e.beside.Package(e.beside.Candidate(b.Package))
+	return next == nil || b.Constraint != "" && e.beside.ConstraintOf(next, b.Constraint) == nil
+}
+
+func (e *sum) addBoth(name string) {
+	c, ok := e.is.Compare(name)
+	if !ok {
+		e.any, e.incomplete = true, true
+		return
+	}
+	e.add(versions.FromComparison(&c))
+	e.former.Evaluations += c.Former.Evaluations
+	e.former.Nanoseconds += c.Former.Nanoseconds
+	e.next.Evaluations += c.Next.Evaluations
+	e.next.Nanoseconds += c.Next.Nanoseconds
+}
+
+func (e *sum) add(one *v1alpha1.RolloutEvidence) {
+	e.any, e.incomplete = true, e.incomplete || !one.Complete
+	addTo(&e.of, one)
+}
+
+func addTo(to, one *v1alpha1.RolloutEvidence) {
+	to.Subjects += one.Subjects
+	to.New += one.New
+	to.Gone += one.Gone
+	to.Errors += one.Errors
+	to.Unknown += one.Unknown
 }
 
 func (e *sum) evidence() v1alpha1.RolloutEvidence {

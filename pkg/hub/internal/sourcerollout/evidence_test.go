@@ -17,13 +17,17 @@ import (
 func evaluated(t *testing.T, set *policy.Set, state aggregate.State, labels ...string) *policy.State {
 	t.Helper()
 	bindings, _ := policy.DefaultBindings(set, nil)
+	first := policy.FirstBindings(set, bindings)
 	for i := range bindings {
 		if name := set.Candidate(bindings[i].Package); name != "" {
 			next := bindings[i]
 			next.Package = name
-			bindings[i].Next = &policy.Next{Binding: next}
+			if _, err := policy.ValidateBindings(set, []policy.Binding{next}); err == nil {
+				bindings[i].Next = &policy.Next{Binding: next}
+			}
 		}
 	}
+	bindings = append(bindings, first...)
 	return stateOf(t, set, bindings, state, labels...)
 }
 
@@ -66,7 +70,7 @@ func TestEvidenceOf_IsOfPackagesWithoutFleetPolicy(t *testing.T) {
 	rolls := beside.Candidate("p") != ""
 	packages := []string{"gone", "p"}
 	is := evaluated(t, beside, aggregate.Synced, "old", "next", "next", "other")
-	e, any := sourcerollout.EvidenceOf(is, beside, packages, nil)
+	e, _, any := sourcerollout.EvidenceOf(is, beside, packages, nil)
 	if any != rolls || rolls && (!e.Complete || e.Subjects != 4 || e.New != 2 || e.Gone != 1 || e.Errors != 0) {
 		t.Errorf("%t, %+v", any, e)
 	}
@@ -75,17 +79,17 @@ func TestEvidenceOf_IsOfPackagesWithoutFleetPolicy(t *testing.T) {
 		"syncing": evaluated(t, beside, aggregate.Syncing, "old"), "nothing": nil, "older": evaluated(t, active, aggregate.Synced, "old"),
 		"another commit": evaluated(t, policy.Beside(active, []policy.Candidate{{Source: "team", Set: load(t, "other")}}), aggregate.Synced, "other"),
 	} {
-		if e, any := sourcerollout.EvidenceOf(is, beside, packages, nil); any != rolls || e.Complete {
+		if e, _, any := sourcerollout.EvidenceOf(is, beside, packages, nil); any != rolls || e.Complete {
 			t.Errorf("%s: %t, %+v", what, any, e)
 		}
 	}
 	// A FleetPolicy says itself how far it is; one that is not in effect leaves its package to the rest.
 	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fp"}, Spec: v1alpha1.FleetPolicySpec{Package: "p"}}
-	if _, any := sourcerollout.EvidenceOf(is, beside, packages, []*v1alpha1.FleetPolicy{fp}); any {
+	if _, _, any := sourcerollout.EvidenceOf(is, beside, packages, []*v1alpha1.FleetPolicy{fp}); any {
 		t.Error("its package has a FleetPolicy")
 	}
 	fp.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: "Invalid"}}
-	if _, any := sourcerollout.EvidenceOf(is, beside, packages, []*v1alpha1.FleetPolicy{fp}); any != rolls {
+	if _, _, any := sourcerollout.EvidenceOf(is, beside, packages, []*v1alpha1.FleetPolicy{fp}); any != rolls {
 		t.Error("its FleetPolicy is not in effect")
 	}
 }
@@ -98,7 +102,7 @@ func TestEvidenceOf_PackageThatNowTakesAParameter(t *testing.T) {
 	if len(bindings) != 1 || beside.Candidate("p") == "" {
 		t.Fatalf("%+v", bindings)
 	}
-	if e, any := sourcerollout.EvidenceOf(stateOf(t, beside, bindings, aggregate.Synced, "x"), beside, []string{"p"}, nil); any {
+	if e, _, any := sourcerollout.EvidenceOf(stateOf(t, beside, bindings, aggregate.Synced, "x"), beside, []string{"p"}, nil); any {
 		t.Errorf("it waits for %+v", e)
 	}
 }
@@ -107,9 +111,90 @@ func TestEvidenceOf_PackageThatNowTakesAParameter(t *testing.T) {
 func TestEvidenceOf_CostIsOfManyEvaluations(t *testing.T) {
 	beside := policy.Beside(load(t, "old"), []policy.Candidate{{Source: "team", Set: load(t, "next")}})
 	for n, want := range map[int]bool{1: false, 20: true} {
-		e, _ := sourcerollout.EvidenceOf(evaluated(t, beside, aggregate.Synced, slices.Repeat([]string{"old"}, n)...), beside, []string{"p"}, nil)
+		e, _, _ := sourcerollout.EvidenceOf(evaluated(t, beside, aggregate.Synced, slices.Repeat([]string{"old"}, n)...), beside, []string{"p"}, nil)
 		if (e.Cost != nil) != want {
 			t.Errorf("%d evaluations of each version: %v", n, e.Cost)
 		}
+	}
+}
+
+// TestEvidenceOf_WhatACommitAddsAndRemoves: constraints and packages that no FleetPolicy names.
+func TestEvidenceOf_WhatACommitAddsAndRemoves(t *testing.T) {
+	type files map[string]string
+	template := `{"apiVersion": "templates.gatekeeper.sh/v1", "kind": "ConstraintTemplate", "metadata": {"name": "haslabel"}, "spec": {"crd": {"spec": {"names": {"kind": "HasLabel"},
+		"validation": {"openAPIV3Schema": {"type": "object", "properties": {"label": {"type": "string"}}}}}},
+		"targets": [{"target": "admission.k8s.gatekeeper.sh", "rego": "package x\n\nviolation[{\"msg\": \"m\"}] {\n  input.review.object.metadata.labels[input.parameters.label]\n}\n"}]}}`
+	constraint := func(name, label string) string {
+		return `{"apiVersion": "constraints.gatekeeper.sh/v1beta1", "kind": "HasLabel", "metadata": {"name": "` + name + `"}, "spec": {"match": {"kinds": [{"apiGroups": [""], "kinds": ["Pod"]}]}, "parameters": {"label": "` + label + `"}}}`
+	}
+	loadFiles := func(f files) *policy.Set {
+		source := policy.Source{Name: "team"}
+		for path, data := range f {
+			source.Files = append(source.Files, policy.File{Path: path, Data: []byte(data)})
+		}
+		set, err := policy.Load([]policy.Source{source}, policy.LoadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	const pkg = "gatekeeper.haslabel"
+	q := strings.Replace(text("b"), "package p", "package q", 1)
+	fails := strings.Replace(q, "input.object.metadata.labels.b", "to_number(input.object.metadata.name) > 0", 1)
+	one, both := files{"t.yaml": template, "a.yaml": constraint("a", "a")}, files{"t.yaml": template, "a.yaml": constraint("a", "a"), "b.yaml": constraint("b", "b")}
+	for name, c := range map[string]struct {
+		active, next files
+		packages     []string
+		policies     []string // of constraints, or packages
+		want, added  v1alpha1.RolloutEvidence
+		none         bool
+	}{
+		"a constraint is added": {active: one, next: both, packages: []string{pkg}, want: v1alpha1.RolloutEvidence{Complete: true, Subjects: 8, New: 2}},
+		"a constraint is added beside one with a FleetPolicy": {
+			active: one, next: both, packages: []string{pkg}, policies: []string{"HasLabel/a"}, want: v1alpha1.RolloutEvidence{Complete: true, Subjects: 4, New: 2},
+		},
+		"all constraints have FleetPolicies": {active: one, next: both, packages: []string{pkg}, policies: []string{"HasLabel/a", "HasLabel/b"}, none: true},
+		"a constraint is removed":            {active: both, next: one, packages: []string{pkg}, want: v1alpha1.RolloutEvidence{Complete: true, Subjects: 4, Gone: 2}},
+		"a template is added with its constraints": {
+			active: files{"p.rego": text("a")}, next: files{"p.rego": text("a"), "t.yaml": template, "b.yaml": constraint("b", "b")}, packages: []string{pkg},
+			want: v1alpha1.RolloutEvidence{Complete: true, Subjects: 4, New: 2}, added: v1alpha1.RolloutEvidence{Subjects: 4, New: 2},
+		},
+		"a package is added": {
+			active: files{"p.rego": text("a")}, next: files{"p.rego": text("a"), "q.rego": q}, packages: []string{"q"},
+			want: v1alpha1.RolloutEvidence{Complete: true, Subjects: 4, New: 2}, added: v1alpha1.RolloutEvidence{Subjects: 4, New: 2},
+		},
+		"a package is added that fails": {
+			active: files{"p.rego": text("a")}, next: files{"p.rego": text("a"), "q.rego": fails}, packages: []string{"q"},
+			want: v1alpha1.RolloutEvidence{Complete: true, Subjects: 4, Errors: 4}, added: v1alpha1.RolloutEvidence{Subjects: 4, Errors: 4},
+		},
+		"a package is removed": {
+			active: files{"p.rego": text("a"), "q.rego": q}, next: files{"p.rego": text("a")}, packages: []string{"q"}, want: v1alpha1.RolloutEvidence{Complete: true, Gone: 2},
+		},
+		"a package with a FleetPolicy is removed": {
+			active: files{"p.rego": text("a"), "q.rego": q}, next: files{"p.rego": text("a")}, packages: []string{"q"}, policies: []string{"q"}, none: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			beside := policy.Beside(loadFiles(c.active), []policy.Candidate{{Source: "team", Set: loadFiles(c.next)}})
+			var list []*v1alpha1.FleetPolicy
+			for _, of := range c.policies {
+				fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: of}, Spec: v1alpha1.FleetPolicySpec{Package: of}}
+				if strings.Contains(of, "/") {
+					fp.Spec.Package, fp.Spec.Constraint = pkg, of
+				}
+				list = append(list, fp)
+			}
+			is := evaluated(t, beside, aggregate.Synced, "a", "b", "b", "other")
+			if all, added, any := sourcerollout.EvidenceOf(is, beside, c.packages, list); any == c.none || all != c.want || added != c.added {
+				t.Errorf("%t, %+v of which %+v are of what is added, want %+v and %+v", any, all, added, c.want, c.added)
+			}
+			if all, _, any := sourcerollout.EvidenceOf(nil, beside, c.packages, list); any == c.none || all.Complete {
+				t.Errorf("before anything is evaluated: %t, %+v", any, all)
+			}
+			is = evaluated(t, beside, aggregate.Syncing, "a")
+			if all, _, _ := sourcerollout.EvidenceOf(is, beside, c.packages, list); all.Complete {
+				t.Errorf("complete before all is read: %+v", all)
+			}
+		})
 	}
 }

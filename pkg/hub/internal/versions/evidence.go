@@ -105,13 +105,21 @@ func Cost(former, next *policy.Health) *int64 {
 // evidenceOfFirst returns what the first version of a policy finds.
 func evidenceOfFirst(state *policy.State, p *Compared) *v1alpha1.RolloutEvidence {
 	for b := range state.Bindings() {
-		if b.Name != p.Name || b.Version != p.Version {
-			continue
-		}
-		n := state.Total(p.Name)
-		return &v1alpha1.RolloutEvidence{
-			Complete: state.Synced && state.BindingSynced(p.Name), Subjects: int64(n.Known + n.Unknown + n.Errors), New: int64(n.Violations), Errors: int64(n.Errors),
+		if b.Name == p.Name && b.Version == p.Version {
+			return FromFirst(state, p.Name)
 		}
 	}
 	return nil
+}
+
+// FromFirst returns what a version finds that has no former one. While none of its verdicts is known it was judged on
+// nothing; a member that is away for days holds up none of which others are known.
+func FromFirst(state *policy.State, name string) *v1alpha1.RolloutEvidence {
+	n := state.Total(name)
+	out := &v1alpha1.RolloutEvidence{Subjects: int64(n.Known + n.Unknown + n.Errors), New: int64(n.Violations), Errors: int64(n.Errors)}
+	if n.Known == 0 && n.Errors == 0 {
+		out.Unknown = int64(n.Unknown)
+	}
+	out.Complete = out.Unknown == 0 && state.Synced && state.BindingSynced(name)
+	return out
 }

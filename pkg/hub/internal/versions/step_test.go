@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/offline"
 	"federator.dev/federator/pkg/hub/internal/promotion"
 	"federator.dev/federator/pkg/policy"
@@ -99,16 +100,18 @@ func TestFromComparison_CostIsOfOneEvaluation(t *testing.T) {
 	}
 }
 
-// podState is the verdicts of a policy on three Pods, of which two violate it.
-func podState(t *testing.T) *policy.State {
-	t.Helper()
-	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "bad.rego", Data: []byte(`# METADATA
+const badPods = `# METADATA
 # title: Bad
 # custom: {severity: low, kinds: [Pod]}
 package acme.bad
 
 violation contains {"msg": "bad"} if input.object.metadata.labels.bad
-`)}}}}, policy.LoadOptions{})
+`
+
+// podState is the verdicts of a policy on three Pods, of which two violate it.
+func podState(t *testing.T) *policy.State {
+	t.Helper()
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "bad.rego", Data: []byte(badPods)}}}}, policy.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,6 +149,61 @@ func TestEvidence_OfTheFirstVersion(t *testing.T) {
 	if got := e.Of("b"); got != nil {
 		t.Errorf("evidence of another version: %+v", got)
 	}
+}
+
+// TestEvidence_FirstVersionThatKnowsNothing was judged on nothing, however long that lasts.
+func TestEvidence_FirstVersionThatKnowsNothing(t *testing.T) {
+	t.Parallel()
+	of := func(states ...aggregate.State) *v1alpha1.RolloutEvidence {
+		return evidenceOf(podsIn(t, states...), &Compared{Name: "bad", Version: "abc", First: true})
+	}
+	got := of(aggregate.Stale, aggregate.Stale)
+	if got.Complete || got.Unknown != 2 || got.Subjects != 2 {
+		t.Errorf("%+v", got)
+	}
+	facts := promotion.Facts{First: true, Evidence: *got}
+	if s := promotion.Begin(time.Unix(0, 0)).Next(&promotion.Terms{}, &facts, time.Unix(7200, 0)); s.Phase != v1alpha1.RolloutShadow || !strings.Contains(s.Message, "once one of its verdicts is known") {
+		t.Errorf("%+v", s)
+	}
+	// A member that is away for days holds up nothing.
+	if got := of(aggregate.Stale, aggregate.Synced); !got.Complete || got.Unknown != 0 || got.Subjects != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// podsIn returns the verdicts of a first version on a Pod in each of some members, whose scopes are in these states.
+func podsIn(t *testing.T, states ...aggregate.State) *policy.State {
+	t.Helper()
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "bad.rego", Data: []byte(badPods)}}}}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, state := range states {
+		name := fmt.Sprintf("fleet/m%d", n)
+		if err := x.PutMember(aggregate.Member{Name: name, UID: name}); err != nil {
+			t.Fatal(err)
+		}
+		scope, err := x.OpenScope(name, "Pod", "v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		item := scope.Item(&aggregate.Record{Namespace: "shop", Name: "a", UID: "a", ResourceVersion: "1", Body: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"shop"}}`)})
+		if _, err := scope.Replace([]aggregate.Item{item}, aggregate.Status{State: state}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	engine, err := policy.NewEngine(policy.EngineOptions{Set: set, Bindings: []policy.Binding{{Name: "bad", Package: "acme.bad", Version: "abc"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.Reset(t.Context(), x.Snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	return engine.State()
 }
 
 // TestEvidence_KeepsItsPace: where comparing takes 100 ms, a twentieth of the time goes into it,

@@ -28,6 +28,9 @@ type Policy struct {
 	Rollout *v1alpha1.VersionRollout
 	// Active is its package, and Candidate the one that is to take its place: one of them at least.
 	Active, Candidate Package
+	// Replaced are packages of commits that the one of Candidate has replaced while they rolled out: a version of one that
+	// was promoted stays in effect.
+	Replaced []Package
 	// Unsettled says that Candidate may only not be known yet: the newest commit of the source is not the
 	// active one, and does not roll out either.
 	Unsettled bool
@@ -139,7 +142,7 @@ func (p *Policy) atOnce(active, wanted *Version) Plan {
 }
 
 // inEffect sets the version that is in effect, as recorded, and reports whether that is known: its
-// package is the active one or, until its commit is active, the one that rolls out.
+// package is the active one or, until its commit or a newer one is active, the one that rolls out or did.
 func (p *Policy) inEffect(out *Plan, wanted *Version, rolls bool) (bool, error) {
 	if p.Status == nil {
 		return false, nil
@@ -150,6 +153,13 @@ func (p *Policy) inEffect(out *Plan, wanted *Version, rolls bool) (bool, error) 
 			return p.Active
 		case rolls && p.Candidate.Digest == digest:
 			return p.Candidate
+		case p.TakenBack != "":
+			return Package{}
+		}
+		for _, replaced := range p.Replaced {
+			if replaced.Digest == digest {
+				return replaced
+			}
 		}
 		return Package{}
 	}

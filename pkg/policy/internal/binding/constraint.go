@@ -21,12 +21,19 @@ func constraintDefaults(set *module.Set, bindings []Binding) []Binding {
 		if p == nil || slices.ContainsFunc(bindings, func(b Binding) bool { return b.Constraint == name }) {
 			continue
 		}
-		out = append(out, Binding{
-			Name: name, Package: p.Name, Constraint: name, Parameters: c.Parameters, Mode: Observe,
-			Members: MemberSelector{Names: c.Members, Labels: c.MemberSelector},
-		})
+		out = append(out, constraintBinding(p, c))
 	}
 	return out
+}
+
+// constraintBinding returns the binding of a constraint that none names: it observes the members that the constraint
+// selects.
+func constraintBinding(p *module.Package, c *manifest.Constraint) Binding {
+	name := c.FullName()
+	return Binding{
+		Name: name, Package: p.Name, Constraint: name, Parameters: c.Parameters, Mode: Observe,
+		Members: MemberSelector{Names: c.Members, Labels: c.MemberSelector},
+	}
 }
 
 // checkConstraint finds the constraint of a binding of a package that has some.

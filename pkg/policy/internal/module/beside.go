@@ -12,6 +12,8 @@ import (
 type Candidate struct {
 	Source string
 	Set    *Set // with the packages of the source as they are to be, and those of all others as they are
+	// Former are what Set has replaced before it took its place: policies may have versions of it in effect.
+	Former []*Set
 }
 
 // versionDigits is how many digits of a digest tell the versions of a package apart.
@@ -41,8 +43,25 @@ func Beside(active *Set, candidates []Candidate) *Set {
 			out.Packages = append(out.Packages, c.version(p, versions))
 		}
 	}
+	for _, c := range candidates {
+		for _, set := range c.Former {
+			out.addFormer(&Candidate{Source: c.Source, Set: set})
+		}
+	}
 	slices.SortFunc(out.Packages, func(a, b *Package) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// addFormer adds the versions of what was a candidate before, but those that are there already.
+func (s *Set) addFormer(c *Candidate) {
+	versions := c.versions(s.active)
+	for _, p := range c.Set.Packages {
+		name := versions[p.Name]
+		if name == "" || slices.ContainsFunc(s.Packages, func(x *Package) bool { return x.Name == name }) {
+			continue
+		}
+		s.Packages = append(s.Packages, c.version(p, versions))
+	}
 }
 
 // versions returns the names of the candidate's packages that differ from the active ones, by what they are called.
@@ -92,6 +111,16 @@ func (s *Set) Candidates() []Candidate { return s.beside }
 
 // Candidate returns the name of the version that is to take the place of a package, "" where there is none.
 func (s *Set) Candidate(pkg string) string { return s.candidates[pkg] }
+
+// Former returns the names of versions of a package that were to take its place, before another candidate has.
+func (s *Set) Former(pkg string) (names []string) {
+	for _, p := range s.Packages {
+		if p.versionOf == pkg && p.Name != s.candidates[pkg] {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
 
 // VersionOf returns the name of the package of which this is a version that is to take its place; "" for others.
 func (p *Package) VersionOf() string { return p.versionOf }
