@@ -16,7 +16,8 @@ const maxStdin = 256 << 20
 
 // Policies returns the files of the manifests with ConstraintTemplates and constraints of
 // Gatekeeper, if there are any ConstraintTemplates, or other policies. Those in the
-// directories of policies are left out: they are read as such.
+// directories of policies are left out: they are read as such. ValidatingAdmissionPolicies
+// among manifests are objects: a cluster may have some that ask about requests.
 func (f *Flags) Policies(in io.Reader, dirs []string) ([]policy.Source, error) {
 	var out []policy.Source
 	templates := len(dirs) > 0
@@ -48,7 +49,7 @@ func withFile(sources []policy.Source, name string, file policy.File) []policy.S
 			return sources
 		}
 	}
-	return append(sources, policy.Source{Name: name, Files: []policy.File{file}})
+	return append(sources, policy.Source{Name: name, Files: []policy.File{file}, Manifests: true})
 }
 
 // memberOf splits the value of a flag into a member, or the default one, and a path.

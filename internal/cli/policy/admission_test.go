@@ -105,3 +105,18 @@ func TestCommands_TakeAdmissionPolicies(t *testing.T) {
 		}
 	}
 }
+
+// A policy among the manifests is an object: it may well ask about what only a request has.
+func TestCheck_JudgesAdmissionPoliciesAmongManifestsAsObjects(t *testing.T) {
+	immutable := strings.NewReplacer("needs-owner", "immutable", "[CREATE]", "[UPDATE]", "name: all", "name: immutable").Replace(admissionPolicies)
+	owned := "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop, labels: {owner: me}}\n"
+	file := clitest.WriteFile(t, "manifests.yaml", owned+"---\n"+immutable)
+	if out, err := command(t, "policy", "check", "-f", file, "--policies", admissionLibrary(t)); clitest.ExitCode(err) != 0 {
+		t.Errorf("exits with %d (%v), prints %s", clitest.ExitCode(err), err, out)
+	}
+	constraint := "\n---\napiVersion: constraints.gatekeeper.sh/v1beta1\nkind: NeedsOwner\nmetadata: {name: pods}\nspec: {match: {kinds: [{apiGroups: [''], kinds: [Pod]}]}}\n"
+	file = clitest.WriteFile(t, "more.yaml", gatorTemplate+constraint+"---\n"+owned+"---\n"+immutable)
+	if out, err := command(t, "policy", "check", "-f", file); clitest.ExitCode(err) != 0 {
+		t.Errorf("beside a template: exits with %d (%v), prints %s", clitest.ExitCode(err), err, out)
+	}
+}

@@ -10,6 +10,8 @@ import (
 // activation is what the names in expressions stand for.
 type activation struct {
 	object, params, request, namespace, variables any
+
+	stopped func() bool // of the Input
 }
 
 var _ interpreter.Activation = (*activation)(nil)
@@ -36,7 +38,7 @@ func (a *activation) ResolveName(name string) (any, bool) {
 func (a *activation) Parent() interpreter.Activation { return nil }
 
 func (p *Program) activation(in *Input) *activation {
-	a := &activation{object: in.Object, request: p.request(in)}
+	a := &activation{object: in.Object, request: p.request(in), stopped: in.Stopped}
 	if in.Params != nil {
 		a.params = in.Params
 	}

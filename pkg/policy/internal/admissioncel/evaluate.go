@@ -27,6 +27,9 @@ type Input struct {
 	// Resource is the object's resource, such as "pods"; only read if ReadsResource.
 	// Gatekeeper's audit knows none.
 	Resource string
+	// Stopped is asked before each expression, and ends the evaluation: what it decided is
+	// not to be used then. Nil never does.
+	Stopped func() bool
 }
 
 // Decision is why an object would be denied.
@@ -184,6 +187,9 @@ func (p *Program) run(ctx context.Context, a *activation, expressions []plugin.C
 	for i, e := range expressions {
 		if e.Program == nil {
 			continue
+		}
+		if a.stopped != nil && a.stopped() {
+			return nil, -1, outOfBudget()
 		}
 		value, details, err := e.Program.ContextEval(composition, a)
 		cost := composition.GetAndResetCost()

@@ -2,6 +2,7 @@ package admissioncel
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
@@ -94,7 +95,8 @@ func (w *walk) call(c ast.CallExpr, bound []string) {
 }
 
 func (w *walk) ident(name string, bound []string) {
-	if slices.Contains(bound, name) {
+	name, free := input(name, bound)
+	if !free {
 		return
 	}
 	switch name {
@@ -120,5 +122,18 @@ func (w *walk) field(name string) {
 }
 
 func isFree(e ast.Expr, name string, bound []string) bool {
-	return e.Kind() == ast.IdentKind && e.AsIdent() == name && !slices.Contains(bound, name)
+	if e.Kind() != ast.IdentKind {
+		return false
+	}
+	of, free := input(e.AsIdent(), bound)
+	return free && of == name
+}
+
+// input returns the input that an identifier means, ok false where it is a variable of a
+// comprehension: one that begins with a dot never is.
+func input(name string, bound []string) (of string, ok bool) {
+	if of, rooted := strings.CutPrefix(name, "."); rooted {
+		return of, true
+	}
+	return name, !slices.Contains(bound, name)
 }

@@ -34,7 +34,15 @@ func (b *Budget) Cancel() { b.stopped = true }
 
 // Cancelled implements topdown.Cancel.
 func (b *Budget) Cancelled() bool {
-	if b.calls++; b.calls&63 == 0 && !b.over && !b.stopped {
+	if b.calls++; b.calls&63 == 0 {
+		return b.Spent()
+	}
+	return b.over || b.stopped
+}
+
+// Spent is Cancelled for steps that take longer: it asks the clock each time.
+func (b *Budget) Spent() bool {
+	if !b.over && !b.stopped {
 		select {
 		case <-b.done:
 			b.stopped = true

@@ -78,7 +78,7 @@ func (w *worker) runCEL(ctx context.Context, b *boundBinding, t *task) (out []ve
 }
 
 func (w *worker) celInput(b *boundBinding, t *task) (*admissioncel.Input, error) {
-	in := &admissioncel.Input{Params: b.celParams}
+	in := &admissioncel.Input{Params: b.celParams, Stopped: w.evaluation.budget.Spent}
 	if b.pkg.Admission != nil {
 		in.Resource = binding.ResourceOf(t.object)
 		if in.Resource == "" && b.pkg.CEL.ReadsResource() {
@@ -139,6 +139,9 @@ func (w *worker) runAdmission(ctx context.Context, b *boundBinding, t *task, in 
 		return celViolations(b.pkg.CEL.Misconfigured(err), &w.e.opts.Limits)
 	}
 	for _, p := range params {
+		if w.evaluation.budget.Spent() {
+			return nil, budget.ErrExceeded
+		}
 		if in.Params = nil; p.Name != "" {
 			if in.Params, err = w.readParam(b, p); err != nil {
 				return nil, err
@@ -241,6 +244,9 @@ func (w *worker) readParam(b *boundBinding, p admissioncel.Param) (map[string]an
 	o, ok := w.e.snapshot.Get(ref)
 	if !ok {
 		return nil, fmt.Errorf("%s is not there", ref)
+	}
+	if named := b.pkg.Admission.Policy.Spec.ParamKind.APIVersion; o.APIVersion() != named {
+		return nil, fmt.Errorf("%s is held at %s, and paramKind is of %s: it is not evaluated with parameters of another version", ref.Kind, o.APIVersion(), named)
 	}
 	body, err := o.AppendBody(w.otherBody[:0])
 	w.otherBody = body

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	kjson "sigs.k8s.io/json"
 
 	"federator.dev/federator/pkg/policy/internal/admissioncel"
@@ -85,7 +86,7 @@ func (d *Documents) admissionPolicy(at Position, n *yaml.Node, body map[string]a
 		return
 	}
 	spec := &p.Policy.Spec
-	d.require(p.Place, p.Name != "", "metadata.name", "is required")
+	d.requireName(p.Place, "metadata.name", p.Name)
 	d.require(p.Place, spec.MatchConstraints != nil && len(spec.MatchConstraints.ResourceRules) > 0, "spec.matchConstraints.resourceRules", "is required: what the policy is about")
 	d.require(p.Place, len(spec.Validations)+len(spec.AuditAnnotations) > 0, "spec.validations", "is required")
 	if k := spec.ParamKind; k != nil {
@@ -115,8 +116,8 @@ func (d *Documents) admissionBinding(at Position, n *yaml.Node, body map[string]
 		c.Admission.Actions = append(c.Admission.Actions, string(a))
 	}
 	c.EnforcementAction = strings.Join(c.Admission.Actions, ",")
-	d.require(c.Place, c.Name != "", "metadata.name", "is required")
-	d.require(c.Place, b.Spec.PolicyName != "", "spec.policyName", "is required")
+	d.requireName(c.Place, "metadata.name", c.Name)
+	d.requireName(c.Place, "spec.policyName", b.Spec.PolicyName)
 	d.validationActions(c)
 	d.paramRef(c)
 	d.matchResources("spec.matchResources", b.Spec.MatchResources, c.Place)
@@ -189,6 +190,17 @@ func (d *Documents) admissionSelection(m *admissionv1.MatchResources, path strin
 func (d *Documents) require(at func(string) Position, ok bool, path, why string) {
 	if !ok {
 		d.problem(at(path), "%s %s", path, why)
+	}
+}
+
+// requireName checks a name as an API server does. Packages are called after it.
+func (d *Documents) requireName(at func(string) Position, path, name string) {
+	if name == "" {
+		d.problem(at(path), "%s is required", path)
+		return
+	}
+	for _, why := range validation.IsDNS1123Subdomain(name) {
+		d.problem(at(path), "%s is not one of Kubernetes: %s", path, why)
 	}
 }
 

@@ -47,6 +47,8 @@ type Documents struct {
 	Constraints       []*Constraint // bindings of AdmissionPolicies among them
 	Problems          []Problem
 
+	GatekeeperOnly bool // Read ignores AdmissionGroup
+
 	lines [][]byte // of the file that is read
 }
 
@@ -124,7 +126,7 @@ func (d *Documents) document(file string, n *yaml.Node) {
 		return
 	}
 	group, version, _ := strings.Cut(apiVersion, "/")
-	isAdmission := group == AdmissionGroup && (kind == AdmissionPolicyKind || kind == AdmissionBindingKind)
+	isAdmission := !d.GatekeeperOnly && group == AdmissionGroup && (kind == AdmissionPolicyKind || kind == AdmissionBindingKind)
 	if group != TemplateGroup && group != ConstraintGroup && !isAdmission {
 		return
 	}

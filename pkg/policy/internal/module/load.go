@@ -84,6 +84,7 @@ func (l *loader) readAll(sources []Source) {
 			continue
 		}
 		names[s.Name] = true
+		l.documents.GatekeeperOnly = s.Manifests
 		for _, f := range s.Files {
 			l.read(s.Name, f)
 		}

@@ -25,6 +25,9 @@ type File struct {
 type Source struct {
 	Name  string // unique; files are reported as Name/Path, or as Path without one
 	Files []File
+	// Manifests says that the files are manifests to be judged: of what they have, only
+	// Gatekeeper's templates and constraints are policies.
+	Manifests bool
 }
 
 // SubjectKind is what a package evaluates.
