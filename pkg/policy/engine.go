@@ -14,6 +14,10 @@ var ErrReset = engine.ErrReset
 // ErrPreviewMemory is returned for a preview whose views take more than they may.
 var ErrPreviewMemory = engine.ErrPreviewMemory
 
+// Unmatched begins what Gatekeeper says of an object of which it is not known whether a
+// constraint selects it.
+const Unmatched = engine.Unmatched
+
 // The engine, and what it reports.
 type (
 	// Engine keeps the verdicts of bindings on a fleet exact, at a cost proportional

@@ -289,3 +289,50 @@ metadata: {name: fleet, annotations: {federator.dev/inventory: fleet, federator.
 	mustDo(t, w, putIn("fleet/b", "Ingress.networking.k8s.io", "shop", "one", ingress("y.example")))
 	wantMessages(t, apply(t, e, cursor).After, "K8sUniqueIngressHost/fleet")
 }
+
+// emptyStepTemplate finds what is at steps below data.inventory that it knows, but for one
+// that parameters have.
+const emptyStepTemplate = `apiVersion: templates.gatekeeper.sh/v1
+kind: ConstraintTemplate
+metadata: {name: steps}
+spec:
+  crd: {spec: {names: {kind: Steps}, validation: {openAPIV3Schema: {type: object, properties: {step: {type: string}}}}}}
+  targets:
+  - target: admission.k8s.gatekeeper.sh
+    rego: |
+      package steps
+      violation[{"msg": "a Namespace"}] { data.inventory.cluster.v1.Namespace[input.parameters.step] }
+      violation[{"msg": "a Service"}] { data.inventory.namespace.shop.v1.Service[input.parameters.step] }
+      violation[{"msg": "in a namespace"}] { data.inventory.namespace[input.parameters.step].v1.Service.web }
+      violation[{"msg": "some in a namespace"}] { data.inventory.namespace[input.parameters.step].v1.Service[_] }
+---
+apiVersion: constraints.gatekeeper.sh/v1beta1
+kind: Steps
+metadata: {name: empty}
+spec: {match: {kinds: [{apiGroups: [''], kinds: [Namespace]}]}, parameters: {step: ""}}
+---
+apiVersion: constraints.gatekeeper.sh/v1beta1
+kind: Steps
+metadata: {name: blank}
+spec: {match: {kinds: [{apiGroups: [''], kinds: [Namespace]}]}, parameters: {step: " "}}
+---
+apiVersion: constraints.gatekeeper.sh/v1beta1
+kind: Steps
+metadata: {name: shop}
+spec: {match: {kinds: [{apiGroups: [''], kinds: [Namespace]}]}, parameters: {step: shop}}
+`
+
+// TestTemplate_AnEmptyStepNamesNothing: it is no step that is not known, below which is all.
+func TestTemplate_AnEmptyStepNamesNothing(t *testing.T) {
+	t.Parallel()
+	w := gatekeeperWorld(t)
+	mustDo(t, w, putIn("fleet/a", "Service", "shop", "web", withLabels(nil, nil)))
+	e, c := gatekeeperEngine(t, w, loadFiles(t, policy.File{Path: "steps.yaml", Data: []byte(emptyStepTemplate)}))
+	for range 2 {
+		wantMessages(t, e.State(), "Steps/empty")
+		wantMessages(t, e.State(), "Steps/blank")
+		wantMessages(t, e.State(), "Steps/shop", "fleet/a||shop|a Namespace", "fleet/a||shop|in a namespace", "fleet/a||shop|some in a namespace", "fleet/b||shop|a Namespace")
+		mustDo(t, w, putIn("fleet/a", "Service", "shop", "other", withLabels(nil, nil)))
+		apply(t, e, c)
+	}
+}

@@ -364,16 +364,25 @@ func (c coverage) has(plan string) bool {
 
 // coverage returns the Plans with an intent whose halts are acknowledged.
 func (s *policyState) coverage(i *desiredIntent, now time.Time) (of coverage) {
-	for n := range s.allowances {
-		a := &s.allowances[n]
-		if a.plan == "" || of.has(a.plan) || !a.effective(s.spec.Generation, now) {
-			continue
-		}
-		if p := s.plan(a.plan); p != nil && p.targets[i.key()] {
-			of += coverage(a.plan + " ")
+	if len(s.allowances) == 0 {
+		return ""
+	}
+	for _, p := range s.plans { // few; one acknowledgement may have an allowance for each of many members
+		if p.Purpose == v1alpha1.PlanHalt && p.targets[i.key()] && s.isAllowed(p.Name, now) {
+			of += coverage(p.Name + " ")
 		}
 	}
 	return of
+}
+
+// isAllowed reports whether the halt is acknowledged that a Plan is of.
+func (s *policyState) isAllowed(plan string, now time.Time) bool {
+	for n := range s.allowances {
+		if a := &s.allowances[n]; a.plan == plan && a.effective(s.spec.Generation, now) {
+			return true
+		}
+	}
+	return false
 }
 
 // key identifies what an approval of the intent approves.

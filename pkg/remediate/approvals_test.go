@@ -402,6 +402,49 @@ func TestDispatcher_AcknowledgementsAreNotAddedUp(t *testing.T) {
 	})
 }
 
+// TestDispatcher_WhatIsCountedNeedsNoAcknowledgement: one more write of it uses nothing of a limit.
+func TestDispatcher_WhatIsCountedNeedsNoAcknowledgement(t *testing.T) {
+	for _, scope := range []string{"policy", "member", "fleet"} {
+		t.Run(scope, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limit := remediate.Limit{Count: 2}
+				spec := remediate.RolloutSpec{Generation: "1", Limits: remediate.Limits{Policy: limit, MaxReversions: 10}}
+				switch scope {
+				case "member":
+					spec.Limits.Policy, spec.Limits.Member = remediate.Limit{}, limit
+				case "fleet":
+					spec.Limits.Policy, spec.Limits.Fleet = remediate.Limit{}, limit
+				}
+				d := run(t, newFleet(), remediate.Options{})
+				acknowledge := func(version string, writes int, targets ...string) {
+					t.Helper()
+					d.set(t, spec, 20, intents(version, targets...))
+					time.Sleep(2 * time.Second)
+					if err := d.Acknowledge("b", d.halt(t).ID, "ann"); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(2 * time.Second)
+					if got := d.written(); strings.Count(got, "@") != writes {
+						t.Errorf("acknowledged: %q", got)
+					}
+				}
+				d.set(t, spec, 20, intents("1", "m1 before"))
+				time.Sleep(2 * time.Second)
+				d.expect(t, "within the limit", "m1 before@0s")
+				acknowledge("1", 3, "m1 a", "m1 b", "m1 c")
+				acknowledge("1", 1, "m1 other")
+				d.set(t, spec, 20, intents("2", "m1 before", "m1 a", "m1 other"))
+				time.Sleep(2 * time.Second)
+				if got := d.written(); strings.Count(got, "@") != 3 {
+					st, _ := d.Status("b")
+					t.Errorf("what has drifted is not written again: %q, halted: %+v", got, st.Halted)
+				}
+				acknowledge("2", 2, "m1 b", "m1 new")
+			})
+		})
+	}
+}
+
 // TestDispatcher_HaltsAreAcknowledgedOnceTheyAreFrozen: not before it is known for what.
 func TestDispatcher_HaltsAreAcknowledgedOnceTheyAreFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -419,6 +462,10 @@ func TestDispatcher_HaltsAreAcknowledgedOnceTheyAreFrozen(t *testing.T) {
 		h := d.halt(t)
 		if err := d.Acknowledge("b", h.ID, "ann"); !errors.Is(err, remediate.ErrNotNow) {
 			t.Errorf("acknowledged before it is recorded: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := d.Acknowledge("b", h.ID, "ann"); !errors.Is(err, remediate.ErrNotNow) || !strings.Contains(err.Error(), "no Plan can be made") {
+			t.Errorf("it does not say why it is not recorded: %v", err)
 		}
 		away.Store(false)
 		time.Sleep(time.Minute)

@@ -7,6 +7,7 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/plans"
 	"federator.dev/federator/pkg/remediate/internal/planstore"
 )
 
@@ -99,4 +100,49 @@ func BenchmarkDispatcher_Status(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkDispatcher_Acknowledged is what it takes to see which of 200,000 targets are covered
+// once a halt over the limits of 500 members is acknowledged, half of which its Plan has; and
+// to check the limits then.
+func BenchmarkDispatcher_Acknowledged(b *testing.B) {
+	const targets, members = 200_000, 500
+	d, err := newDispatcher(Options{Clients: memberClients{}, Clock: time.Now}, nil, nil, planstore.Store{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	d.recovered = true
+	var intents []Intent
+	for n := range targets {
+		intents = append(intents, Intent{Binding: "b", UID: "u", ResourceVersion: "1", Remedy: policy.Remedy{
+			Action: "patch", Target: policy.Ref{Member: fmt.Sprintf("fleet/m%d", n%members), Kind: "ConfigMap", Namespace: "shop", Name: fmt.Sprint(n)},
+		}})
+	}
+	spec := RolloutSpec{Generation: "1", Limits: Limits{Member: Limit{Count: 1}}}
+	if err := d.SetIntents("b", spec, Totals{Fleet: targets}, intents, true); err != nil {
+		b.Fatal(err)
+	}
+	s, now := d.policies["b"], time.Now()
+	p := &plan{PlanInfo: PlanInfo{Name: "p", Purpose: v1alpha1.PlanHalt}, targets: map[plans.Key]bool{}}
+	for _, i := range s.intents {
+		if len(p.targets) < targets/2 {
+			p.targets[i.key()] = true
+		}
+	}
+	s.plans = []*plan{p}
+	for n := range members {
+		s.allowances = append(s.allowances, allowance{scope: v1alpha1.AllowanceScope(v1alpha1.MemberScope), member: fmt.Sprintf("fleet/m%d", n), generation: "1", targets: targets, expires: now.Add(time.Hour), plan: "p"})
+	}
+	b.Run("covered", func(b *testing.B) {
+		for b.Loop() {
+			for target := range s.intents {
+				s.updateDue(target, now)
+			}
+		}
+	})
+	b.Run("limits", func(b *testing.B) {
+		for b.Loop() {
+			d.checkLimitsLocked(s, now)
+		}
+	})
 }

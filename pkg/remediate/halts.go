@@ -84,7 +84,7 @@ func (r *record) remember(what v1alpha1.PolicyTransitionType, h *Halt, by, messa
 // reviewHaltPlan follows the halt that a Plan is of, and its acknowledgement.
 func (s *policyState) reviewHaltPlan(pl *plan, now time.Time) {
 	halted := slices.ContainsFunc(s.halts, func(h *Halt) bool { return h.ID == pl.Halt })
-	allowed := slices.ContainsFunc(s.allowances, func(a allowance) bool { return a.plan == pl.Name && a.effective(s.spec.Generation, now) })
+	allowed := s.isAllowed(pl.Name, now)
 	switch {
 	case halted:
 		pl.Approved = s.approved[pl.UID]
@@ -162,7 +162,11 @@ func (d *Dispatcher) AcknowledgeUntil(binding, id, by string, until time.Time) e
 		return fmt.Errorf("policy %q: halt %q: %w", binding, id, ErrNoHalt)
 	}
 	if h := s.halts[n]; h.Reason == v1alpha1.OverLimit && h.Plan == "" && h.Generation == s.spec.Generation && s.ready && !s.removed {
-		return fmt.Errorf("policy %q: halt %q: %w: the targets that wait because of it are being recorded", binding, id, ErrNotNow)
+		why := "the targets that wait because of it are being recorded"
+		if s.freezeError != "" {
+			why = "no Plan can be made of the targets that wait because of it: " + s.freezeError
+		}
+		return fmt.Errorf("policy %q: halt %q: %w: %s", binding, id, ErrNotNow, why)
 	}
 	now := d.opts.Clock()
 	ack := Acknowledgement{Halt: id, By: by, At: now}
@@ -315,9 +319,9 @@ func (s *policyState) allowed(scope v1alpha1.LimitScope, member string, of *cove
 // allowedForAll returns how many a limit allows whichever of the targets that are due there
 // are written: what one acknowledgement allows is not for the targets of another. With none
 // due it is for what has been written.
-func (s *policyState) allowedForAll(scope v1alpha1.LimitScope, member string, now time.Time) (by acknowledged) {
+func (s *policyState) allowedForAll(due map[coverage]*refs, scope v1alpha1.LimitScope, member string, now time.Time) (by acknowledged) {
 	none := true
-	for of, targets := range s.due {
+	for of, targets := range due {
 		if scope == v1alpha1.MemberScope && targets.members[member] == 0 {
 			continue
 		}

@@ -114,7 +114,8 @@ func (l Limit) use(scope string, n ledger.Count, denominator int, by acknowledge
 // checkLimitsLocked returns how much of each limit is used by what a policy has written, is
 // writing and is about to write, and all limits that are exceeded.
 func (d *Dispatcher) checkLimitsLocked(s *policyState, now time.Time) (usage, exceeded []BudgetUsage) {
-	add := func(l Limit, scope string, kind v1alpha1.LimitScope, n ledger.Count, denominator int) {
+	uses := map[v1alpha1.LimitScope]map[coverage]*refs{} // what is due and not counted yet
+	add := func(l Limit, scope string, kind v1alpha1.LimitScope, n ledger.Count, denominator int, after func(*ledger.Writes) *ledger.After) {
 		if l.unlimited() {
 			return
 		}
@@ -122,19 +123,43 @@ func (d *Dispatcher) checkLimitsLocked(s *policyState, now time.Time) (usage, ex
 		if kind == v1alpha1.MemberScope {
 			member = scope
 		}
-		u, over := l.use(scope, n, denominator, s.allowedForAll(kind, member, now))
+		u, over := l.use(scope, n, denominator, s.allowedForAll(s.due, kind, member, now))
+		if len(over) > 0 && len(s.due) > 0 {
+			if uses[kind] == nil || kind == v1alpha1.FleetScope { // its windows differ
+				uses[kind] = d.uncountedLocked(s, after)
+			}
+			_, over = l.use(scope, n, denominator, s.allowedForAll(uses[kind], kind, member, now))
+		}
 		usage, exceeded = append(usage, u), append(exceeded, over...)
 	}
 	limits := &s.spec.Limits
-	add(limits.Policy, scopePolicy, v1alpha1.PolicyScope, d.ledger.Affected(s.name), s.totals.Fleet)
+	add(limits.Policy, scopePolicy, v1alpha1.PolicyScope, d.ledger.Affected(s.name), s.totals.Fleet, func(w *ledger.Writes) *ledger.After { return &w.Policy })
 	if !limits.Member.unlimited() {
 		for member, n := range d.ledger.Members(s.name) {
-			add(limits.Member, member, v1alpha1.MemberScope, n, s.totals.Members[member])
+			add(limits.Member, member, v1alpha1.MemberScope, n, s.totals.Members[member], func(w *ledger.Writes) *ledger.After { return &w.Member })
 		}
 	}
-	add(d.opts.Fleet, scopeFleet, v1alpha1.FleetScope, d.ledger.Fleet(s.name, d.opts.FleetWindow), s.totals.Fleet)
-	add(limits.Fleet, scopeFleet, v1alpha1.FleetScope, d.ledger.Fleet(s.name, limits.Window), s.totals.Fleet)
+	add(d.opts.Fleet, scopeFleet, v1alpha1.FleetScope, d.ledger.Fleet(s.name, d.opts.FleetWindow), s.totals.Fleet, func(w *ledger.Writes) *ledger.After { return &w.Fleet })
+	add(limits.Fleet, scopeFleet, v1alpha1.FleetScope, d.ledger.Fleet(s.name, limits.Window), s.totals.Fleet, func(w *ledger.Writes) *ledger.After { return &w.PolicyFleet })
 	return usage, exceeded
+}
+
+// uncountedLocked returns what is due, without what a limit counts already: one more write of
+// that uses nothing, so that no acknowledgement is needed for it.
+func (d *Dispatcher) uncountedLocked(s *policyState, after func(*ledger.Writes) *ledger.After) map[coverage]*refs {
+	out := map[coverage]*refs{}
+	for of, list := range s.due {
+		left := newRefs()
+		for target := range list.all {
+			if w := d.ledger.Writing(s.name, target, s.intents[target].Subject); !after(&w).Known {
+				left.add(target)
+			}
+		}
+		if left.len() > 0 {
+			out[of] = &left
+		}
+	}
+	return out
 }
 
 // permitLocked returns why one more target must not be written now, "" if there is room in

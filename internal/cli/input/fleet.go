@@ -25,6 +25,7 @@ type Fleet struct {
 	AsOf           time.Time                                // as of which it is judged: when it was read, unless the flags say otherwise
 	members        map[string]clusterinformers.MemberStatus // by name; of clusters only
 	Manifests      *offline.Fleet                           // that the objects are of; nil: of none
+	AsGiven        bool                                     // they are judged as "gator test" does
 }
 
 // Kinds are kinds that will be read.

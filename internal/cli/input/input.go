@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,8 @@ type Flags struct {
 	Timeout   time.Duration // of waiting for clusters; 0 is none
 	live      config.Flags
 	stdin     []byte // that Policies has read
+	// AsGiven reads manifests as "gator test" does.
+	AsGiven bool
 
 	Version string // of federator
 }
@@ -65,6 +68,24 @@ func (f *Flags) time(taken time.Time) (time.Time, error) {
 	return at, nil
 }
 
+func (f *Flags) isLive(fs *pflag.FlagSet) bool {
+	return f.hub || fs.Changed("contexts") || fs.Changed("hub-kubeconfig") || fs.Changed("config")
+}
+
+// DefaultToStdin has the manifests be those of standard input if nothing is given, and it is
+// no terminal.
+func (f *Flags) DefaultToStdin(fs *pflag.FlagSet, in io.Reader) {
+	if len(f.manifests) > 0 || f.snapshot != "" || f.isLive(fs) {
+		return
+	}
+	if file, ok := in.(*os.File); ok {
+		if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice != 0 {
+			return
+		}
+	}
+	f.manifests = []string{"-"}
+}
+
 // Open reads the fleet. Of clusters it reads the required kinds, unless the flags select
 // others.
 func (f *Flags) Open(ctx context.Context, fs *pflag.FlagSet, required Kinds, in io.Reader, stderr io.Writer) (*Fleet, error) {
@@ -79,7 +100,7 @@ func (f *Flags) Open(ctx context.Context, fs *pflag.FlagSet, required Kinds, in 
 }
 
 func (f *Flags) open(ctx context.Context, fs *pflag.FlagSet, required Kinds, in io.Reader, stderr io.Writer) (*Fleet, error) {
-	live := f.hub || fs.Changed("contexts") || fs.Changed("hub-kubeconfig") || fs.Changed("config")
+	live := f.isLive(fs)
 	given := 0
 	for _, is := range []bool{len(f.manifests) > 0, f.snapshot != "", live} {
 		if is {
@@ -104,7 +125,7 @@ func (f *Flags) open(ctx context.Context, fs *pflag.FlagSet, required Kinds, in 
 
 // readManifests reads manifests.
 func (f *Flags) readManifests(kinds []aggregate.Kind, in io.Reader) (*Fleet, error) {
-	fleet, err := offline.New(offline.Options{DefaultMember: f.member})
+	fleet, err := offline.New(offline.Options{DefaultMember: f.member, AsGiven: f.AsGiven})
 	if err != nil {
 		return nil, err
 	}
@@ -130,5 +151,5 @@ func (f *Flags) readManifests(kinds []aggregate.Kind, in io.Reader) (*Fleet, err
 	if fleet.Objects() == 0 && len(slices.Collect(s.Members())) <= 1 {
 		return nil, fmt.Errorf("no manifest found in %s", strings.Join(f.manifests, ", "))
 	}
-	return &Fleet{Snapshot: s, SourceRevision: s.Revision(), AsOf: time.Now(), Manifests: fleet}, nil
+	return &Fleet{Snapshot: s, SourceRevision: s.Revision(), AsOf: time.Now(), Manifests: fleet, AsGiven: f.AsGiven}, nil
 }

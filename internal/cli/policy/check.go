@@ -25,7 +25,8 @@ unknown or evaluations failed. As with "gator test", a constraint of Gatekeeper 
 counts if its enforcementAction is deny, and a ValidatingAdmissionPolicyBinding if its
 validationActions have Deny; templates, constraints and ExpansionTemplates among the
 manifests are evaluated (instead of the library that ships with federator), and what
-ExpansionTemplates generate is evaluated too.
+ExpansionTemplates generate is evaluated too. With -o gator, gator-json and gator-yaml
+manifests are judged in all as "gator test" does, and all failures exit with 1.
 
   federator policy check -f manifests/
   federator policy check --policies policies/ --contexts dev,staging --fail-on high
@@ -48,7 +49,13 @@ func checkCommand(version string) *cobra.Command {
 		Short: "Evaluate policies on manifests, a snapshot or clusters",
 		Long:  checkHelp,
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return exit.BadInput(check(cmd, &opts, version)) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := check(cmd, &opts, version)
+			if err != nil && report.IsGator(opts.output) {
+				return exit.WithCode(err, exit.CodeFindings) // gator has no other
+			}
+			return exit.BadInput(err)
+		},
 	}
 	opts.in.Register(cmd.Flags())
 	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json, sarif or junit; gator, gator-json and gator-yaml write the violations of constraints as \"gator test\" does")
@@ -64,6 +71,9 @@ func check(cmd *cobra.Command, opts *checkOptions, version string) error {
 	}
 	if opts.failOn != report.FailNever && !slices.Contains(report.Severities, opts.failOn) {
 		return fmt.Errorf("--fail-on %q is not %s or %s", opts.failOn, strings.Join(report.Severities, ", "), report.FailNever)
+	}
+	if report.IsGator(opts.output) {
+		opts.in.AsGatorTest(cmd)
 	}
 	b, err := opts.in.LoadAll(cmd)
 	if err != nil {

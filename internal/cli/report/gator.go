@@ -23,6 +23,7 @@ type Enforced struct {
 	Object     json.RawMessage // that violates it, as it was given
 	Details    json.RawMessage // as Gatekeeper has them; nil: none
 	Order      int             // of the object among those that were given
+	Again      []int           // its orders where it was given again
 	Override   string          // what an ExpansionTemplate says instead of Actions; "" for nothing
 }
 
@@ -66,6 +67,9 @@ func (r *Report) gator(denyOnly bool) []gatorResult {
 		}
 		g.EnforcementAction = cmp.Or(x.Enforced.Override, g.EnforcementAction)
 		out = append(out, g)
+		for _, g.order = range x.Enforced.Again {
+			out = append(out, g)
+		}
 	}
 	slices.SortStableFunc(out, func(a, b gatorResult) int {
 		return cmp.Or(cmp.Compare(a.EnforcementAction, b.EnforcementAction), cmp.Compare(a.Msg, b.Msg), cmp.Compare(a.order, b.order))
@@ -89,6 +93,9 @@ func defaulted(e *Enforced) map[string]any {
 	out["spec"] = with
 	return out
 }
+
+// IsGator reports whether a format is one of gator.
+func IsGator(format string) bool { return format == "gator" || strings.HasPrefix(format, "gator-") }
 
 // writeGator writes the violations of constraints as `gator test` does.
 func (r *Report) writeGator(w io.Writer, format string, denyOnly bool) error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/google/uuid"
@@ -32,6 +33,9 @@ type Options struct {
 	DefaultMember    string // of objects without MemberAnnotation; "" means manifests/default
 	DefaultNamespace string // of namespaced objects of the built-in kinds; "" means default
 	KeepSecretValues bool
+	// AsGiven says that objects without a namespace have none, and that the same object may be
+	// given again, as for "gator test".
+	AsGiven bool
 }
 
 // Fleet is a fleet read from manifests instead of members. What it was given is
@@ -57,6 +61,7 @@ type manifest struct {
 	source string // file and document, for messages
 	object *unstructured.Unstructured
 	order  int      // of all that were added
+	again  []int    // the orders in which it was given again
 	added  []string // fields of metadata that the object did not have
 }
 
@@ -84,6 +89,7 @@ func (o *Fleet) Objects() int {
 type Origin struct {
 	Source string   // file and document
 	Order  int      // among all that were read
+	Again  []int    // when it was given again
 	Added  []string // fields of metadata that it did not have
 }
 
@@ -94,7 +100,7 @@ func (o *Fleet) Origin(ref aggregate.Ref) Origin {
 		return Origin{}
 	}
 	of := m.objects[ref]
-	return Origin{Source: of.source, Order: of.order, Added: of.added}
+	return Origin{Source: of.source, Order: of.order, Again: of.again, Added: of.added}
 }
 
 // member returns a member of that name, which there may not have been before.
@@ -131,15 +137,11 @@ func (o *Fleet) add(m manifest, member string) error {
 	if m.object.GetName() == "" {
 		return m.refuse("%s without metadata.name", kind)
 	}
-	if m.object.GetNamespace() == "" && builtin.Namespaced(kind) {
+	if m.object.GetNamespace() == "" && builtin.Namespaced(kind) && !o.opts.AsGiven {
 		m.object.SetNamespace(o.opts.DefaultNamespace)
 		m.added = append(m.added, "namespace")
 	}
 	ref := aggregate.Ref{Member: name, Kind: kind, Namespace: m.object.GetNamespace(), Name: m.object.GetName()}
-	objects := o.member(name).objects
-	if other, ok := objects[ref]; ok {
-		return m.refuse("%s is also in %s", ref, other.source)
-	}
 	if m.object.GetUID() == "" {
 		setString(m.object, stableUID(string(kind), ref.String()), "metadata", "uid")
 		m.added = append(m.added, "uid")
@@ -150,6 +152,14 @@ func (o *Fleet) add(m manifest, member string) error {
 	}
 	m.order = o.read
 	o.read++
+	objects := o.member(name).objects
+	if other, ok := objects[ref]; ok {
+		if !o.opts.AsGiven || !reflect.DeepEqual(m.object, other.object) {
+			return m.refuse("%s is also in %s", ref, other.source)
+		}
+		other.again = append(other.again, m.order)
+		m = other
+	}
 	objects[ref] = m
 	return nil
 }
@@ -223,6 +233,9 @@ func (o *Fleet) Index(kinds []aggregate.Kind) (*aggregate.Index, error) {
 // defaultNamespaces gives objects of custom kinds their namespace, now that all
 // definitions are known.
 func (o *Fleet) defaultNamespaces() error {
+	if o.opts.AsGiven {
+		return nil
+	}
 	for _, m := range o.members {
 		for ref, man := range m.objects {
 			if ref.Namespace == "" && o.namespaced[ref.Kind] {

@@ -137,7 +137,7 @@ func (g *collector) violation(s policy.Subject, v policy.Violation) error {
 		}
 	}
 	if g.enforced != nil {
-		if err := g.enforce(s, &x); err != nil {
+		if err := g.enforce(s, &v, &x); err != nil {
 			return err
 		}
 	}
@@ -155,10 +155,10 @@ func enforcementOf(set *policy.Set, name string) *report.Enforced {
 }
 
 // enforce adds what a constraint says of a violation.
-func (g *collector) enforce(s policy.Subject, x *report.Result) error {
+func (g *collector) enforce(s policy.Subject, v *policy.Violation, x *report.Result) error {
 	of := *g.enforced
 	x.EnforcementActions, x.Enforced = of.Actions, &of
-	if of.Details = x.Details; of.Details == nil && g.pkg.CEL == nil {
+	if of.Details = x.Details; of.Details == nil && g.pkg.CEL == nil && !strings.HasPrefix(v.Msg, policy.Unmatched) {
 		of.Details = json.RawMessage("{}") // as Gatekeeper has those of Rego
 	}
 	if made := g.generated(s); made != nil && made.EnforcementAction != "" && len(of.Actions) > 0 {
@@ -174,7 +174,7 @@ func (g *collector) enforce(s policy.Subject, x *report.Result) error {
 		return err
 	}
 	from := g.fleet.Manifests.Origin(ref)
-	of.Order = from.Order
+	of.Order, of.Again = from.Order, from.Again
 	of.Object, err = withoutMetadata(of.Object, from.Added)
 	return err
 }

@@ -58,6 +58,13 @@ func (in *Flags) LoadAll(cmd *cobra.Command) (*policyfiles.Bundle, error) {
 	return in.load(cmd.ErrOrStderr(), own)
 }
 
+// AsGatorTest has manifests be read and judged as "gator test" does, from standard input if
+// nothing else is given.
+func (in *Flags) AsGatorTest(cmd *cobra.Command) {
+	in.source.AsGiven = true
+	in.source.DefaultToStdin(cmd.Flags(), cmd.InOrStdin())
+}
+
 // load reads the policies, with those of more sources.
 func (in *Flags) load(stderr io.Writer, own []policy.Source) (*policyfiles.Bundle, error) {
 	if in.source.Timeout <= 0 || in.Timeout <= 0 {
@@ -94,7 +101,9 @@ func Options(b *policyfiles.Bundle, at time.Time, budget time.Duration) policy.E
 
 // Report evaluates a bundle on a fleet.
 func Report(ctx context.Context, b *policyfiles.Bundle, fleet *input.Fleet, budget time.Duration) (*report.Report, *policy.State, error) {
-	state, err := policy.Evaluate(ctx, Options(b, fleet.AsOf, budget), fleet.Snapshot)
+	opts := Options(b, fleet.AsOf, budget)
+	opts.Manifests = fleet.AsGiven
+	state, err := policy.Evaluate(ctx, opts, fleet.Snapshot)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -160,7 +160,7 @@ func (b *impliedBatch) judge(ctx context.Context, from *policyfiles.Bundle, flee
 		return err
 	}
 	opts := Options(&policyfiles.Bundle{Set: from.Set, Bindings: bindings}, fleet.AsOf, budget)
-	opts.InventoryMember, opts.Generated = b.member, true
+	opts.InventoryMember, opts.Generated, opts.Manifests = b.member, true, fleet.AsGiven
 	state, err := policy.Evaluate(ctx, opts, snapshot)
 	if err != nil {
 		return err

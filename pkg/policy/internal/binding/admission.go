@@ -38,6 +38,9 @@ func (m *admissionMatch) Namespace(of labels.Labels) bool {
 	return m.policy.Namespace(of) && m.binding.Namespace(of)
 }
 
+// Named is part of Static.
+func (m *admissionMatch) Named(*constraintmatch.Object) bool { return true }
+
 func (m *admissionMatch) ByLabels() bool { return m.policy.ByLabels() || m.binding.ByLabels() }
 
 func (m *admissionMatch) ByNamespaceLabels() bool {

@@ -88,6 +88,7 @@ type objectMatch interface {
 	Static(o *constraintmatch.Object) bool
 	ReadsNamespace(o *constraintmatch.Object) bool
 	Namespace(of labels.Labels) bool
+	Named(o *constraintmatch.Object) bool
 	ByLabels() bool
 	ByNamespaceLabels() bool
 }
@@ -107,9 +108,14 @@ func (b *Binding) match() objectMatch {
 // matches reports whether the constraint may match an object: all that asks the object
 // alone.
 func (s *Selection) matches(o aggregate.Object) bool {
-	m := matchable(o)
-	m.Generated = s.Generated
+	m := s.matchable(o)
 	return s.constraint.Static(&m)
+}
+
+func (s *Selection) matchable(o aggregate.Object) constraintmatch.Object {
+	m := matchable(o)
+	m.Generated, m.Manifest = s.Generated, s.Manifests
+	return m
 }
 
 func matchable(o aggregate.Object) constraintmatch.Object {
@@ -125,13 +131,14 @@ func (s *Selection) ReadsNamespace(o aggregate.Object) bool {
 	if s.constraint == nil || !s.constraint.ByNamespaceLabels() {
 		return false
 	}
-	m := matchable(o)
+	m := s.matchable(o)
 	return s.constraint.ReadsNamespace(&m)
 }
 
-// SelectsNamespace reports whether the labels of a Namespace select what is in it.
-func (s *Selection) SelectsNamespace(o aggregate.Object) bool {
-	return s.constraint.Namespace(labelList(o.Labels()))
+// SelectsIn reports whether an object is selected that is in a Namespace with these labels.
+func (s *Selection) SelectsIn(of []aggregate.Label, o aggregate.Object) bool {
+	m := s.matchable(o)
+	return s.constraint.Namespace(labelList(of)) && (!m.Manifest || s.constraint.Named(&m))
 }
 
 // ByNamespaceLabels reports whether the selection depends on labels of Namespaces.

@@ -23,6 +23,7 @@ type Selection struct {
 	constraint          objectMatch // nil: no constraint
 	Params              *ast.Term
 	Generated           bool // subjects are what expansion makes, to a constraint
+	Manifests           bool // subjects are matched as "gator test" does
 }
 
 type memberSelection struct {

@@ -19,6 +19,9 @@ type Object struct {
 	GenerateName string // only read if Match.ReadsGenerateName
 	Labels       labels.Labels
 	Generated    bool // by expansion, of an object that has a template in it
+	// Manifest says that it is matched as "gator test" does: whatever is in no namespace is in one without a name and
+	// without labels, and what is in a Namespace that is not there is asked for that first.
+	Manifest bool
 }
 
 // IsNamespace reports whether the object is a Namespace.
@@ -111,10 +114,26 @@ func (m *Match) Kinds() []KindPattern {
 // Static reports whether all parts match that ask the object alone. It is the whole
 // answer unless ReadsNamespace.
 func (m *Match) Static(o *Object) bool {
-	return m.SelectsKind(o.Group, o.Kind) && m.selectsScope(o) && m.selectsNamespace(o) && m.selectsName(o) &&
-		(m.source == anySource || (m.source == generated) == o.Generated) &&
-		(m.labels == nil || m.labels.Matches(o.Labels)) &&
-		(m.namespaceSelector == nil || !o.IsNamespace() || m.namespaceSelector.Matches(o.Labels))
+	return m.SelectsKind(o.Group, o.Kind) && m.selectsScope(o) && m.selectsNamespace(o) &&
+		(m.labels == nil || m.labels.Matches(o.Labels)) && m.selectsOwnLabels(o) &&
+		(o.Manifest && m.ReadsNamespace(o) || m.Named(o))
+}
+
+// Named reports whether name and source match. Of a Manifest that ReadsNamespace it is asked
+// once the Namespace matches.
+func (m *Match) Named(o *Object) bool {
+	return m.selectsName(o) && (m.source == anySource || (m.source == generated) == o.Generated)
+}
+
+// selectsOwnLabels reports whether namespaceSelector selects what has no other Namespace.
+func (m *Match) selectsOwnLabels(o *Object) bool {
+	switch {
+	case m.namespaceSelector == nil:
+		return true
+	case o.IsNamespace():
+		return m.namespaceSelector.Matches(o.Labels)
+	}
+	return !o.Manifest || o.Namespace != "" || m.namespaceSelector.Matches(labels.Set{})
 }
 
 // ReadsNamespace reports whether the answer depends on the labels of the object's Namespace.
@@ -142,9 +161,9 @@ func (m *Match) ReadsGenerateName(o *Object) bool {
 func (m *Match) selectsScope(o *Object) bool {
 	switch m.scope {
 	case clusterScope:
-		return o.Namespace == "" || o.IsNamespace()
+		return o.Namespace == "" && !o.Manifest || o.IsNamespace()
 	case namespacedScope:
-		return o.Namespace != "" && !o.IsNamespace()
+		return (o.Namespace != "" || o.Manifest) && !o.IsNamespace()
 	default:
 		return true
 	}
@@ -155,7 +174,7 @@ func (m *Match) selectsNamespace(o *Object) bool {
 	namespace := o.Namespace
 	if o.IsNamespace() {
 		namespace = o.Name
-	} else if namespace == "" {
+	} else if namespace == "" && !o.Manifest {
 		return true
 	}
 	return (len(m.namespaces) == 0 || anyMatches(m.namespaces, namespace)) && !anyMatches(m.excluded, namespace)

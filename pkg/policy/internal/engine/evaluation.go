@@ -35,8 +35,8 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 	var v ast.Value
 	var took time.Duration
 	var err error
-	var violations []verdict.Violation
-	if selected := w.selectsNamespace(b, t); selected && b.pkg.CEL != nil {
+	selected, violations := w.selectsNamespace(b, t)
+	if selected && b.pkg.CEL != nil {
 		violations, took, err = w.runCEL(ctx, b, t)
 	} else if selected {
 		var input *ast.Term
@@ -61,7 +61,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		out.keys = slices.Clone(keys)
 		b.reads.Add(int64(len(keys)))
 	}
-	if err == nil && b.pkg.CEL == nil {
+	if err == nil && selected && b.pkg.CEL == nil {
 		err = guard(func() (err error) {
 			violations, err = b.violations(v, t, &w.e.opts.Limits)
 			return err

@@ -35,6 +35,9 @@ type Options struct {
 	InventoryMember string
 	// Generated says that all subjects are what expansion of Gatekeeper makes, which constraints may select by source.
 	Generated bool
+	// Manifests says that constraints match subjects as "gator test" does: what is in no namespace is in one without
+	// a name, and what is in one whose Namespace is not there violates each constraint that has to know its labels.
+	Manifests bool
 	// Memory is what an earlier process knew of its verdicts; nil for nothing.
 	Memory Memory
 	// Tracer sees what evaluations do, on all goroutines that evaluate; nil: nobody does.

@@ -137,7 +137,7 @@ func (e *Engine) bind(set *module.Set, spec slotted, views []*view, taken map[*b
 	if err != nil {
 		return nil, false, err
 	}
-	sel.Generated = e.opts.Generated
+	sel.Generated, sel.Manifests = e.opts.Generated, e.opts.Manifests
 	q, err := prepare(cmp.Or(pkg.Compiler, set.Compiler), pkg.Path()+".violation", !pkg.Reads.OfFleet() && !pkg.Reads.Time)
 	q.lenient = pkg.IsTemplate()
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
 var reviewKeys = struct {
@@ -108,14 +109,27 @@ func (w *worker) readNamespace(ref *aggregate.Ref) (aggregate.Object, bool) {
 
 const namespaceKind = aggregate.Kind("Namespace")
 
+// Unmatched begins what Gatekeeper says of an object of which it is not known whether a
+// constraint selects it.
+const Unmatched = "unable to match constraints: "
+
 // selectsNamespace reports whether the constraint of a binding selects the Namespace of an
-// object. One that is not there selects nothing.
-func (w *worker) selectsNamespace(b *boundBinding, t *task) bool {
+// object. One that is not there selects nothing; of manifests it is what is found.
+func (w *worker) selectsNamespace(b *boundBinding, t *task) (selected bool, found []verdict.Violation) {
 	if !b.sel.ReadsNamespace(t.object) {
-		return true
+		return true, nil
 	}
 	o, ok := w.readNamespace(&t.subject.Ref)
-	return ok && b.sel.SelectsNamespace(o)
+	switch {
+	case ok:
+		return b.sel.SelectsIn(o.Labels(), t.object), nil
+	case !w.e.opts.Manifests || b.pkg.Admission != nil:
+		return false, nil
+	case t.subject.Ref.Namespace == "default":
+		return b.sel.SelectsIn(nil, t.object), nil
+	}
+	return false, []verdict.Violation{{Msg: Unmatched + "error matching the requested object: " + t.subject.Ref.Name +
+		" :failed to run Match criteria: namespace selector for namespace-scoped object but missing Namespace"}}
 }
 
 // inventoryPath is what is known of a path below data.inventory: "" is not known.

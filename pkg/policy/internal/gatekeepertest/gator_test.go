@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/open-policy-agent/gatekeeper/v3/pkg/expansion/fixtures"
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/gator/reader"
 	gator "github.com/open-policy-agent/gatekeeper/v3/pkg/gator/test"
 	"go.yaml.in/yaml/v3"
@@ -17,7 +20,8 @@ import (
 // gatorRun is what gator test, or policy check, does about files.
 type gatorRun struct {
 	json, yaml, text string
-	exit             int // 2: more than violations, which only gator's error text tells from 1
+	exit             int
+	failed           string // why; "": it printed what it found
 }
 
 // runGator does what the command of gator does with what its packages return.
@@ -25,11 +29,11 @@ func runGator(t *testing.T, files []string, denyOnly bool) gatorRun {
 	t.Helper()
 	objects, err := reader.ReadSources(files, nil, "")
 	if err != nil {
-		return gatorRun{exit: 2, text: err.Error()}
+		return gatorRun{exit: 1, failed: err.Error()}
 	}
 	responses, err := gator.Test(objects, gator.WithK8sCEL(false))
 	if err != nil {
-		return gatorRun{exit: 2, text: err.Error()}
+		return gatorRun{exit: 1, failed: err.Error()}
 	}
 	var out gatorRun
 	var results []*gator.GatorResult
@@ -88,7 +92,8 @@ func buildFederator(t *testing.T) string {
 	return program
 }
 
-func runFederator(t *testing.T, program string, files []string, denyOnly bool) gatorRun {
+// runFederator runs the program, with standard input from a file unless that is "".
+func runFederator(t *testing.T, program string, files []string, stdin string, denyOnly bool) gatorRun {
 	t.Helper()
 	var out gatorRun
 	for _, format := range []struct {
@@ -103,14 +108,22 @@ func runFederator(t *testing.T, program string, files []string, denyOnly bool) g
 			args = append(args, "--deny-only")
 		}
 		cmd := exec.CommandContext(t.Context(), program, args...)
+		if stdin != "" {
+			in, err := os.Open(stdin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			cmd.Stdin = in
+		}
 		printed, err := cmd.Output()
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)
 		}
 		*format.into, out.exit = string(printed), cmd.ProcessState.ExitCode()
-		if out.exit == 2 {
-			return gatorRun{exit: 2, text: string(exit.Stderr)}
+		if exit != nil && !strings.Contains(string(exit.Stderr), " of severity ") { // findings
+			out.failed = string(exit.Stderr)
 		}
 	}
 	return out
@@ -131,6 +144,9 @@ func TestGatorTest_EqualsPolicyCheck(t *testing.T) {
 		}
 		return names
 	}
+	t.Run("namespaces", func(t *testing.T) { testNamespaces(t, program) })
+	t.Run("standard input", func(t *testing.T) { testStdin(t, program, theirs) })
+	t.Run("gator's expansions", func(t *testing.T) { testExpansions(t, program) })
 	for _, c := range []struct {
 		name     string
 		files    []string
@@ -148,9 +164,16 @@ func TestGatorTest_EqualsPolicyCheck(t *testing.T) {
 		{"expansion with an action", at("policies.yaml", "expansion-warn.yaml"), 0, false},
 		{"expansion by two templates", at("policies.yaml", "expansion-two.yaml"), 1, false},
 		{"expansion of what is expanded", at("policies.yaml", "expansion-recursive.yaml"), 1, false},
-		{"expansion in a cycle", at("policies.yaml", "expansion-cycle.yaml"), 2, false},
-		{"expansion without a source", at("policies.yaml", "expansion-no-source.yaml"), 2, false},
-		{"expansion of itself", at("policies.yaml", "expansion-itself.yaml"), 2, false},
+		{"expansion in a cycle", at("policies.yaml", "expansion-cycle.yaml"), 1, false},
+		{"expansion without a source", at("policies.yaml", "expansion-no-source.yaml"), 1, false},
+		{"expansion of itself", at("policies.yaml", "expansion-itself.yaml"), 1, false},
+		{"expansion of what is in no namespace", at("policies.yaml", "expansion-nowhere.yaml"), 1, false},
+		{"expansion in a Namespace that is not there", at("policies.yaml", "expansion-missing.yaml"), 1, false},
+		{"a Namespace that is not there", at("policies.yaml", "missing.yaml"), 1, false},
+		{"a Namespace that is not there, denied only", at("policies.yaml", "missing.yaml"), 1, true},
+		{"given twice", at("policies.yaml", "twice.yaml"), 1, false},
+		{"given twice, clean", at("policies.yaml", "twice-clean.yaml"), 0, false},
+		{"a file given twice", at("policies.yaml", "source.yaml", "twice-clean.yaml", "twice-clean.yaml"), 1, false},
 		{"source", at("policies.yaml", "source.yaml"), 1, false},
 		{"gator's violations", at("manifests/with-policies/with-violations.yaml"), 1, false},
 		{"gator's defaults", at("manifests/with-policies/with-violations-and-defaults.yaml"), 1, false},
@@ -160,25 +183,75 @@ func TestGatorTest_EqualsPolicyCheck(t *testing.T) {
 		{"gator's inventory", at("policies/default", "manifests/referential-data"), 1, false},
 		{"gator's extensions", at("manifests/different-extensions"), 1, false},
 		{"gator's expansion", at("manifests/expansion"), 1, false},
-		{"gator's broken template", at("manifests/invalid-resources/template.yaml"), 2, false},
+		{"gator's broken template", at("manifests/invalid-resources/template.yaml"), 1, false},
+		{"gator's constraint without a template", at("manifests/invalid-resources/constraint.yaml"), 1, false},
+		{"gator's broken object", at("manifests/invalid-resources/object.yaml"), 1, false},
+		{"gator's expansion in a Namespace that is not there", append(at("policies.yaml"), filepath.Join(theirs, "../../expand/fixtures/expand-with-missing-ns/input")), 1, false},
+		{"not there", at("absent.yaml"), 1, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want := runGator(t, c.files, c.denyOnly)
 			if want.exit != c.exit {
-				t.Errorf("gator exits with %d, not %d: %s", want.exit, c.exit, want.text)
+				t.Errorf("gator exits with %d, not %d: %+v", want.exit, c.exit, want)
 			}
-			got := runFederator(t, program, c.files, c.denyOnly)
-			if got.exit != want.exit {
-				t.Errorf("exits with %d, gator with %d\nours  %s\ngator %s", got.exit, want.exit, got.text, want.text)
+			want.compare(t, runFederator(t, program, c.files, "", c.denyOnly))
+		})
+	}
+}
+
+// compare compares what federator does with what gator does.
+func (want gatorRun) compare(t *testing.T, got gatorRun) {
+	t.Helper()
+	if got.exit != want.exit || (got.failed == "") != (want.failed == "") {
+		t.Errorf("exits with %d, gator with %d\nours  %s %s\ngator %s %s", got.exit, want.exit, got.failed, got.text, want.failed, want.text)
+	}
+	if want.failed != "" {
+		return
+	}
+	for _, x := range [][3]string{{"text", got.text, want.text}, {"json", got.json, want.json}, {"yaml", got.yaml, want.yaml}} {
+		if x[1] != x[2] {
+			t.Errorf("%s differs: %s", x[0], firstDifference(x[1], x[2]))
+		}
+	}
+}
+
+// testNamespaces compares which constraints select what is in no namespace, or in one that is
+// or is not given. All say the same of an object, of which gator has no order.
+func testNamespaces(t *testing.T, program string) {
+	files := []string{"testdata/gator/policies.yaml", "testdata/gator/names.yaml"}
+	lines := func(of gatorRun) []string { return slices.Sorted(strings.Lines(of.text)) }
+	want, got := runGator(t, files, false), runFederator(t, program, files, "", false)
+	if len(lines(want)) < 30 || !slices.Equal(lines(got), lines(want)) {
+		t.Errorf("ours more %v, gator %v", minus(lines(got), lines(want)), minus(lines(want), lines(got)))
+	}
+}
+
+// testStdin compares manifests that are given as standard input alone.
+func testStdin(t *testing.T, program, theirs string) {
+	for _, name := range []string{"with-violations.yaml", "no-violations.yaml"} {
+		file := filepath.Join(theirs, "manifests", "with-policies", name)
+		want := runGator(t, []string{file}, false)
+		want.compare(t, runFederator(t, program, nil, file, false))
+	}
+}
+
+// testExpansions compares Gatekeeper's own fixtures of expansion, those without mutators.
+func testExpansions(t *testing.T, program string) {
+	for name, list := range map[string][]string{
+		"pods":           {fixtures.TempExpDeploymentExpandsPods, fixtures.DeploymentNginx, fixtures.DeploymentNginxWithNs},
+		"dry run":        {fixtures.TempExpDeploymentExpandsPodsEnforceDryrun, fixtures.DeploymentNginx},
+		"several kinds":  {fixtures.TempExpMultipleApplyTo, fixtures.DeploymentNginx},
+		"recursive":      {fixtures.TempExpCronJob, fixtures.TempExpJob, fixtures.GeneratorCronJob},
+		"without a kind": {fixtures.TempExpDeploymentExpandsPods, fixtures.DeploymentNoGVK},
+		"cats":           {fixtures.TemplateCatExpandsKitten, fixtures.TemplateCatExpandsPurr, fixtures.GeneratorCat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "all.yaml")
+			if err := os.WriteFile(file, []byte(strings.Join(list, "\n---\n")), 0o600); err != nil {
+				t.Fatal(err)
 			}
-			if want.exit == 2 {
-				return
-			}
-			for _, x := range [][3]string{{"text", got.text, want.text}, {"json", got.json, want.json}, {"yaml", got.yaml, want.yaml}} {
-				if x[1] != x[2] {
-					t.Errorf("%s differs: %s", x[0], firstDifference(x[1], x[2]))
-				}
-			}
+			files := []string{"testdata/gator/policies.yaml", "testdata/gator/kittens.yaml", file}
+			runGator(t, files, false).compare(t, runFederator(t, program, files, "", false))
 		})
 	}
 }
