@@ -95,7 +95,7 @@ func (e *sum) applies(pkg string, bound map[string]bool) bool {
 		if p == nil || !p.HasViolationRules {
 			continue
 		}
-		if !p.IsTemplate() {
+		if !p.HasConstraints() {
 			return !bound[pkg]
 		}
 		for _, c := range e.beside.Of(p).Constraints {

@@ -24,7 +24,7 @@ func Firsts(set *module.Set, bindings []Binding) []Binding {
 			continue
 		}
 		var of []Binding
-		if p.IsTemplate() {
+		if p.HasConstraints() {
 			of = firstConstraints(set, p, constraints)
 		} else if set.Package(p.Path()) == nil && !bound[p.Path()] {
 			if parameters, problems := p.Parameters.Resolve(nil); len(problems) == 0 {

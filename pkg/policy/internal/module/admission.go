@@ -112,7 +112,7 @@ func (l *loader) admission(of *manifest.AdmissionPolicy, modules map[string]*ast
 
 // admissionKinds finds the kinds that a policy is about by its bindings: those of Kubernetes
 // itself whose resources are named. Of other resources, and of wildcards, only discovery
-// knows the kinds: then the package is about any.
+// knows the kinds: then the package is about any of their group.
 func (l *loader) admissionKinds(p *Package) {
 	kinds := map[aggregate.Kind]bool{}
 	policy := p.Admission.Selection
@@ -123,14 +123,15 @@ func (l *loader) admissionKinds(p *Package) {
 		binding := c.Admission.Selection
 		p.byNamespaces = p.byNamespaces || policy.ByNamespaceLabels() || binding.ByNamespaceLabels()
 		named, open := namedKinds(policy.Included())
-		more, alsoOpen := namedKinds(binding.Included())
+		more, others := namedKinds(binding.Included())
 		maps.Copy(named, more)
 		for kind, gr := range named {
 			if policy.SelectsResource(gr.Group, gr.Resource) && binding.SelectsResource(gr.Group, gr.Resource) {
 				kinds[kind] = true
 			}
 		}
-		p.AnyKind = p.AnyKind || open && alsoOpen
+		open = open.and(&others)
+		p.AnyKind, p.Groups = p.AnyKind || open.All, sorted(append(p.Groups, open.Groups...))
 	}
 	for kind := range kinds {
 		p.Kinds = append(p.Kinds, KindRef{Kind: kind})
@@ -138,17 +139,19 @@ func (l *loader) admissionKinds(p *Package) {
 	sortKinds(p.Kinds)
 }
 
-// namedKinds returns the kinds of Kubernetes itself whose resources are named, and whether
-// others may be selected.
-func namedKinds(list []schema.GroupResource) (named map[aggregate.Kind]schema.GroupResource, open bool) {
-	named, open = map[aggregate.Kind]schema.GroupResource{}, len(list) == 0
+// namedKinds returns the kinds of Kubernetes itself whose resources are named, and the groups
+// of which others may be selected.
+func namedKinds(list []schema.GroupResource) (named map[aggregate.Kind]schema.GroupResource, open KindSet) {
+	named, open.All = map[aggregate.Kind]schema.GroupResource{}, len(list) == 0
 	for _, gr := range list {
 		kind, ok := builtin.KindOf(gr)
 		if ok {
 			named[kind] = gr
 			continue
 		}
-		open = true
+		if open.All = open.All || gr.Group == "*"; !open.All {
+			open.Groups = append(open.Groups, gr.Group)
+		}
 		for kind, of := range builtin.All() {
 			if gr.Group == "*" && gr.Resource == of.Resource {
 				named[kind] = of

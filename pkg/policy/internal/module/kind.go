@@ -81,6 +81,17 @@ func (s *KindSet) open(kind aggregate.Kind) bool {
 // IsOpen reports whether kinds may be named that nobody has heard of yet.
 func (s *KindSet) IsOpen() bool { return s.All || len(s.Groups) > 0 }
 
+// and returns what both name by wildcards.
+func (s *KindSet) and(other *KindSet) KindSet {
+	switch {
+	case s.All:
+		return KindSet{Groups: other.Groups, All: other.All}
+	case other.All:
+		return KindSet{Groups: s.Groups}
+	}
+	return KindSet{Groups: slices.DeleteFunc(slices.Clone(s.Groups), func(group string) bool { return !slices.Contains(other.Groups, group) })}
+}
+
 // Among returns the kinds that are named one by one, and those among some that are named
 // otherwise, sorted.
 func (s *KindSet) Among(all iter.Seq[aggregate.Kind]) []aggregate.Kind {
