@@ -259,6 +259,9 @@ func (a *account) count(ref policy.Ref, e *entry, by int) {
 // SetPending counts a target that is about to be written, for a subject, until
 // ClearPending.
 func (l *Ledger) SetPending(name string, ref policy.Ref, subject policy.Subject, now time.Time) {
+	if l.isPending(name, ref, subject) {
+		return
+	}
 	l.change(name, ref, now, func(t *target, e *entry) {
 		e.pending, e.subject = true, subject
 		t.pending[l.accounts[name]] = true
@@ -266,6 +269,15 @@ func (l *Ledger) SetPending(name string, ref policy.Ref, subject policy.Subject,
 			t.subject = subject
 		}
 	})
+}
+
+// isPending reports whether SetPending was called like this, and nothing since.
+func (l *Ledger) isPending(name string, ref policy.Ref, subject policy.Subject) bool {
+	a, t := l.accounts[name], l.targets[ref]
+	if a == nil || t == nil || !t.pending[a] || a.entries[ref].subject != subject {
+		return false
+	}
+	return t.subject == subject || t.writing > 0 || len(t.history) > 0
 }
 
 // ClearPending ends SetPending.
