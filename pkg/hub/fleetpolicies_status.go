@@ -273,89 +273,11 @@ const (
 	maxApprover = 20
 )
 
-// showApproval shows what waits for Approvals, and what has them, of a policy that requires
-// approval. Before that is known, what is shown stays.
-func (f *FleetPolicies) showApproval(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, actions *remediate.Status, bad bool) {
-	if !actions.Restored {
-		s.Approval = fp.Status.Approval.DeepCopy()
-		return
-	}
-	if actions.Approval == nil && (bad || len(f.required(fp)) == 0) {
-		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.Approved)
-		return
-	}
-	p := &v1alpha1.ApprovalProgress{}
-	kept := cmp.Or(actions.Approval, &v1alpha1.KeptApproval{Requirements: f.required(fp), AuthorsUnproven: true})
-	for _, r := range kept.Requirements {
-		p.Required = max(p.Required, max(r.Required, 1)+int32(boolInt(kept.AuthorsUnproven)))
-	}
-	p.Authors = kept.Authors[:min(len(kept.Authors), maxApprover)]
-	p.Unproven = "it is not known yet"
-	if f.opts.Proofs != nil {
-		p.Unproven = clip.Text(f.opts.Proofs.Unproven(), maxText)
-	}
-	for i := range actions.Plans[:min(len(actions.Plans), maxPlans)] {
-		p.Plans = append(p.Plans, toPlanProgress(&actions.Plans[i]))
-	}
-	s.Approval = p
-	setCondition(s, fp, approvedCondition(fp.Name, p, actions))
-}
-
 func boolInt(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
-}
-
-func toPlanProgress(p *remediate.PlanInfo) v1alpha1.PlanProgress {
-	return v1alpha1.PlanProgress{
-		Name: p.Name, Hash: p.Hash, Purpose: p.Purpose, State: p.State, Targets: int32(p.Targets), // at most v1alpha1.MaxPlanTargets
-		Since: metav1.NewTime(p.Since), Approvals: p.Approved.Given[:min(len(p.Approved.Given), maxApprover)],
-	}
-}
-
-// approvedCondition returns the condition Approved; its message says what ends the waiting.
-func approvedCondition(name string, p *v1alpha1.ApprovalProgress, actions *remediate.Status) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.Approved, Status: metav1.ConditionFalse}
-	waits := func(reason, format string, args ...any) metav1.Condition {
-		c.Reason, c.Message = reason, fmt.Sprintf(format, args...)
-		if p.Unproven != "" {
-			c.Reason, c.Message = "Unproven", fmt.Sprintf("Approvals do not count now: %s; %s", p.Unproven, c.Message)
-		}
-		return c
-	}
-	for i := range actions.Plans {
-		switch x := &actions.Plans[i]; {
-		case x.State == v1alpha1.PlanFreezing:
-			return waits("Freezing", "Plan %s is being recorded", x.Name)
-		case x.State == v1alpha1.PlanWaiting && x.Purpose == v1alpha1.PlanHalt:
-		case x.State == v1alpha1.PlanWaiting:
-			flag := "plan"
-			if x.Purpose == v1alpha1.PlanRollback {
-				flag = "rollback"
-			}
-			return waits("Waiting", "Plan %s of %d targets (%s) waits for Approvals of %d people, and has %d; see federator actions plan %s, then %s",
-				x.Name, x.Targets, x.Purpose, max(x.Approved.Required, 1), len(x.Approved.Given), name, approveCommand(name, flag, string(x.Hash)))
-		}
-	}
-	for _, h := range actions.Halts {
-		return waits("Halted", "halt %s waits for Approvals of %d people: %s", h.ID, p.Required, approveCommand(name, "halt", h.ID))
-	}
-	c.Status = metav1.ConditionTrue
-	for i := range actions.Plans {
-		if x := &actions.Plans[i]; x.State == v1alpha1.PlanApproved {
-			c.Reason, c.Message = "Approved", fmt.Sprintf("Plan %s is approved until %s", x.Name, x.Approved.Until.UTC().Format(time.RFC3339))
-			return c
-		}
-	}
-	c.Reason, c.Message = "NothingWaits", "nothing waits for approval"
-	return c
-}
-
-// approveCommand is what to run to approve something.
-func approveCommand(policy, flag, of string) string {
-	return fmt.Sprintf("federator actions approve %s --%s %s --reason TEXT", policy, flag, of)
 }
 
 func setCondition(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, c metav1.Condition) {
