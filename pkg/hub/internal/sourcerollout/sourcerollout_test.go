@@ -183,6 +183,8 @@ func TestPoliciesOf_AreAsFarAsTheySay(t *testing.T) {
 		"it is in effect":     {effective(digest, nil), v1alpha1.RolloutPromoted},
 		"another is":          {effective(other, nil), ""},
 		"its parameters roll": {effective(digest, &v1alpha1.CandidateVersion{Package: digest, Phase: v1alpha1.RolloutWaves}), v1alpha1.RolloutWaves},
+		"its parameters were taken back": {effective(digest, &v1alpha1.CandidateVersion{Package: digest, Phase: v1alpha1.RolloutTakenBack}), v1alpha1.RolloutPromoted},
+		"another was in effect when it was taken back": {effective(other, &v1alpha1.CandidateVersion{Package: digest, Phase: v1alpha1.RolloutTakenBack}), v1alpha1.RolloutTakenBack},
 		"of another package":  {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Package = "q" }, none},
 		"of another source":   {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Source = "other" }, none},
 		"of this source":      {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Source = "team" }, ""},
