@@ -19,7 +19,7 @@ func Firsts(set *module.Set, bindings []Binding) []Binding {
 	}
 	var out []Binding
 	for _, p := range set.Packages {
-		if p.VersionOf() == "" || p.Name != set.Candidate(p.Path()) || !p.HasViolationRules {
+		if p.VersionOf() == "" || set.IsFormer(p) || !p.HasViolationRules {
 			continue // or it is of a commit that another one has replaced
 		}
 		var of []Binding
