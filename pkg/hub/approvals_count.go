@@ -265,12 +265,17 @@ type shadowCount struct {
 }
 
 // VersionApproved reports whether people have approved, since a time, that the shadow of a version ends, or that it begins
-// again: what was counted since another time is of another attempt.
-func (a *Approvals) VersionApproved(policy string, version v1alpha1.Digest, since time.Time) bool {
+// again, and when the last of them did: what was counted since another time is of another attempt.
+func (a *Approvals) VersionApproved(policy string, version v1alpha1.Digest, since time.Time) (last time.Time, ok bool) {
 	a.mu.Lock()
 	is := a.shadows[approval.VersionKey(policy, version)]
 	a.mu.Unlock()
-	return is.Met && is.since.Equal(since) && time.Now().Before(is.Until)
+	for i := range is.Given {
+		if at := is.Given[i].At.Time; at.After(last) {
+			last = at
+		}
+	}
+	return last, is.Met && is.since.Equal(since) && time.Now().Before(is.Until)
 }
 
 // Commit returns what the Approvals of a commit that waits for them amount to.

@@ -92,7 +92,7 @@ func TestApprovals_EndShadows(t *testing.T) {
 	expect := func(policy string, n int, want bool) {
 		t.Helper()
 		if err := until(func() error {
-			if h.approvals.VersionApproved(policy, digest(n), map[int]time.Time{3: later}[n]) != want {
+			if last, ok := h.approvals.VersionApproved(policy, digest(n), map[int]time.Time{3: later}[n]); ok != want || ok && last.IsZero() {
 				return fmt.Errorf("version %d of %s: approved is %t", n, policy, !want)
 			}
 			return nil
@@ -101,7 +101,7 @@ func TestApprovals_EndShadows(t *testing.T) {
 		}
 	}
 	expect("plain", 2, true)
-	if h.approvals.VersionApproved("plain", digest(2), later) {
+	if _, ok := h.approvals.VersionApproved("plain", digest(2), later); ok {
 		t.Error("what was approved of a shadow counts for the next one")
 	}
 	h.expectState("the author's", author, v1alpha1.ApprovalIgnored, "Author")

@@ -75,8 +75,9 @@ type Proofs interface {
 	AuthorsSince() (since, asked time.Time)
 	// Request has the hub asked soon, as of now. It does not block.
 	Request()
-	// VersionApproved reports whether people have approved, since a time, that the shadow of a version ends, or that it begins again.
-	VersionApproved(policy string, version v1alpha1.Digest, since time.Time) bool
+	// VersionApproved reports whether people have approved, since a time, that the shadow of a version ends, or that it begins
+	// again, and when the last of them did, by the hub's clock.
+	VersionApproved(policy string, version v1alpha1.Digest, since time.Time) (last time.Time, ok bool)
 }
 
 // FleetPoliciesOptions configure FleetPolicies. All but Proofs, Signers, Events and Logger are

@@ -184,22 +184,37 @@ func (f *FleetPolicies) shadowEnds(fp *v1alpha1.FleetPolicy, r *rolling) bool {
 	if r.Phase != v1alpha1.RolloutShadow {
 		return false
 	}
-	if f.versionApproved(fp, r) {
+	if _, ok := f.versionApproved(fp, r); ok {
 		return true
 	}
 	from := r.origin(fp, r.Next, f.origins)
 	return r.ByCommit() && from.Source != "" && f.opts.Library.ShadowApproved(from.Source, from.Commit)
 }
 
-// beginsAgain reports whether people have approved that a version begins again that was taken back.
-func (f *FleetPolicies) beginsAgain(fp *v1alpha1.FleetPolicy, r *rolling) bool {
-	return r.mayBeginAgain() && f.versionApproved(fp, r)
+// beginsAgain reports whether people have approved that a version begins again that was taken back, and from when: later
+// than their Approvals, whatever the clock here says, so that these do not end its shadow as well.
+func (f *FleetPolicies) beginsAgain(fp *v1alpha1.FleetPolicy, r *rolling, now time.Time) (from time.Time, ok bool) {
+	if !r.mayBeginAgain() {
+		return now, false
+	}
+	last, ok := f.versionApproved(fp, r)
+	if !ok {
+		return now, false
+	}
+	if last.After(now) {
+		now = last
+	}
+	return now.Add(time.Second), true
 }
 
-// versionApproved reports whether people have approved what comes next for the next version, as it is recorded.
-func (f *FleetPolicies) versionApproved(fp *v1alpha1.FleetPolicy, r *rolling) bool {
+// versionApproved reports whether people have approved what comes next for the next version, as it is recorded, and when the
+// last of them did.
+func (f *FleetPolicies) versionApproved(fp *v1alpha1.FleetPolicy, r *rolling) (last time.Time, ok bool) {
 	since, ok := r.approvableSince(fp)
-	return ok && f.opts.Proofs != nil && f.opts.Proofs.VersionApproved(fp.Name, r.Next.Digest, since)
+	if !ok || f.opts.Proofs == nil {
+		return time.Time{}, false
+	}
+	return f.opts.Proofs.VersionApproved(fp.Name, r.Next.Digest, since)
 }
 
 // approvableSince returns since when people may approve that the next version leaves its shadow, or begins again; false

@@ -56,8 +56,8 @@ func (w *whatIsKnown) ShadowApproved(_, commit string) bool {
 	return w.approved != "" && commit == w.approved
 }
 
-func (w *whatIsKnown) VersionApproved(_ string, _ v1alpha1.Digest, since time.Time) bool {
-	return !w.versionAt.IsZero() && !w.versionAt.Before(since)
+func (w *whatIsKnown) VersionApproved(_ string, _ v1alpha1.Digest, since time.Time) (time.Time, bool) {
+	return w.versionAt, !w.versionAt.IsZero() && !w.versionAt.Before(since)
 }
 
 const (

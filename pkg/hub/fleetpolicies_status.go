@@ -206,8 +206,8 @@ func (f *FleetPolicies) rolloutOf(fp *v1alpha1.FleetPolicy, r *rolling, actions 
 		origin = toOrigin(&from)
 	}
 	recorded, now := fp.Status.Rollout, f.opts.Clock()
-	if f.beginsAgain(fp, r) {
-		recorded, now = nil, now.Add(time.Second) // later than the Approval, which does not end the shadow as well
+	if from, again := f.beginsAgain(fp, r, now); again {
+		recorded, now = nil, from
 	}
 	out.Candidate = r.Step(recorded, &terms, &facts, f.evidence.Of(fp.UID), origin, now)
 	if out.Candidate.Phase == v1alpha1.RolloutPromoted { // whatever is wanted when this is read

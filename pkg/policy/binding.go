@@ -55,6 +55,6 @@ func DefaultBindings(set *Set, bindings []Binding) ([]Binding, []Finding) {
 	return binding.Defaults(set, bindings)
 }
 
-// FirstBindings returns a binding for each package and constraint that only a candidate beside the active packages has, and that
-// none of the bindings names: it observes everywhere, as DefaultBindings has it once the candidate is active.
+// FirstBindings returns a binding for each package and constraint that none of the bindings names, and that DefaultBindings has
+// only once the candidate beside the active packages is active: it observes everywhere.
 func FirstBindings(set *Set, bindings []Binding) []Binding { return binding.Firsts(set, bindings) }

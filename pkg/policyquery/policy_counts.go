@@ -70,12 +70,14 @@ func (s readScope) wholeOf(p *policy.Package, member string) bool {
 	case !s.reader.MayReadMember(member):
 		return false
 	}
-	for _, kind := range p.Evaluates().Among(slices.Values(s.state.Snapshot.KindsOf(member))) {
-		if !s.wholeKind(member, kind) {
+	for _, k := range p.Kinds {
+		if !s.wholeKind(member, k.Kind) {
 			return false
 		}
 	}
-	return true
+	return !p.IsOpen() || !slices.ContainsFunc(s.state.Snapshot.KindsOf(member), func(kind aggregate.Kind) bool {
+		return p.HasKind(kind) && !s.wholeKind(member, kind)
+	})
 }
 
 func (s readScope) wholeKind(member string, kind aggregate.Kind) bool {

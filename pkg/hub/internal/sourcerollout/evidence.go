@@ -30,6 +30,9 @@ func PoliciesOf(source string, c *policysource.RollingOut, byDefault *v1alpha1.V
 		}
 		p, r := Policy{Name: fp.Name}, fp.Status.Rollout
 		switch {
+		case r != nil && r.Candidate != nil && r.Effective != nil && r.Effective.Package == digest && r.Candidate.Package == digest &&
+			r.Candidate.Phase == v1alpha1.RolloutTakenBack: // other parameters were, not what the commit changes
+			p.Phase = v1alpha1.RolloutPromoted
 		case r != nil && r.Candidate != nil && r.Candidate.Package == digest:
 			p.Phase, p.Message = r.Candidate.Phase, r.Candidate.Message
 		case r != nil && r.Candidate == nil && r.Effective != nil && r.Effective.Package == digest:
@@ -136,7 +139,7 @@ func (e *sum) addPackage(pkg string) {
 // removes reports whether the commit does not have what a binding applies.
 func (e *sum) removes(b *policy.Binding) bool {
 	next := e.beside.Package(e.beside.Candidate(b.Package))
-	return next == nil || b.Constraint != "" && e.beside.ConstraintOf(next, b.Constraint) == nil
+	return next == nil || !next.HasViolationRules || b.Constraint != "" && e.beside.ConstraintOf(next, b.Constraint) == nil
 }
 
 func (e *sum) addBoth(name string) {

@@ -176,16 +176,18 @@ func TestPoliciesOf_AreAsFarAsTheySay(t *testing.T) {
 		change func(*v1alpha1.FleetPolicy)
 		want   v1alpha1.RolloutPhase
 	}{
-		"it has not begun":    {func(*v1alpha1.FleetPolicy) {}, ""},
-		"waves":               {at(digest, v1alpha1.RolloutWaves), v1alpha1.RolloutWaves},
-		"of an older version": {at(other, v1alpha1.RolloutPromoted), ""},
-		"taken back":          {at(digest, v1alpha1.RolloutTakenBack), v1alpha1.RolloutTakenBack},
-		"it is in effect":     {effective(digest, nil), v1alpha1.RolloutPromoted},
-		"another is":          {effective(other, nil), ""},
-		"its parameters roll": {effective(digest, &v1alpha1.CandidateVersion{Package: digest, Phase: v1alpha1.RolloutWaves}), v1alpha1.RolloutWaves},
-		"of another package":  {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Package = "q" }, none},
-		"of another source":   {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Source = "other" }, none},
-		"of this source":      {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Source = "team" }, ""},
+		"it has not begun":               {func(*v1alpha1.FleetPolicy) {}, ""},
+		"waves":                          {at(digest, v1alpha1.RolloutWaves), v1alpha1.RolloutWaves},
+		"of an older version":            {at(other, v1alpha1.RolloutPromoted), ""},
+		"taken back":                     {at(digest, v1alpha1.RolloutTakenBack), v1alpha1.RolloutTakenBack},
+		"it is in effect":                {effective(digest, nil), v1alpha1.RolloutPromoted},
+		"another is":                     {effective(other, nil), ""},
+		"its parameters roll":            {effective(digest, &v1alpha1.CandidateVersion{Package: digest, Phase: v1alpha1.RolloutWaves}), v1alpha1.RolloutWaves},
+		"its parameters were taken back": {effective(digest, &v1alpha1.CandidateVersion{Package: digest, Phase: v1alpha1.RolloutTakenBack}), v1alpha1.RolloutPromoted},
+		"another was in effect when it was taken back": {effective(other, &v1alpha1.CandidateVersion{Package: digest, Phase: v1alpha1.RolloutTakenBack}), v1alpha1.RolloutTakenBack},
+		"of another package":                           {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Package = "q" }, none},
+		"of another source":                            {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Source = "other" }, none},
+		"of this source":                               {func(fp *v1alpha1.FleetPolicy) { fp.Spec.Source = "team" }, ""},
 		"it is not in effect": {func(fp *v1alpha1.FleetPolicy) {
 			fp.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Reason: "Invalid"}}
 		}, none},

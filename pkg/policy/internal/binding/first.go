@@ -4,9 +4,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// Firsts returns a binding for each package and constraint that only a candidate has and that none of the bindings
-// names: it observes everywhere, as Defaults has it once the candidate is active. Packages that require parameters
-// get none.
+// Firsts returns a binding for each package and constraint that none of the bindings names and that Defaults has once
+// the candidate of its source is active: it observes everywhere. Packages that require parameters get none.
 func Firsts(set *module.Set, bindings []Binding) []Binding {
 	bound, constraints, names := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, b := range bindings {
@@ -20,13 +19,13 @@ func Firsts(set *module.Set, bindings []Binding) []Binding {
 	}
 	var out []Binding
 	for _, p := range set.Packages {
-		if p.VersionOf() == "" || !p.HasViolationRules {
-			continue
+		if p.VersionOf() == "" || set.IsFormer(p) || !p.HasViolationRules {
+			continue // or it is of a commit that another one has replaced
 		}
 		var of []Binding
 		if p.HasConstraints() {
 			of = firstConstraints(set, p, constraints)
-		} else if set.Package(p.Path()) == nil && !bound[p.Path()] {
+		} else if !bound[p.Path()] { // the active one may have views only, or need parameters
 			if parameters, problems := p.Parameters.Resolve(nil); len(problems) == 0 {
 				of = []Binding{{Name: p.Path(), Package: p.Name, Parameters: parameters, Mode: Observe}}
 			}

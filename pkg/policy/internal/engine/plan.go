@@ -83,7 +83,11 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*bou
 	}
 	changed = map[any]bool{}
 	planned := slots(bindings)
+	used := packagesUsed(set, planned)
 	for _, pkg := range set.Packages {
+		if set.IsFormer(pkg) && !used[pkg.Name] {
+			continue
+		}
 		for _, def := range pkg.Views {
 			old := e.heldView(set, pkg, def.Name, func(v *view) bool { return sameSubjects(v.Pkg, pkg) })
 			q, err := prepare(cmp.Or(pkg.Compiler, set.Compiler), pkg.Path()+".view."+def.Name, true)

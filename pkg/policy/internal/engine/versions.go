@@ -218,3 +218,23 @@ func viewsRead(p *module.Package) []module.ViewRef {
 	}
 	return refs
 }
+
+// packagesUsed are the packages of bindings, and those whose views they read, directly or through others.
+func packagesUsed(set *module.Set, bindings []slotted) map[string]bool {
+	used := map[string]bool{}
+	var use func(name string)
+	use = func(name string) {
+		p := set.Package(name)
+		if p == nil || used[name] {
+			return
+		}
+		used[name] = true
+		for _, v := range p.Reads.Views {
+			use(v.Package)
+		}
+	}
+	for _, b := range bindings {
+		use(b.Package)
+	}
+	return used
+}

@@ -150,7 +150,7 @@ func namedKinds(list []schema.GroupResource) (named map[aggregate.Kind]schema.Gr
 			continue
 		}
 		if open.All = open.All || gr.Group == "*"; !open.All {
-			open.Groups = append(open.Groups, gr.Group)
+			open.addGroup(gr.Group)
 		}
 		for kind, of := range builtin.All() {
 			if gr.Group == "*" && gr.Resource == of.Resource {

@@ -52,9 +52,13 @@ func Beside(active *Set, candidates []Candidate) *Set {
 	return out
 }
 
-// addFormer adds the versions of what was a candidate before, but those that are there already.
+// addFormer adds the versions of what was a candidate before, but those that are there already. It was compiled with what
+// other sources had then: where they no longer have a view that it reads, none of it can be in effect.
 func (s *Set) addFormer(c *Candidate) {
 	versions := c.versions(s.active)
+	if !c.findsViews(s.active, versions) {
+		return
+	}
 	for _, p := range c.Set.Packages {
 		name := versions[p.Name]
 		if name == "" || slices.ContainsFunc(s.Packages, func(x *Package) bool { return x.Name == name }) {
@@ -62,6 +66,18 @@ func (s *Set) addFormer(c *Candidate) {
 		}
 		s.Packages = append(s.Packages, c.version(p, versions))
 	}
+}
+
+// findsViews reports whether all views are there that the versions of the candidate read.
+func (c *Candidate) findsViews(active *Set, versions map[string]string) bool {
+	for name := range versions {
+		for _, ref := range c.Set.Package(name).Reads.Views {
+			if p := active.Package(ref.Package); versions[ref.Package] == "" && (p == nil || p.View(ref.View) == nil) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // versions returns the names of the candidate's packages that differ from the active ones, by what they are called.
@@ -115,11 +131,16 @@ func (s *Set) Candidate(pkg string) string { return s.candidates[pkg] }
 // Former returns the names of versions of a package that were to take its place, before another candidate has.
 func (s *Set) Former(pkg string) (names []string) {
 	for _, p := range s.Packages {
-		if p.versionOf == pkg && p.Name != s.candidates[pkg] {
+		if p.versionOf == pkg && s.IsFormer(p) {
 			names = append(names, p.Name)
 		}
 	}
 	return names
+}
+
+// IsFormer reports whether a package is one of those that Former names.
+func (s *Set) IsFormer(p *Package) bool {
+	return p.versionOf != "" && p.Name != s.candidates[p.versionOf]
 }
 
 // VersionOf returns the name of the package of which this is a version that is to take its place; "" for others.

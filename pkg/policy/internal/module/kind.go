@@ -171,6 +171,13 @@ func (p *Package) HasKind(kind aggregate.Kind) bool {
 // IsOpen reports whether the package evaluates kinds that it does not name one by one.
 func (p *Package) IsOpen() bool { return p.AnyKind || len(p.Groups) > 0 }
 
+// addGroup adds all kinds of a group, which is nothing if no API server can have it.
+func (s *KindSet) addGroup(group string) {
+	if group == "" || len(validation.IsDNS1123Subdomain(group)) == 0 {
+		s.Groups = sorted(append(s.Groups, group))
+	}
+}
+
 // parseGroup reads a wildcard of a group, such as "*.constraints.gatekeeper.sh".
 func parseGroup(s string) (group string, ok bool, err error) {
 	if group, ok = strings.CutPrefix(s, "*."); !ok {

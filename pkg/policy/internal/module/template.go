@@ -220,6 +220,7 @@ func isViolation(r *ast.Rule) bool { return r.Head.Ref()[0].Value.Compare(ast.Va
 // templateKinds finds the kinds that the constraints of a template are about.
 func (l *loader) templateKinds(p *Package) {
 	seen := map[aggregate.Kind]bool{}
+	var open KindSet
 	for _, c := range l.set.Constraints {
 		if c.Admission != nil || c.Kind != p.Template.Kind {
 			continue
@@ -228,9 +229,9 @@ func (l *loader) templateKinds(p *Package) {
 		for _, k := range c.Selection.Kinds() {
 			switch {
 			case k.AnyGroup:
-				p.AnyKind = true
+				open.All = true
 			case k.AnyKind:
-				p.Groups = sorted(append(p.Groups, k.Group))
+				open.addGroup(k.Group)
 			}
 			if k.AnyKind {
 				continue
@@ -246,6 +247,7 @@ func (l *loader) templateKinds(p *Package) {
 			}
 		}
 	}
+	p.AnyKind, p.Groups = open.All, open.Groups
 	sortKinds(p.Kinds)
 }
 
