@@ -51,6 +51,10 @@ type Owner struct {
 	Controller                  bool
 }
 
+// RedactedAnnotation marks, with "true", the body of an object without the values that it has
+// in its member.
+const RedactedAnnotation = "federator.dev/redacted"
+
 // Record is one object as a member served it, decoded as far as the index needs: its keys,
 // and the body. A Record and everything it points to belong to the decoder that filled it
 // and are overwritten by its next call; the index copies what it stores.

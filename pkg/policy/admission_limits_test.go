@@ -44,10 +44,7 @@ func TestAdmissionPolicy_KnowsRootedNames(t *testing.T) {
 	e, cursor := gatekeeperEngine(t, w, set)
 	wantMessages(t, e.State(), admissionBinding, "fleet/a|shop|web|odd")
 	mustDo(t, w, op{Do: "put", Member: "fleet/a", Kind: "Namespace", Name: "shop", Object: withLabels(map[string]any{"env": "production", "zone": "1"}, nil)})
-	batch, _ := cursor.Poll()
-	if _, err := e.Apply(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	apply(t, e, cursor)
 	wantMessages(t, e.State(), admissionBinding)
 }
 

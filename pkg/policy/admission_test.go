@@ -79,38 +79,32 @@ func TestAdmissionPolicy_FollowsItsParametersAndNamespaces(t *testing.T) {
 		putIn("fleet/b", "Deployment.apps", "shop", "api", replicas(3)),
 	)
 	e, cursor := gatekeeperEngine(t, w, set)
-	apply := func(ops ...op) *policy.State {
+	after := func(ops ...op) *policy.State {
 		mustDo(t, w, ops...)
-		batch, ok := cursor.Poll()
-		if !ok {
-			t.Fatal("nothing changed")
-		}
-		if _, err := e.Apply(t.Context(), batch); err != nil {
-			t.Fatal(err)
-		}
+		apply(t, e, cursor)
 		return e.State()
 	}
 	wantMessages(t, e.State(), admissionBinding, "fleet/a|shop|web|at most 5", "fleet/b|shop|api|at most 2")
 	before := e.Stats().Evaluations
 	// Parameters of a member are for its own objects.
-	s := apply(limit("fleet/b", 3))
+	s := after(limit("fleet/b", 3))
 	wantMessages(t, s, admissionBinding, "fleet/a|shop|web|at most 5")
 	if n := e.Stats().Evaluations - before; n != 1 {
 		t.Errorf("a parameter of fleet/b makes %d evaluations", n)
 	}
-	wantMessages(t, apply(limit("fleet/a", 2)), admissionBinding, "fleet/a|shop|api|at most 2", "fleet/a|shop|web|at most 2")
+	wantMessages(t, after(limit("fleet/a", 2)), admissionBinding, "fleet/a|shop|api|at most 2", "fleet/a|shop|web|at most 2")
 	// What an expression cannot say is an error.
-	wantMessages(t, apply(limit("fleet/a", "many")), admissionBinding,
+	wantMessages(t, after(limit("fleet/a", "many")), admissionBinding,
 		"api failed: expression 'object.spec.replicas <= params.max' resulted in error: no such overload",
 		"web failed: expression 'object.spec.replicas <= params.max' resulted in error: no such overload")
 	// Without parameters nothing is evaluated.
-	wantMessages(t, apply(op{Do: "delete", Member: "fleet/a", Kind: "Limit.shop.example", NS: "shop", Name: "replicas"}), admissionBinding)
-	wantMessages(t, apply(limit("fleet/a", 2)), admissionBinding, "fleet/a|shop|api|at most 2", "fleet/a|shop|web|at most 2")
+	wantMessages(t, after(op{Do: "delete", Member: "fleet/a", Kind: "Limit.shop.example", NS: "shop", Name: "replicas"}), admissionBinding)
+	wantMessages(t, after(limit("fleet/a", 2)), admissionBinding, "fleet/a|shop|api|at most 2", "fleet/a|shop|web|at most 2")
 	// The Namespace's labels select.
 	test := op{Do: "put", Member: "fleet/a", Kind: "Namespace", Name: "shop", Object: withLabels(map[string]any{"env": "test"}, nil)}
-	wantMessages(t, apply(test), admissionBinding)
+	wantMessages(t, after(test), admissionBinding)
 	// A verdict that read parameters which are not known to be all is Unknown.
-	if c := apply(op{Do: "status", Member: "fleet/b", Kind: "Limit.shop.example", State: aggregate.Syncing}).Total(admissionBinding); c.Unknown == 0 {
+	if c := after(op{Do: "status", Member: "fleet/b", Kind: "Limit.shop.example", State: aggregate.Syncing}).Total(admissionBinding); c.Unknown == 0 {
 		t.Errorf("nothing is Unknown: %+v", c)
 	}
 }
@@ -174,10 +168,7 @@ func TestAdmissionPolicy_TakesNoRedactedParameters(t *testing.T) {
 	e, cursor := gatekeeperEngine(t, w, set)
 	wantMessages(t, e.State(), admissionBinding, "web failed: the values of fleet/a ConfigMap shop/replicas are redacted, and may be parameters only where keepSecretValues is configured")
 	mustDo(t, w, put(nil, "4"))
-	batch, _ := cursor.Poll()
-	if _, err := e.Apply(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	apply(t, e, cursor)
 	wantMessages(t, e.State(), admissionBinding, "fleet/a|shop|web|at most 4")
 }
 

@@ -50,21 +50,15 @@ func TestGatekeeper_TakesCELAndFollowsTheNamespace(t *testing.T) {
 		putIn("fleet/b", "Deployment.apps", "shop", "odd", replicas("many")),
 	)
 	e, cursor := gatekeeperEngine(t, w, set)
-	apply := func(ops ...op) *policy.State {
+	after := func(ops ...op) *policy.State {
 		mustDo(t, w, ops...)
-		batch, ok := cursor.Poll()
-		if !ok {
-			t.Fatal("nothing changed")
-		}
-		if _, err := e.Apply(t.Context(), batch); err != nil {
-			t.Fatal(err)
-		}
+		apply(t, e, cursor)
 		return e.State()
 	}
 	wantMessages(t, e.State(), "ReplicaLimits/five",
 		"fleet/a|shop|web|at most 5", "odd failed: expression 'variables.anyObject.spec.replicas <= variables.max' resulted in error: no such overload")
 	// Only the Namespace changes: what read it is evaluated again.
-	s := apply(op{Do: "put", Member: "fleet/a", Kind: "Namespace", Name: "shop", Object: withLabels(map[string]any{"env": "test"}, nil)})
+	s := after(op{Do: "put", Member: "fleet/a", Kind: "Namespace", Name: "shop", Object: withLabels(map[string]any{"env": "test"}, nil)})
 	wantMessages(t, s, "ReplicaLimits/five",
 		"fleet/a|shop|api|at most 1", "fleet/a|shop|web|at most 1",
 		"odd failed: expression 'variables.anyObject.spec.replicas <= variables.max' resulted in error: no such overload")

@@ -26,6 +26,22 @@ func loadConstraint(t testing.TB, word string) *policy.Set {
 	return set
 }
 
+// bothFind checks that each version of a package finds something where it is in effect, by a constraint.
+func bothFind(t *testing.T, set *policy.Set, pkg, constraint string) {
+	t.Helper()
+	b := policy.Binding{Name: constraint, Package: pkg, Constraint: constraint, Next: &policy.Next{
+		Binding: policy.Binding{Name: constraint, Package: set.Candidate(pkg), Constraint: constraint}, Members: in("fleet/b"),
+	}}
+	e, _ := engineOn(t, versionWorld(t), policy.EngineOptions{Set: set, Bindings: []policy.Binding{b}})
+	of := map[string]string{}
+	for v := range e.State().Findings(constraint, "") {
+		of[v.Version] += fmt.Sprintf(" %s %q", v.Subject.Ref.Member, v.Violations[0].Msg)
+	}
+	if len(of) != 2 {
+		t.Errorf("what the versions find is %q", of)
+	}
+}
+
 // TestVersions_OfConstraints lets commits differ in a constraint alone: each is a version of its own.
 func TestVersions_OfConstraints(t *testing.T) {
 	t.Parallel()
@@ -36,17 +52,7 @@ func TestVersions_OfConstraints(t *testing.T) {
 	if a, b := set.Candidate(x), later.Candidate(x); a == b {
 		t.Errorf("two candidates that differ are both %s", a)
 	}
-	b := policy.Binding{Name: name, Package: x, Constraint: name, Next: &policy.Next{
-		Binding: policy.Binding{Name: name, Package: set.Candidate(x), Constraint: name}, Members: in("fleet/b"),
-	}}
-	e, _ := engineOn(t, versionWorld(t), policy.EngineOptions{Set: set, Bindings: []policy.Binding{b}})
-	of := map[string]string{}
-	for v := range e.State().Findings(name, "") {
-		of[v.Version] += fmt.Sprintf(" %s %q", v.Subject.Ref.Member, v.Violations[0].Msg)
-	}
-	if len(of) != 2 {
-		t.Errorf("what the versions find is %q", of)
-	}
+	bothFind(t, set, x, name)
 }
 
 // loadAdmission loads a ValidatingAdmissionPolicy with a message, and a binding of it that selects Deployments by name.
@@ -87,17 +93,7 @@ func TestVersions_OfAdmissionPolicies(t *testing.T) {
 		} else {
 			versions[v] = true
 		}
-		b := policy.Binding{Name: name, Package: x, Constraint: name, Next: &policy.Next{
-			Binding: policy.Binding{Name: name, Package: set.Candidate(x), Constraint: name}, Members: in("fleet/b"),
-		}}
-		e, _ := engineOn(t, versionWorld(t), policy.EngineOptions{Set: set, Bindings: []policy.Binding{b}})
-		of := map[string]string{}
-		for v := range e.State().Findings(name, "") {
-			of[v.Version] += fmt.Sprintf(" %s %q", v.Subject.Ref.Member, v.Violations[0].Msg)
-		}
-		if len(of) != 2 {
-			t.Errorf("what the versions find is %q", of)
-		}
+		bothFind(t, set, x, name)
 	}
 }
 

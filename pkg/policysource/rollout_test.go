@@ -107,7 +107,7 @@ func TestManager_NewerCommitReplacesTheCandidate(t *testing.T) {
 	m := start(t, options(), src)
 	before := active(t, m, "team", first)
 	var replaced []string // the newest first
-	for _, label := range []string{"two", "three", "again", "anew"} {
+	for _, label := range []string{"two", "three", "four", "five"} {
 		next := commit(t, r, good(label))
 		syncs(t, m, "team")
 		st := rollingOut(t, m, "team", next)

@@ -148,7 +148,7 @@ func (e *encoder) redact() {
 		annotations = map[string]any{}
 	}
 	delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
-	annotations["federator.dev/redacted"] = "true"
+	annotations[aggregate.RedactedAnnotation] = "true"
 	e.meta["annotations"] = annotations
 }
 

@@ -17,7 +17,7 @@ type Rules struct {
 
 const (
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-	redactedKey = "federator.dev/redacted"
+	redactedKey = aggregate.RedactedAnnotation
 )
 
 // position is an object that Redact treats specially.

@@ -58,7 +58,7 @@ func (s *Selection) CheckMatch(o aggregate.Object) error {
 	if !ok {
 		return nil
 	}
-	of := matchable(o)
+	of := s.matchable(o)
 	for _, selection := range []*admissioncel.Selection{m.policy, m.binding} {
 		switch selection.Static(targetOf(&of)) {
 		case admissioncel.UnknownResource:

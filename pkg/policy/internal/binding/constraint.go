@@ -113,16 +113,14 @@ func (s *Selection) matches(o aggregate.Object) bool {
 }
 
 func (s *Selection) matchable(o aggregate.Object) constraintmatch.Object {
-	m := matchable(o)
-	m.Generated, m.Manifest = s.Generated, s.Manifests
-	return m
-}
-
-func matchable(o aggregate.Object) constraintmatch.Object {
 	kind, group := o.Ref().Kind.Split()
-	return constraintmatch.Object{
-		Group: group, Kind: kind, Version: versionOf(o), Resource: ResourceOf(o), Namespace: o.Namespace(), Name: o.Name(), Labels: labelList(o.Labels()),
+	m := constraintmatch.Object{
+		Group: group, Kind: kind, Namespace: o.Namespace(), Name: o.Name(), Labels: labelList(o.Labels()), Generated: s.Generated, Manifest: s.Manifests,
 	}
+	if _, is := s.constraint.(*admissionMatch); is { // constraints of Gatekeeper ask for neither
+		m.Version, m.Resource = versionOf(o), ResourceOf(o)
+	}
+	return m
 }
 
 // ReadsNamespace reports whether the labels of an object's Namespace decide whether it is

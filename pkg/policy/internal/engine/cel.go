@@ -235,9 +235,6 @@ func (w *worker) selectParams(b *boundBinding, of *aggregate.Ref) ([]admissionce
 	return selected, err
 }
 
-// redactedAnnotation marks objects without the values that they have in their member.
-const redactedAnnotation = "federator.dev/redacted"
-
 // readParam returns an object of parameters.
 func (w *worker) readParam(b *boundBinding, p admissioncel.Param) (map[string]any, error) {
 	ref := aggregate.Ref{Member: w.evaluation.inventoryOf, Kind: b.pkg.Admission.ParamKind, Namespace: p.Namespace, Name: p.Name}
@@ -262,7 +259,7 @@ func (w *worker) readParam(b *boundBinding, p admissioncel.Param) (map[string]an
 	}
 	metadata, _ := out["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)
-	if annotations[redactedAnnotation] == "true" {
+	if annotations[aggregate.RedactedAnnotation] == "true" {
 		return nil, fmt.Errorf("the values of %s are redacted, and may be parameters only where keepSecretValues is configured", ref)
 	}
 	return out, nil
