@@ -107,7 +107,7 @@ func (p *pruner) object(m *mask.Mask, depth int) error {
 	kept := false
 	for more := p.Open('{'); more; more = p.Next('}') {
 		raw, escaped := p.Key()
-		child, err := below(m, raw, escaped)
+		child, err := Below(m, raw, escaped)
 		if err != nil {
 			return err
 		}

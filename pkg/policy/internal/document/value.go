@@ -168,7 +168,7 @@ func (d *decoder) field(m *mask.Mask) (key *ast.Term, child *mask.Mask, err erro
 	if raw == nil {
 		return nil, nil, d.Err()
 	}
-	child, err = below(m, raw, escaped)
+	child, err = Below(m, raw, escaped)
 	if child == nil || err != nil {
 		return nil, nil, err
 	}
@@ -176,8 +176,8 @@ func (d *decoder) field(m *mask.Mask) (key *ast.Term, child *mask.Mask, err erro
 	return key, child, err
 }
 
-// below returns what m reads under a key as it is written.
-func below(m *mask.Mask, raw []byte, escaped bool) (*mask.Mask, error) {
+// Below returns what m reads under a key as it is written.
+func Below(m *mask.Mask, raw []byte, escaped bool) (*mask.Mask, error) {
 	if m.All {
 		return m, nil
 	}
