@@ -1,7 +1,11 @@
 package compiled
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/topdown/builtins"
 
 	"federator.dev/federator/pkg/policy/internal/value"
 )
@@ -9,7 +13,8 @@ import (
 // Data is what programs read below data other than rules.
 type Data interface {
 	// Read returns the document at a path below data, undefined if there is none. It is
-	// asked once for each path of an evaluation.
+	// asked once for each path of an evaluation, and never below a path that it has a
+	// document for.
 	Read(path []string) (value.Value, error)
 }
 
@@ -18,4 +23,176 @@ type Input struct {
 	Input  value.Value // undefined: there is none
 	Data   Data
 	Cancel topdown.Cancel
+}
+
+var (
+	// ErrCancelled is the error of an evaluation that its Cancel ended.
+	ErrCancelled = errors.New("cancelled")
+
+	errConflict = errors.New("two values where one is allowed")
+	errLimit    = errors.New("a limit is exceeded")
+)
+
+// signal says whether an evaluation goes on.
+type signal uint8
+
+const (
+	more signal = iota // the next solution is wanted
+	stop               // whoever began the search has what it wants
+	halt               // the machine has an error
+)
+
+// frame holds the variables of one rule that is evaluated. What a frame had before is not
+// cleared: every variable is written before it is read.
+type frame = []value.Value
+
+// code evaluates an expression of a body and all that follow it.
+type code func(m *Machine, fr frame) signal
+
+// expr computes a value, undefined for none.
+type expr func(m *Machine, fr frame) value.Value
+
+// Machine runs one program at a time, again and again. The zero Machine is ready.
+type Machine struct {
+	input   value.Value
+	data    Data
+	cancel  topdown.Cancel
+	err     error
+	arena   value.Arena
+	slab    []value.Value // frames
+	top     int
+	collect []value.Value // of the collections that are being built
+	memo    []memoized
+	keyed   []keyedMemo
+	caches  []comprehensionCache
+	reads   readCache
+	bctx    topdown.BuiltinContext
+	args    []value.Value // of the calls of builtins: a stack
+	yield   func(outs []value.Value) error
+	outs    []value.Value
+}
+
+// memoized is the result of a rule in this evaluation.
+type memoized struct {
+	known bool
+	value value.Value // undefined: it has none
+}
+
+// keyedMemo are the results of a partial rule for keys in this evaluation.
+type keyedMemo struct {
+	keys    []value.Value
+	results []value.Value
+}
+
+// maxKeyed is how many results for keys are looked through.
+const maxKeyed = 16
+
+// Run evaluates a program and calls yield with the values of its variables for every
+// solution, in topdown's order. The values live until the next Run. An error, whichever it
+// is, means that topdown is to decide: it has the exact error, or a result after all.
+func (m *Machine) Run(p *Program, in Input, yield func(outs []value.Value) error) (err error) {
+	m.input, m.data, m.cancel, m.err = in.Input, in.Data, in.Cancel, nil
+	m.yield = yield
+	m.arena.Reset()
+	m.top, m.collect, m.args = 0, m.collect[:0], m.args[:0]
+	m.memo = reused(m.memo, p.memos)
+	m.resetKeyed(p.keyed)
+	m.caches = reused(m.caches, p.caches)
+	m.reads.reset()
+	if m.bctx.Cache == nil || len(m.bctx.Cache) > 0 {
+		m.bctx.Cache = builtins.Cache{}
+	}
+	m.bctx.Cancel = in.Cancel
+	fr := m.push(p.frame)
+	defer func() {
+		m.data, m.cancel, m.yield, m.bctx.Cancel = nil, nil, nil, nil
+		if r := recover(); r != nil {
+			err = fmt.Errorf("compiled policy panicked: %v", r)
+		}
+	}()
+	if p.run(m, fr) == halt {
+		return m.err
+	}
+	return nil
+}
+
+// reused returns n zero elements, in the memory of s if they fit.
+func reused[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+// resetKeyed forgets the results for keys, and keeps their memory.
+func (m *Machine) resetKeyed(n int) {
+	for len(m.keyed) < n {
+		m.keyed = append(m.keyed, keyedMemo{})
+	}
+	for i := range m.keyed {
+		m.keyed[i].keys, m.keyed[i].results = m.keyed[i].keys[:0], m.keyed[i].results[:0]
+	}
+}
+
+// find returns the result for keys.
+func (k *keyedMemo) find(keys []value.Value) (value.Value, bool) {
+	n := len(keys)
+	for i := range k.results {
+		same := true
+		for j := range keys {
+			if !value.Equal(k.keys[i*n+j], keys[j]) {
+				same = false
+				break
+			}
+		}
+		if same {
+			return k.results[i], true
+		}
+	}
+	return value.Value{}, false
+}
+
+// add keeps the result for keys, while there is room.
+func (k *keyedMemo) add(keys []value.Value, v value.Value) {
+	if len(k.results) == maxKeyed {
+		k.keys, k.results = k.keys[:0], k.results[:0]
+	}
+	k.keys, k.results = append(k.keys, keys...), append(k.results, v)
+}
+
+// push returns a frame of n variables.
+func (m *Machine) push(n int) frame {
+	if m.top+n > len(m.slab) {
+		// Frames in use keep their memory: what is below top in the new slab stays unused.
+		m.slab = make([]value.Value, max(256, 2*(m.top+n)))
+	}
+	m.top += n
+	return m.slab[m.top-n : m.top : m.top]
+}
+
+func (m *Machine) pop(n int) { m.top -= n }
+
+// tick is called in every loop and at every call.
+func (m *Machine) tick() bool {
+	if m.cancel != nil && m.cancel.Cancelled() {
+		m.err = ErrCancelled
+		return true
+	}
+	return false
+}
+
+// fail ends an evaluation with an error.
+func (m *Machine) fail(err error) signal {
+	m.err = err
+	return halt
+}
+
+// none goes on after an expression that has no value, because of an error or without one.
+func (m *Machine) none() signal {
+	if m.err != nil {
+		return halt
+	}
+	return more
 }

@@ -1,0 +1,192 @@
+package compiled
+
+import (
+	"errors"
+	"hash/maphash"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/policy/internal/value"
+)
+
+// data compiles the first elements of a reference below data: a rule and its keys, or the
+// longest path of a document whose steps are bound.
+func (s *scope) data(ref ast.Ref) (start, bool) {
+	node := s.ast.RuleTree.Child(ref[0].Value)
+	for i := 1; i < len(ref) && node != nil; i++ {
+		if !constant(ref[i]).Defined() {
+			if len(node.Children) > 0 {
+				s.unsupported(ref[i].Location, "a reference to rules whose name is not constant")
+			}
+			break
+		}
+		child := node.Child(ref[i].Value)
+		if child == nil {
+			return s.document(ref)
+		}
+		if child.External != nil {
+			s.unsupported(ref[i].Location, "rules from an external source")
+		}
+		if len(child.Values) > 0 {
+			return s.virtual(child, ref, i)
+		}
+		node = child
+	}
+	if node != nil {
+		s.unsupported(ref[0].Location, "a package as a value")
+	}
+	return s.document(ref)
+}
+
+// document compiles a read of a document that no rule makes.
+func (s *scope) document(ref ast.Ref) (start, bool) {
+	n := 1
+	for n < len(ref) && s.stepIsBound(ref[n]) {
+		n++
+	}
+	steps := make([]expr, n-1)
+	fixed := make([]string, n-1)
+	for i := range steps {
+		if name, ok := ref[i+1].Value.(ast.String); ok {
+			fixed[i] = string(name)
+			continue
+		}
+		steps[i], _ = s.ground(ref[i+1])
+	}
+	return start{func(m *Machine, fr frame) value.Value {
+		path := m.reads.path[:0]
+		m.reads.path = nil // a step may read, too
+		defer func() { m.reads.path = path }()
+		for i, f := range steps {
+			if f == nil {
+				path = append(path, fixed[i])
+				continue
+			}
+			v := f(m, fr)
+			switch {
+			case v.Kind() == value.String, v.IsNumber():
+				path = append(path, v.Str())
+			case v.IsCollection():
+				m.err = errPath
+				return value.Value{}
+			default:
+				return value.Value{}
+			}
+		}
+		return m.read(path)
+	}, ref[n:]}, true
+}
+
+var errPath = errors.New("a document's path has a composite")
+
+// readCache holds the documents that this evaluation has read, as topdown's base cache does:
+// what is below one of them is not read again.
+type readCache struct {
+	path    []string // of the read that is being made
+	entries []readEntry
+	index   map[uint64]int // from the hash of a path to its entry
+	hash    maphash.Hash
+}
+
+type readEntry struct {
+	path  []string
+	value value.Value
+}
+
+func (c *readCache) reset() {
+	clear(c.entries)
+	c.entries = c.entries[:0]
+	if len(c.index) > 1024 {
+		c.index = nil
+	}
+	clear(c.index)
+}
+
+// find returns the longest-known document above or at a path.
+func (c *readCache) find(path []string) (v value.Value, rest []string, ok bool) {
+	if len(c.entries) == 0 {
+		return value.Value{}, nil, false
+	}
+	if c.index == nil {
+		for i := range c.entries {
+			if e := &c.entries[i]; len(e.path) <= len(path) && slices.Equal(e.path, path[:len(e.path)]) {
+				return e.value, path[len(e.path):], true
+			}
+		}
+		return value.Value{}, nil, false
+	}
+	c.hash.Reset()
+	for i, step := range path {
+		_, _ = c.hash.WriteString(step)
+		_ = c.hash.WriteByte(0)
+		if at, known := c.index[c.hash.Sum64()]; known && slices.Equal(c.entries[at].path, path[:i+1]) {
+			return c.entries[at].value, path[i+1:], true
+		}
+	}
+	return value.Value{}, nil, false
+}
+
+// maxLinear is how many documents are looked through without an index.
+const maxLinear = 8
+
+func (c *readCache) add(path []string, v value.Value) {
+	c.entries = append(c.entries, readEntry{slices.Clone(path), v})
+	switch {
+	case c.index != nil:
+		c.put(len(c.entries) - 1)
+	case len(c.entries) > maxLinear:
+		c.index = map[uint64]int{}
+		for i := range c.entries {
+			c.put(i)
+		}
+	}
+}
+
+func (c *readCache) put(i int) {
+	c.hash.Reset()
+	for _, step := range c.entries[i].path {
+		_, _ = c.hash.WriteString(step)
+		_ = c.hash.WriteByte(0)
+	}
+	c.index[c.hash.Sum64()] = i
+}
+
+// read reads a document. What does not exist is read again each time, as topdown does.
+func (m *Machine) read(path []string) value.Value {
+	if m.tick() {
+		return value.Value{}
+	}
+	v, rest, ok := m.reads.find(path)
+	if !ok {
+		if m.data == nil {
+			return value.Value{}
+		}
+		var err error
+		if v, err = m.data.Read(path); err != nil {
+			m.err = err
+			return value.Value{}
+		}
+		if v.Defined() {
+			m.reads.add(path, v)
+		}
+		return v
+	}
+	for _, step := range rest {
+		if v = Step(v, step); !v.Defined() {
+			break
+		}
+	}
+	return v
+}
+
+// Step returns what is below a document under a step of a path.
+func Step(v value.Value, step string) value.Value {
+	switch v.Kind() {
+	case value.Object:
+		return v.Field(step)
+	case value.Array:
+		return v.Get(value.Numeral(step))
+	}
+	return value.Value{}
+}
