@@ -432,7 +432,7 @@ func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySe
 				play := func(h *history) error { return h.play(t.Context(), sets, oracles, &seen) }
 				if err := play(h); err != nil {
 					least := shrink(h, func(h *history) bool { return errors.Is(play(h), errDiffers) })
-					t.Errorf("%v\n%v", least, play(least))
+					t.Errorf("%v\n%v\nat first: %v", least, play(least), err)
 				}
 			}
 		})

@@ -40,7 +40,7 @@ func (s *store) objects(ctx context.Context, path []string) (ast.Value, []string
 		v, err := s.object(o)
 		return v, path[4:], err
 	}
-	t := fleetdoc.NewTree(path)
+	t := newTree(path)
 	for kind := range s.opts.Snapshot.Kinds() {
 		if len(path) > 0 && path[0] != string(kind) {
 			continue
@@ -71,7 +71,7 @@ func (s *store) objects(ctx context.Context, path []string) (ast.Value, []string
 
 // byName reads below by_name[kind][namespace][name], which has the member last.
 func (s *store) byName(ctx context.Context, path []string) (ast.Value, []string, error) {
-	t := fleetdoc.NewTree(path[:min(len(path), 3)])
+	t := newTree(path[:min(len(path), 3)])
 	rest := path[min(len(path), 3):]
 	if len(path) >= 3 {
 		kind := aggregate.Kind(path[0])
@@ -110,7 +110,7 @@ func (s *store) byName(ctx context.Context, path []string) (ast.Value, []string,
 }
 
 // put adds an object to a tree, if it may be read.
-func (s *store) put(ctx context.Context, t *fleetdoc.Tree, o aggregate.Object, at ...string) error {
+func (s *store) put(ctx context.Context, t *fleetdoc.Tree[ast.Value], o aggregate.Object, at ...string) error {
 	if !s.opts.Reader.MayReadObjects(o.Member(), o.Ref().Kind, o.Namespace()) {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (s *store) names() ast.Value {
 
 // members reads below members[name].
 func (s *store) members(path []string) (ast.Value, []string, error) {
-	t := fleetdoc.NewTree(path[:min(len(path), 1)])
+	t := newTree(path[:min(len(path), 1)])
 	for m := range s.visibleMembers() {
 		if len(path) > 0 && path[0] != m.Name {
 			continue
@@ -157,14 +157,14 @@ func (s *store) members(path []string) (ast.Value, []string, error) {
 		if err := s.chargeRead(fleetdoc.Size(&m, fleetdoc.AllParts)); err != nil {
 			return nil, nil, err
 		}
-		t.Put(fleetdoc.MemberDocument(&m, fleetdoc.AllParts), []string{m.Name})
+		t.Put(fleetdoc.MemberDocument(&m, fleetdoc.AllParts).AST(), []string{m.Name})
 	}
 	return t.Value(), path[min(len(path), 1):], nil
 }
 
 // scopes reads below scopes[name][kind], which is the name of the scope's state.
 func (s *store) scopes(path []string) (ast.Value, []string, error) {
-	t := fleetdoc.NewTree(path[:min(len(path), 2)])
+	t := newTree(path[:min(len(path), 2)])
 	for m := range s.visibleMembers() {
 		if len(path) > 0 && path[0] != m.Name {
 			continue
@@ -191,13 +191,13 @@ func (s *store) passed(path []string) (ast.Value, []string, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrQuery, err)
 	}
-	return fleetdoc.Passed(at, s.opts.AsOf.Unix()), path[1:], nil
+	return fleetdoc.Passed(at, s.opts.AsOf.Unix()).AST(), path[1:], nil
 }
 
 // views reads below views[package][view][key]. A key without an entry that may be
 // read does not exist.
 func (s *store) views(ctx context.Context, path []string) (ast.Value, []string, error) {
-	t := fleetdoc.NewTree(path[:min(len(path), 3)])
+	t := newTree(path[:min(len(path), 3)])
 	rest := path[min(len(path), 3):]
 	if s.opts.Views == nil {
 		return t.Value(), rest, nil
@@ -221,7 +221,7 @@ func (s *store) views(ctx context.Context, path []string) (ast.Value, []string, 
 	return t.Value(), rest, nil
 }
 
-func (s *store) putEntries(ctx context.Context, t *fleetdoc.Tree, pkg, view, key string) error {
+func (s *store) putEntries(ctx context.Context, t *fleetdoc.Tree[ast.Value], pkg, view, key string) error {
 	if ctx.Err() != nil {
 		return timeoutError{s.opts.Timeout}
 	}
@@ -241,7 +241,9 @@ func (s *store) putEntries(ctx context.Context, t *fleetdoc.Tree, pkg, view, key
 		if err := s.chargeMemory(value); err != nil {
 			return err
 		}
-		entries = append(entries, fleetdoc.EntryTerm(fleetdoc.RefTerm(&ref), ast.NewTerm(value)))
+		entries = append(entries, ast.ObjectTerm(
+			ast.Item(ast.InternedTerm("ref"), fleetdoc.Ref(nil, &ref).Term()), ast.Item(ast.InternedTerm("value"), ast.NewTerm(value)),
+		))
 	}
 	if len(entries) > 0 {
 		t.Put(ast.NewArray(entries...), []string{pkg, view, key})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
@@ -78,7 +79,7 @@ func (s *store) Read(ctx context.Context, _ storage.Transaction, path storage.Pa
 	if err != nil {
 		return nil, err
 	}
-	if v = fleetdoc.Find(v, rest); v == nil {
+	if v = find(v, rest); v == nil {
 		return nil, fleetdoc.ErrNotFound
 	}
 	s.known.add(ast.NewTerm(v))
@@ -91,4 +92,34 @@ func (s *store) chargeRead(n int) error {
 		return fmt.Errorf("%w: it reads more than %d bytes", ErrLimit, s.opts.MaxRead)
 	}
 	return nil
+}
+
+func newTree(below []string) *fleetdoc.Tree[ast.Value] {
+	return fleetdoc.NewTreeOf(below, func(names []string, values []ast.Value) ast.Value {
+		items := make([][2]*ast.Term, 0, len(names))
+		for i, name := range names {
+			items = append(items, ast.Item(ast.StringTerm(name), ast.NewTerm(values[i])))
+		}
+		return ast.NewObject(items...)
+	})
+}
+
+// find returns the value at a path below a value, or nil.
+func find(v ast.Value, path []string) ast.Value {
+	for _, step := range path {
+		var t *ast.Term
+		switch x := v.(type) {
+		case ast.Object:
+			t = x.Get(ast.StringTerm(step))
+		case *ast.Array:
+			if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < x.Len() {
+				t = x.Elem(i)
+			}
+		}
+		if t == nil {
+			return nil
+		}
+		v = t.Value
+	}
+	return v
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/value"
 )
 
 // problem is one error in a binding, at a path within it.
@@ -126,17 +127,17 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-func parameters(p map[string]any) (*ast.Term, error) {
+func parameters(p map[string]any) (value.Value, error) {
 	if len(p) == 0 {
-		return ast.InternedEmptyObject, nil
+		return value.EmptyObject, nil
 	}
 	text, err := json.Marshal(p)
 	if err != nil {
-		return nil, err
+		return value.Value{}, err
 	}
 	v, err := ast.ValueFromReader(bytes.NewReader(text))
 	if err != nil {
-		return nil, err
+		return value.Value{}, err
 	}
-	return ast.NewTerm(v), nil
+	return value.Of(nil, v), nil
 }

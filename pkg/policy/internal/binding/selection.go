@@ -4,7 +4,7 @@ import (
 	"path"
 	"slices"
 
-	"github.com/open-policy-agent/opa/v1/ast"
+	"federator.dev/federator/pkg/policy/internal/value"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -21,7 +21,7 @@ type Selection struct {
 	Labels              labels.Selector // nil: all
 	exemptions          []exemption
 	constraint          objectMatch // nil: no constraint
-	Params              *ast.Term
+	Params              value.Value
 	Generated           bool // subjects are what expansion makes, to a constraint
 	Manifests           bool // subjects are matched as "gator test" does
 }

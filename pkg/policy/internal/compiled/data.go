@@ -4,6 +4,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"slices"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -66,7 +67,7 @@ func (s *scope) document(ref ast.Ref) (start, bool) {
 			v := f(m, fr)
 			switch {
 			case v.Kind() == value.String, v.IsNumber():
-				path = append(path, v.Str())
+				path = append(path, strings.Clone(v.Str())) // it outlives the evaluation
 			case v.IsCollection():
 				m.err = errPath
 				return value.Value{}
@@ -172,21 +173,5 @@ func (m *Machine) read(path []string) value.Value {
 		}
 		return v
 	}
-	for _, step := range rest {
-		if v = Step(v, step); !v.Defined() {
-			break
-		}
-	}
-	return v
-}
-
-// Step returns what is below a document under a step of a path.
-func Step(v value.Value, step string) value.Value {
-	switch v.Kind() {
-	case value.Object:
-		return v.Field(step)
-	case value.Array:
-		return v.Get(value.Numeral(step))
-	}
-	return value.Value{}
+	return v.Find(rest)
 }

@@ -14,7 +14,7 @@ import (
 type Data interface {
 	// Read returns the document at a path below data, undefined if there is none. It is
 	// asked once for each path of an evaluation, and never below a path that it has a
-	// document for.
+	// document for. It may keep the steps, but not the slice.
 	Read(path []string) (value.Value, error)
 }
 
@@ -115,6 +115,28 @@ func (m *Machine) Run(p *Program, in Input, yield func(outs []value.Value) error
 	}
 	return nil
 }
+
+// Release drops what an evaluation left behind, and the memory that a large one took.
+func (m *Machine) Release() {
+	m.arena.Release()
+	m.input = value.Value{}
+	for _, s := range []*[]value.Value{&m.slab, &m.collect, &m.args, &m.outs} {
+		if clear((*s)[:cap(*s)]); cap(*s) > keptValues {
+			*s = nil
+		}
+	}
+	m.top = 0
+	clear(m.memo[:cap(m.memo)])
+	clear(m.caches[:cap(m.caches)])
+	for i := range m.keyed {
+		m.keyed[i] = keyedMemo{}
+	}
+	m.reads.reset()
+	clear(m.reads.path[:cap(m.reads.path)])
+}
+
+// keptValues is how many values an idle machine has room for in each of its stacks.
+const keptValues = 1024
 
 // reused returns n zero elements, in the memory of s if they fit.
 func reused[T any](s []T, n int) []T {

@@ -82,9 +82,9 @@ func (r *pass) applyMembers(batch *aggregate.Batch) {
 		r.invalidateMember(d)
 		r.changedMembers = append(r.changedMembers, name)
 		if d.After == nil {
-			delete(r.e.memberTerms, name)
+			delete(r.e.memberInputs, name)
 		} else {
-			r.e.memberTerms[name] = fleetdoc.MemberTerm(d.After, r.e.memberParts)
+			r.e.memberInputs[name] = fleetdoc.MemberInput(d.After, r.e.memberParts)
 		}
 	}
 	if len(r.changedMembers) == 0 {

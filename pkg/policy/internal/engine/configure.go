@@ -22,7 +22,7 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	r.changes.compareAll, r.changes.rebuilt, r.changes.reset = true, true, true
 	e.resetReads()
 	e.readSets.Clear()
-	e.setMemberTerms()
+	e.setMemberInputs()
 	for _, v := range e.views {
 		v.clear()
 		v.scores.Reset()
@@ -74,7 +74,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 		}
 	}
 	e.install(set, bound, views)
-	e.setMemberTerms()
+	e.setMemberInputs()
 	gone := func(id uint32) bool { return e.byID[id] == nil }
 	e.byObject.RemoveBindings(gone)
 	e.bySubject.RemoveBindings(gone)
@@ -160,6 +160,7 @@ func (e *Engine) install(set *module.Set, bound []*boundBinding, views []*view) 
 			e.kinds = appendNew(e.kinds, k.Kind)
 		}
 	}
+	e.dropPrograms()
 }
 
 func appendNew(kinds []aggregate.Kind, kind aggregate.Kind) []aggregate.Kind {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -16,6 +15,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/value"
 )
 
 // engineStore is the data of policies: what a transaction, which is an evaluation, may
@@ -50,36 +50,37 @@ func (engineStore) Read(_ context.Context, txn storage.Transaction, path storage
 	if !ok {
 		return nil, errNoTransactions
 	}
-	v, err := ev.read(path)
+	v, err := ev.Read(path)
 	if err != nil {
 		return nil, err
 	}
-	if v == nil {
+	if !v.Defined() {
 		return nil, fleetdoc.ErrNotFound
 	}
-	return v, nil
+	return v.AST(), nil
 }
 
 var errNoKey = errors.New("it cannot be read without a key")
 
-// read reads a path below data. A nil value does not exist.
-func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
+// Read implements compiled.Data: it reads a path below data. An undefined value does not
+// exist.
+func (ev *evaluation) Read(path []string) (value.Value, error) {
 	if ev.budget.Cancelled() {
-		return nil, budget.ErrExceeded
+		return value.Value{}, budget.ErrExceeded
 	}
 	if len(path) > 0 && ev.binding != nil && ev.binding.pkg.IsTemplate() {
 		return ev.templateData(path)
 	}
 	if len(path) == 0 || path[0] != "fleet" {
-		return nil, nil // There is no other base data; OPA looks for it when a rule is read by a prefix of its name.
+		return value.Value{}, nil // There is no other base data; OPA looks for it when a rule is read by a prefix of its name.
 	}
 	if ev.binding == nil {
-		return nil, fmt.Errorf("a view reads data.%s: it may read its object only", strings.Join(path, "."))
+		return value.Value{}, fmt.Errorf("a view reads data.%s: it may read its object only", strings.Join(path, "."))
 	}
 	if len(path) < 2 {
-		return nil, fmt.Errorf("data.fleet: %w", errNoKey)
+		return value.Value{}, fmt.Errorf("data.fleet: %w", errNoKey)
 	}
-	var v ast.Value
+	var v value.Value
 	var err error
 	rest := path[2:]
 	switch path[1] {
@@ -93,82 +94,82 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 		v, rest, err = ev.members(rest)
 	case "names":
 		ev.record(readKey(readNames))
-		v, err = ev.cached(documentKey{section: readNames}, func() (ast.Value, error) { return ev.names(), nil })
+		v, err = ev.cached(documentKey{section: readNames}, func() (value.Value, error) { return ev.names(), nil })
 	case "scopes":
 		v, rest = ev.scopes(rest)
 	case "passed":
 		v, rest, err = ev.passed(rest)
 	}
-	if err != nil || v == nil {
-		return nil, err
+	if err != nil || !v.Defined() {
+		return value.Value{}, err
 	}
-	return fleetdoc.Find(v, rest), nil
+	return v.Find(rest), nil
 }
 
-func (ev *evaluation) views(path []string) (ast.Value, []string, error) {
+func (ev *evaluation) views(path []string) (value.Value, []string, error) {
 	if len(path) < 2 {
-		return nil, nil, fmt.Errorf("data.fleet.views: %w: name a package and a view", errNoKey)
+		return value.Value{}, nil, fmt.Errorf("data.fleet.views: %w: name a package and a view", errNoKey)
 	}
 	v := ev.w.e.view(ev.binding.pkg.Reader(path[0]), path[1])
 	if v == nil {
-		return nil, nil, nil // Load refuses it
+		return value.Value{}, nil, nil // Load refuses it
 	}
 	ev.reads.AddView(v.ID)
 	if len(path) == 2 {
 		ev.record(wholeViewKey(v))
 		ev.wideReads++
 		if v.OverLimit != "" {
-			return nil, nil, errors.New(v.LimitMessage())
+			return value.Value{}, nil, errors.New(v.LimitMessage())
 		}
 		return ev.wholeView(v)
 	}
 	ev.record(viewKey(v, path[2]))
 	if v.OverLimit != "" {
-		return nil, nil, errors.New(v.LimitMessage())
+		return value.Value{}, nil, errors.New(v.LimitMessage())
 	}
-	doc, err := ev.cached(documentKey{section: readViewKey, a: v.Pkg.Name, b: path[1], c: path[2]}, func() (ast.Value, error) {
+	doc, err := ev.cached(documentKey{section: readViewKey, a: v.Pkg.Name, b: path[1], c: path[2]}, func() (value.Value, error) {
 		return ev.entries(v, path[2])
 	})
 	return doc, path[3:], err
 }
 
 // entries is the document of a key, nil when no entry is visible.
-func (ev *evaluation) entries(v *view, key string) (ast.Value, error) {
-	var list []*ast.Term
+func (ev *evaluation) entries(v *view, key string) (value.Value, error) {
+	var list []value.Value
 	for e := range v.Entries(key) {
 		if !ev.binding.visible.Has(e.Object.Ref.Member) {
 			continue
 		}
 		if err := ev.charge(int64(len(e.Values))); err != nil {
-			return nil, err
+			return value.Value{}, err
 		}
 		if ev.budget.Cancelled() {
-			return nil, budget.ErrExceeded
+			return value.Value{}, budget.ErrExceeded
 		}
 		var err error
-		if list, err = appendEntry(list, e); err != nil {
-			return nil, err
+		if list, err = appendEntry(nil, list, e); err != nil {
+			return value.Value{}, err
 		}
 	}
 	if list == nil {
-		return nil, nil // The key does not exist.
+		return value.Value{}, nil // The key does not exist.
 	}
-	return ast.NewArray(list...), nil
+	return value.ArrayOf(list), nil
 }
 
-func (ev *evaluation) wholeView(v *view) (ast.Value, []string, error) {
+func (ev *evaluation) wholeView(v *view) (value.Value, []string, error) {
 	t := fleetdoc.NewTree([]string{v.Pkg.Name, v.Def.Name})
 	for k := range v.Keys() {
 		doc, err := ev.entries(v, k)
 		if err != nil {
-			return nil, nil, err
+			return value.Value{}, nil, err
 		}
-		if doc != nil {
+		if doc.Defined() {
 			t.Put(doc, []string{v.Pkg.Name, v.Def.Name, k})
 		}
 	}
 	if t.Empty() {
-		return ast.NewObject(), nil, nil
+		return value.EmptyObject, nil, nil
 	}
 	return t.Value(), nil, nil
 }
@@ -198,30 +199,39 @@ func version(apiVersion string) string {
 }
 
 // document returns what the binding's package reads of an object.
-func (ev *evaluation) document(o aggregate.Object, pin string) (ast.Value, error) {
+func (ev *evaluation) document(o aggregate.Object, pin string) (value.Value, error) {
 	if pin != "" && pin != version(o.APIVersion()) {
-		return nil, fmt.Errorf("%s is stored at version %s, but the policy requires %s", o.Ref(), o.APIVersion(), pin)
+		return value.Value{}, fmt.Errorf("%s is stored at version %s, but the policy requires %s", o.Ref(), o.APIVersion(), pin)
 	}
 	if ev.budget.Cancelled() {
-		return nil, budget.ErrExceeded
+		return value.Value{}, budget.ErrExceeded
 	}
 	var err error
 	if ev.w.otherBody, err = o.AppendBody(ev.w.otherBody[:0]); err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Ref(), err)
+		return value.Value{}, fmt.Errorf("%s: %w", o.Ref(), err)
 	}
 	if err := ev.charge(int64(len(ev.w.otherBody))); err != nil {
-		return nil, err
+		return value.Value{}, err
 	}
 	m := ev.binding.pkg.Reads.Fleet[module.KindRef{Kind: o.Ref().Kind, Version: pin}]
 	if m == nil {
 		m = mask.Whole() // static analysis missed the read
 	}
-	return document.Value(ev.w.otherBody, m)
+	return ownValue(ev.w.otherBody, m)
 }
 
-func (ev *evaluation) byName(path []string) (ast.Value, []string, error) {
+// ownValue decodes what a mask reads of a body, in memory of its own: it outlives the body.
+func ownValue(body []byte, m *mask.Mask) (value.Value, error) {
+	pruned, err := document.Prune(nil, body, m)
+	if err != nil {
+		return value.Value{}, err
+	}
+	return value.Decode(nil, pruned, m)
+}
+
+func (ev *evaluation) byName(path []string) (value.Value, []string, error) {
 	if len(path) == 0 {
-		return nil, nil, fmt.Errorf("data.fleet.by_name: %w: name a kind", errNoKey)
+		return value.Value{}, nil, fmt.Errorf("data.fleet.by_name: %w: name a kind", errNoKey)
 	}
 	kind, pin := ev.w.kind(path[0])
 	if len(path) >= 4 {
@@ -239,7 +249,7 @@ func (ev *evaluation) byName(path []string) (ast.Value, []string, error) {
 		v, err := ev.list(q, pin, path, func(o aggregate.Object) []string { return []string{o.Namespace(), o.Name(), o.Member()} })
 		return v, nil, err
 	}
-	doc, err := ev.cached(documentKey{section: readNamed, pkg: ev.binding.pkg, a: path[0], b: path[1], c: path[2]}, func() (ast.Value, error) {
+	doc, err := ev.cached(documentKey{section: readNamed, pkg: ev.binding.pkg, a: path[0], b: path[1], c: path[2]}, func() (value.Value, error) {
 		t := fleetdoc.NewTree(nil)
 		for o := range ev.w.e.snapshot.Named(kind, path[1], path[2]) {
 			if !ev.binding.visible.Has(o.Member()) {
@@ -247,12 +257,12 @@ func (ev *evaluation) byName(path []string) (ast.Value, []string, error) {
 			}
 			v, err := ev.document(o, pin)
 			if err != nil {
-				return nil, err
+				return value.Value{}, err
 			}
 			t.Put(v, []string{o.Member()})
 		}
 		if t.Empty() {
-			return nil, nil // No member has the name.
+			return value.Value{}, nil // No member has the name.
 		}
 		return t.Value(), nil
 	})
@@ -271,9 +281,9 @@ func (ev *evaluation) recordScope(kind aggregate.Kind, member string) {
 	}
 }
 
-func (ev *evaluation) objects(path []string) (ast.Value, []string, error) {
+func (ev *evaluation) objects(path []string) (value.Value, []string, error) {
 	if len(path) == 0 {
-		return nil, nil, fmt.Errorf("data.fleet.objects: %w: name a kind", errNoKey)
+		return value.Value{}, nil, fmt.Errorf("data.fleet.objects: %w: name a kind", errNoKey)
 	}
 	kind, pin := ev.w.kind(path[0])
 	if len(path) >= 4 {
@@ -300,22 +310,22 @@ func (ev *evaluation) objects(path []string) (ast.Value, []string, error) {
 
 // object is the document of one object, read through by_name or objects. as is its kind
 // as the policy writes it.
-func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (ast.Value, error) {
+func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (value.Value, error) {
 	ev.record(readKey(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
 	ev.recordScope(ref.Kind, ref.Member)
 	o, ok := ev.w.e.snapshot.Get(ref)
 	if !ok || !ev.binding.visible.Has(ref.Member) {
-		return nil, nil // It does not exist.
+		return value.Value{}, nil // It does not exist.
 	}
 	k := documentKey{section: readObject, pkg: ev.binding.pkg, a: as + "\x00" + ref.Member, b: ref.Namespace, c: ref.Name}
-	return ev.cached(k, func() (ast.Value, error) { return ev.document(o, pin) })
+	return ev.cached(k, func() (value.Value, error) { return ev.document(o, pin) })
 }
 
 // list is the document of the objects below a path; q selects these and perhaps more.
-func (ev *evaluation) list(q aggregate.Query, pin string, path []string, place func(aggregate.Object) []string) (ast.Value, error) {
+func (ev *evaluation) list(q aggregate.Query, pin string, path []string, place func(aggregate.Object) []string) (value.Value, error) {
 	list, err := ev.w.e.snapshot.List(q)
 	if err != nil {
-		return nil, err
+		return value.Value{}, err
 	}
 	t := fleetdoc.NewTree(path)
 	for o := range list {
@@ -325,12 +335,12 @@ func (ev *evaluation) list(q aggregate.Query, pin string, path []string, place f
 		}
 		v, err := ev.document(o, pin)
 		if err != nil {
-			return nil, err
+			return value.Value{}, err
 		}
 		t.Put(v, at)
 	}
 	if t.Empty() {
-		return nil, nil // There are none.
+		return value.Value{}, nil // There are none.
 	}
 	return t.Value(), nil
 }
@@ -344,7 +354,7 @@ func hasPrefix(path, prefix []string) bool {
 	return true
 }
 
-func (ev *evaluation) scopes(path []string) (ast.Value, []string) {
+func (ev *evaluation) scopes(path []string) (value.Value, []string) {
 	switch len(path) {
 	case 0:
 		ev.record(readKey(readAllScopes))
@@ -356,9 +366,9 @@ func (ev *evaluation) scopes(path []string) (ast.Value, []string) {
 		ev.record(readKey(readScope, path[0], string(kind)))
 		info, ok := ev.w.e.snapshot.Scope(path[0], kind)
 		if !ok || !ev.binding.visible.Has(path[0]) {
-			return nil, nil
+			return value.Value{}, nil
 		}
-		return ast.String(info.Status.State.String()), path[2:]
+		return value.Text(info.Status.State.String()), path[2:]
 	}
 	t := fleetdoc.NewTree(path)
 	for m := range ev.w.e.snapshot.Members() {
@@ -366,7 +376,7 @@ func (ev *evaluation) scopes(path []string) (ast.Value, []string) {
 			continue
 		}
 		for info := range ev.w.e.snapshot.Scopes(m.Name) {
-			t.Put(ast.String(info.Status.State.String()), []string{m.Name, string(info.Kind)})
+			t.Put(value.Text(info.Status.State.String()), []string{m.Name, string(info.Kind)})
 		}
 	}
 	return t.Value(), nil
@@ -374,13 +384,13 @@ func (ev *evaluation) scopes(path []string) (ast.Value, []string) {
 
 // passed is data.fleet.passed[instant]. An instant that has passed goes on having passed, so that only others
 // are recorded.
-func (ev *evaluation) passed(path []string) (ast.Value, []string, error) {
+func (ev *evaluation) passed(path []string) (value.Value, []string, error) {
 	if len(path) == 0 {
-		return nil, nil, fmt.Errorf("data.fleet.passed: %w: name an instant", errNoKey)
+		return value.Value{}, nil, fmt.Errorf("data.fleet.passed: %w: name an instant", errNoKey)
 	}
 	at, err := fleetdoc.Instant(path[0])
 	if err != nil {
-		return nil, nil, err
+		return value.Value{}, nil, err
 	}
 	c := &ev.w.e.clock
 	if at > c.Now {
@@ -408,7 +418,7 @@ type documentKey struct {
 }
 
 type cachedDocument struct {
-	value ast.Value
+	value value.Value
 	bytes int64
 }
 
@@ -416,7 +426,7 @@ const maxCachedBytes = 16 << 20 // bytes of text in one worker's cache
 
 // cached returns a document, built once per snapshot while the cache has room, and
 // charges the evaluation for it.
-func (ev *evaluation) cached(k documentKey, build func() (ast.Value, error)) (ast.Value, error) {
+func (ev *evaluation) cached(k documentKey, build func() (value.Value, error)) (value.Value, error) {
 	k.visibility = ev.binding.visible.ID
 	c := &ev.w.documents
 	if ev.w.passID != ev.w.e.passID || c.bytes > maxCachedBytes || c.values == nil {
@@ -437,7 +447,12 @@ func (ev *evaluation) cached(k documentKey, build func() (ast.Value, error)) (as
 }
 
 // dropDocuments empties the cache.
-func (w *worker) dropDocuments() { w.documents, w.lastRequest = documentCache{}, requestOf{} }
+func (w *worker) dropDocuments() {
+	w.documents, w.lastRequest = documentCache{}, requestOf{}
+	w.objects.Release()
+	w.inputs.Release()
+	w.machine.Release()
+}
 
 func (ev *evaluation) charge(n int64) error {
 	if ev.bytesRead += n; ev.bytesRead > ev.w.e.opts.Limits.Read {

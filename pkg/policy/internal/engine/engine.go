@@ -19,8 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/budget"
 	"federator.dev/federator/pkg/policy/internal/completeness"
@@ -30,6 +28,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/quarantine"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -75,16 +74,18 @@ type Engine struct {
 	instants     instants.Set
 	byObject     *deps.Table[aggregate.Object]
 	bySubject    *deps.Table[verdict.Subject] // of members and keys
-	memberTerms  map[string]*ast.Term
-	memberParts  fleetdoc.Parts // that memberTerms have
+	memberInputs map[string]value.Value
+	memberParts  fleetdoc.Parts // that memberInputs have
 	synced       bool
 	needsReset   bool
+	programs     map[programID]program       // of the queries
 	wait         func(context.Context) error // before each evaluation; nil: nothing is waited for
 
 	viewEvaluations atomic.Int64
 	viewNanoseconds atomic.Int64
 	unchanged       atomic.Int64
 	memoized        atomic.Int64
+	interpreted     atomic.Int64 // evaluations that topdown decided though they are compiled
 }
 
 // New returns an engine without a snapshot: Reset gives it one.
@@ -107,7 +108,7 @@ func New(opts Options) (*Engine, error) {
 	if opts.Parallelism == 0 {
 		opts.Parallelism = runtime.GOMAXPROCS(0)
 	}
-	e := &Engine{opts: opts, nextID: 1, jobs: make(chan *job), memberTerms: map[string]*ast.Term{}}
+	e := &Engine{opts: opts, nextID: 1, jobs: make(chan *job), memberInputs: map[string]value.Value{}}
 	e.quarantine = quarantine.Rules{Overruns: opts.Limits.Overruns, Slow: opts.Limits.Slow, Processors: opts.Parallelism, Clock: opts.Clock}
 	e.readSets.Clear()
 	e.callerWorker = e.newWorker()

@@ -12,18 +12,18 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/budget"
-	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/limits"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
 // evaluate evaluates a binding for one subject.
-func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object *ast.Term) result {
+func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object value.Value) result {
 	if member, why := b.quarantined(t.subject); why != "" {
 		return result{outcome: &state.Outcome{Failure: &state.Failure{Err: fmt.Sprintf("member %q: %s", member, why), QuarantinedFor: member}}}
 	}
@@ -39,7 +39,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 	if selected && b.pkg.CEL != nil {
 		violations, took, err = w.runCEL(ctx, b, t)
 	} else if selected {
-		var input *ast.Term
+		var input value.Value
 		if input, err = w.input(b, t, object); err == nil {
 			v, took, err = w.run(ctx, b.query, input)
 		}
@@ -87,7 +87,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 
 // sample evaluates a binding for a subject once more now and then, to learn what its lines take: before the evaluation
 // that counts, which would find documents decoded otherwise. Nothing else comes of it.
-func (w *worker) sample(ctx context.Context, b *boundBinding, t *task, object *ast.Term) {
+func (w *worker) sample(ctx context.Context, b *boundBinding, t *task, object value.Value) {
 	b.profile.Sample(time.Duration(b.nanoseconds.Load()), func(tracer topdown.QueryTracer) {
 		w.reset(b, t.subject.Ref.Member)
 		if input, err := w.input(b, t, object); err == nil {
@@ -98,72 +98,69 @@ func (w *worker) sample(ctx context.Context, b *boundBinding, t *task, object *a
 	})
 }
 
-var inputKeys = struct{ ref, object, member, parameters, key, entries *ast.Term }{
-	ast.InternedTerm("ref"), ast.InternedTerm("object"), ast.InternedTerm("member"), ast.InternedTerm("parameters"),
-	ast.InternedTerm("key"), ast.InternedTerm("entries"),
-}
-
 // input builds the input document of a binding and a subject.
-func (w *worker) input(b *boundBinding, t *task, object *ast.Term) (*ast.Term, error) {
+func (w *worker) input(b *boundBinding, t *task, object value.Value) (value.Value, error) {
+	a := &w.inputs
+	a.Reset()
 	if b.pkg.IsTemplate() {
 		return w.review(b, t, object)
 	}
-	items := make([][2]*ast.Term, 0, 4)
-	items = append(items, ast.Item(inputKeys.parameters, b.sel.Params))
+	pairs := a.Alloc(8)[:0] // their keys are in order
 	switch b.pkg.Subject {
 	case module.ObjectSubject:
 		if err := checkPinned(b.pins, t.object); err != nil {
-			return nil, err
+			return value.Value{}, err
 		}
-		items = append(items, ast.Item(inputKeys.ref, fleetdoc.RefTerm(&t.subject.Ref)))
-		if object != nil {
-			items = append(items, ast.Item(inputKeys.object, object))
+		pairs = append(pairs, value.Text("member"), w.e.memberInputs[t.subject.Ref.Member])
+		if object.Defined() {
+			pairs = append(pairs, value.Text("object"), object)
 		}
-		items = append(items, ast.Item(inputKeys.member, w.e.memberTerms[t.subject.Ref.Member]))
+		pairs = append(pairs, value.Text("parameters"), b.sel.Params, value.Text("ref"), fleetdoc.Ref(a, &t.subject.Ref))
 	case module.MemberSubject:
-		items = append(items, ast.Item(inputKeys.member, w.e.memberTerms[t.subject.Ref.Member]))
+		pairs = append(pairs, value.Text("member"), w.e.memberInputs[t.subject.Ref.Member], value.Text("parameters"), b.sel.Params)
 	case module.ViewSubject:
 		w.evaluation.reads.AddView(b.view.ID)
 		entries, err := w.entries(b, t.subject.Key)
 		if err != nil {
-			return nil, err
+			return value.Value{}, err
 		}
-		items = append(items, ast.Item(inputKeys.key, ast.StringTerm(t.subject.Key)), ast.Item(inputKeys.entries, entries))
+		pairs = append(pairs, value.Text("entries"), entries, value.Text("key"), value.Text(t.subject.Key), value.Text("parameters"), b.sel.Params)
 	}
-	return ast.NewTerm(ast.NewObject(items...)), nil
+	return value.ObjectOf(pairs), nil
 }
 
 // entries returns those of a key whose objects the binding selects.
-func (w *worker) entries(b *boundBinding, key string) (*ast.Term, error) {
+func (w *worker) entries(b *boundBinding, key string) (value.Value, error) {
 	if b.view.OverLimit != "" {
-		return nil, errors.New(b.view.LimitMessage())
+		return value.Value{}, errors.New(b.view.LimitMessage())
 	}
-	var list []*ast.Term
+	var list []value.Value
 	size := 0
 	for e := range b.view.Entries(key) {
 		if !b.entryCounts(e, w.e.snapshot) {
 			continue
 		}
 		if size += len(e.Values); int64(size) > w.e.opts.Limits.Read {
-			return nil, fmt.Errorf("key %q has entries of more than %d bytes", verdict.Clip(key), w.e.opts.Limits.Read)
+			return value.Value{}, fmt.Errorf("key %q has entries of more than %d bytes", verdict.Clip(key), w.e.opts.Limits.Read)
 		}
 		var err error
-		if list, err = appendEntry(list, e); err != nil {
-			return nil, err
+		if list, err = appendEntry(&w.inputs, list, e); err != nil {
+			return value.Value{}, err
 		}
 	}
-	return ast.ArrayTerm(list...), nil
+	return value.ArrayOf(list), nil
 }
 
-func appendEntry(list []*ast.Term, e matview.Entry) ([]*ast.Term, error) {
-	values, err := e.Parse()
+// appendEntry appends the values of an entry, each with its object's ref.
+func appendEntry(a *value.Arena, list []value.Value, e matview.Entry) ([]value.Value, error) {
+	values, err := e.Parse(a)
 	if err != nil {
 		return nil, err
 	}
-	ref := fleetdoc.RefTerm(&e.Object.Ref)
-	values.Foreach(func(v *ast.Term) {
-		list = append(list, fleetdoc.EntryTerm(ref, v))
-	})
+	ref := fleetdoc.Ref(a, &e.Object.Ref)
+	for _, v := range values {
+		list = append(list, fleetdoc.Entry(a, ref, v))
+	}
 	return list, nil
 }
 
@@ -194,21 +191,24 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	if err := checkPinned(v.pins, o); err != nil {
 		return fail(err)
 	}
-	items := [][2]*ast.Term{ast.Item(inputKeys.ref, fleetdoc.RefTerm(&ref))}
-	object, err := document.Value(body, v.Def.Mask)
+	a := &w.inputs
+	a.Reset()
+	object, err := value.Decode(a, body, v.Def.Mask)
 	if err != nil {
 		return fail(err)
 	}
-	if object != nil {
-		items = append(items, ast.Item(inputKeys.object, ast.NewTerm(object)))
+	input := a.Alloc(4)[:0]
+	if object.Defined() {
+		input = append(input, value.Text("object"), object)
 	}
+	input = append(input, value.Text("ref"), fleetdoc.Ref(a, &ref))
 	defer w.meter.LockThread()()
 	w.reset(nil, ref.Member)
-	value, took, err := w.run(ctx, v.query, ast.NewTerm(ast.NewObject(items...)))
+	found, took, err := w.run(ctx, v.query, value.ObjectOf(input))
 	w.e.viewEvaluations.Add(1)
 	w.e.viewNanoseconds.Add(int64(took))
-	if err == nil && value != nil {
-		if _, ok := limits.Size(value, w.e.opts.Limits.Contribution); !ok {
+	if err == nil && found != nil {
+		if _, ok := limits.Size(found, w.e.opts.Limits.Contribution); !ok {
 			err = budget.ResultError(fmt.Sprintf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))
 		}
 	}
@@ -218,13 +218,13 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 		c.OverBudget = errors.Is(err, budget.ErrExceeded)
 		return c
 	}
-	return matview.NewContribution(ref, value, w.e.opts.Limits.Contribution)
+	return matview.NewContribution(ref, found, w.e.opts.Limits.Contribution)
 }
 
 // decodeObject decodes what a mask reads of an object.
-func (w *worker) decodeObject(o aggregate.Object, m *mask.Mask) (*ast.Term, error) {
+func (w *worker) decodeObject(o aggregate.Object, m *mask.Mask) (value.Value, error) {
 	if err := w.loadBody(o, m); err != nil {
-		return nil, err
+		return value.Value{}, err
 	}
 	return w.decode(o, m, false)
 }
@@ -238,20 +238,18 @@ func (w *worker) loadBody(o aggregate.Object, m *mask.Mask) (err error) {
 	return err
 }
 
-// decode decodes what a mask reads of the object whose body was loaded. pruned says
-// that the memo holds the body's parts already.
-func (w *worker) decode(o aggregate.Object, m *mask.Mask, pruned bool) (*ast.Term, error) {
+// decode decodes what a mask reads of the object whose body was loaded: it lives until the
+// next is. pruned says that the memo holds the body's parts already.
+func (w *worker) decode(o aggregate.Object, m *mask.Mask, pruned bool) (value.Value, error) {
+	w.objects.Reset()
+	w.lastRequest = requestOf{}
 	if m == nil || o.IsZero() {
-		return nil, nil // A mask that reads nothing has no value.
+		return value.Value{}, nil // A mask that reads nothing has no value.
 	}
 	if pruned {
-		if v, err := document.Value(w.memo.pruned, m); err == nil {
-			return ast.NewTerm(v), nil
+		if v, err := value.Decode(&w.objects, w.memo.pruned, m); err == nil {
+			return v, nil
 		}
 	}
-	v, err := document.Value(w.body, m)
-	if err != nil {
-		return nil, err
-	}
-	return ast.NewTerm(v), nil
+	return value.Decode(&w.objects, w.body, m)
 }

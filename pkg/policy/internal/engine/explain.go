@@ -18,6 +18,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/linetrace"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -129,7 +130,7 @@ func engineAt(opts Options, s *state.State, name string, subject verdict.Subject
 	e.snapshot, e.gaps = s.Snapshot, state.PartsOf(s).Gaps
 	e.clock = instants.Clock{AsOf: s.AsOf.Unix(), Now: state.PartsOf(s).Clock}
 	e.passID++
-	e.setMemberTerms()
+	e.setMemberInputs()
 	for _, held := range state.PartsOf(s).Views {
 		if v := e.view(held.Pkg.Name, held.Def.Name); v != nil { // indexes of other templates are not there
 			v.Adopt(held)
@@ -150,7 +151,7 @@ func taskOf(s *state.State, b *boundBinding, subject verdict.Subject) *task {
 
 // evaluateOne evaluates one subject as a pass does.
 func (w *worker) evaluateOne(ctx context.Context, b *boundBinding, t *task) result {
-	var object *ast.Term
+	var object value.Value
 	if !t.object.IsZero() {
 		var err error
 		if object, err = w.decodeObject(t.object, b.mask); err != nil {

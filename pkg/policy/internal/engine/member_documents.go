@@ -1,29 +1,28 @@
 package engine
 
 import (
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/value"
 )
 
-func (ev *evaluation) names() ast.Value {
-	var names []*ast.Term
+func (ev *evaluation) names() value.Value {
+	var names []value.Value
 	for m := range ev.w.e.snapshot.Members() {
 		if ev.binding.visible.Has(m.Name) {
-			names = append(names, ast.StringTerm(m.Name))
+			names = append(names, value.Text(m.Name))
 		}
 	}
-	return ast.NewArray(names...)
+	return value.ArrayOf(names)
 }
 
-func (ev *evaluation) members(path []string) (ast.Value, []string, error) {
+func (ev *evaluation) members(path []string) (value.Value, []string, error) {
 	parts := ev.binding.fleetParts
 	if len(path) > 0 {
 		ev.recordMember(path)
 		m, ok := ev.w.e.snapshot.Member(path[0])
 		if !ok || !ev.binding.visible.Has(path[0]) {
-			return nil, nil, nil
+			return value.Value{}, nil, nil
 		}
 		if len(path) == 1 {
 			return fleetdoc.MemberDocument(&m, parts), nil, ev.charge(int64(fleetdoc.Size(&m, parts)))
@@ -38,7 +37,7 @@ func (ev *evaluation) members(path []string) (ast.Value, []string, error) {
 			continue
 		}
 		if err := ev.charge(int64(fleetdoc.Size(&m, parts))); err != nil {
-			return nil, nil, err
+			return value.Value{}, nil, err
 		}
 		t.Put(fleetdoc.MemberDocument(&m, parts), []string{m.Name})
 	}
@@ -73,14 +72,14 @@ func (ev *evaluation) recordMember(path []string) {
 	ev.record(readKey(readMemberPart, path[:min(n, len(path))]...))
 }
 
-// setMemberTerms makes input.member of all members, with the parts that any binding reads.
-func (e *Engine) setMemberTerms() {
-	e.memberTerms, e.memberParts = map[string]*ast.Term{}, 0
+// setMemberInputs makes input.member of all members, with the parts that any binding reads.
+func (e *Engine) setMemberInputs() {
+	e.memberInputs, e.memberParts = map[string]value.Value{}, 0
 	for _, b := range e.bindings {
 		e.memberParts |= b.inputParts
 	}
 	for m := range e.snapshot.Members() {
-		e.memberTerms[m.Name] = fleetdoc.MemberTerm(&m, e.memberParts)
+		e.memberInputs[m.Name] = fleetdoc.MemberInput(&m, e.memberParts)
 	}
 }
 

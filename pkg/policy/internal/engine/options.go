@@ -40,6 +40,8 @@ type Options struct {
 	Manifests bool
 	// Memory is what an earlier process knew of its verdicts; nil for nothing.
 	Memory Memory
+	// Interpreted says that OPA interprets all policies, and nothing is compiled.
+	Interpreted bool
 	// Tracer sees what evaluations do, on all goroutines that evaluate; nil: nobody does.
 	Tracer topdown.QueryTracer
 }

@@ -73,7 +73,7 @@ func NewPreview(s *state.State, candidate Options) (*Preview, error) {
 	e.clock.Set(clockOf(candidate.AsOf))
 	e.snapshot = s.Snapshot
 	e.gaps = completeness.FindGaps(nil, s.Snapshot, e.kinds)
-	e.setMemberTerms()
+	e.setMemberInputs()
 	p.takeViews(changed)
 	for _, b := range e.bindings {
 		b.updateMembers(s.Snapshot)

@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -77,7 +76,7 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 	}
 	err := w.loadBody(t.object, m)
 	share := r.useMemo && err == nil && !t.object.IsZero() && w.memo.start(r.e.passID, w.body, m)
-	var object *ast.Term
+	var object value.Value
 	decoded := false
 	for i := range t.bindings {
 		one := &t.bindings[i]

@@ -7,96 +7,81 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-var reviewKeys = struct {
-	review, uid, kind, resource, name, namespace, operation, userInfo, object, oldObject, options, namespaceObject,
-	group, version *ast.Term
-}{
-	ast.StringTerm("review"), ast.StringTerm("uid"), ast.StringTerm("kind"), ast.StringTerm("resource"), ast.StringTerm("name"),
-	ast.StringTerm("namespace"), ast.StringTerm("operation"), ast.StringTerm("userInfo"), ast.StringTerm("object"),
-	ast.StringTerm("oldObject"), ast.StringTerm("options"), ast.StringTerm("namespaceObject"), ast.StringTerm("group"), ast.StringTerm("version"),
-}
-
 // noResource is what an audit says of the resource that a request is about.
-var noResource = ast.ObjectTerm(
-	ast.Item(ast.StringTerm("group"), ast.StringTerm("")), ast.Item(ast.StringTerm("version"), ast.StringTerm("")),
-	ast.Item(ast.StringTerm("resource"), ast.StringTerm("")),
-)
+var noResource = value.ObjectOf([]value.Value{
+	value.Text("group"), value.EmptyString, value.Text("resource"), value.EmptyString, value.Text("version"), value.EmptyString,
+})
 
 // review builds the input of a template.
-func (w *worker) review(b *boundBinding, t *task, object *ast.Term) (*ast.Term, error) {
+func (w *worker) review(b *boundBinding, t *task, object value.Value) (value.Value, error) {
 	namespace, err := w.namespaceObject(b, &t.subject.Ref)
 	if err != nil {
-		return nil, err
+		return value.Value{}, err
 	}
-	request := w.lastRequest.request
-	if w.lastRequest.object == nil || w.lastRequest.object != object || w.lastRequest.namespace != namespace {
-		request = newRequest(t, object, namespace)
-		w.lastRequest = requestOf{object, namespace, request}
+	// Constraints on one object share the request.
+	if last := &w.lastRequest; !last.request.Defined() || b.pkg.Reads.NamespaceObject != nil || last.ofNamespace {
+		w.lastRequest = requestOf{newRequest(&w.objects, t, object, namespace), b.pkg.Reads.NamespaceObject != nil}
 	}
-	return ast.ObjectTerm(ast.Item(reviewKeys.review, request), ast.Item(inputKeys.parameters, b.sel.Params)), nil
+	pairs := w.inputs.Alloc(4)
+	pairs[0], pairs[1], pairs[2], pairs[3] = value.Text("parameters"), b.sel.Params, value.Text("review"), w.lastRequest.request
+	return value.ObjectOf(pairs), nil
 }
 
-// requestOf is the request for an object: the constraints on it share that.
-type requestOf struct{ object, namespace, request *ast.Term }
+// requestOf is the request for the object that is decoded.
+type requestOf struct {
+	request     value.Value
+	ofNamespace bool // it has what one template reads of the Namespace
+}
 
 // newRequest returns what a template sees of an object as Gatekeeper's audit has it: nobody
 // asks, so that operation is empty and userInfo has nothing.
-func newRequest(t *task, object, namespace *ast.Term) *ast.Term {
+func newRequest(a *value.Arena, t *task, object, namespace value.Value) value.Value {
 	ref := &t.subject.Ref
-	kind, group := ref.Kind.Split()
-	items := make([][2]*ast.Term, 0, 11)
-	items = append(items,
-		ast.Item(reviewKeys.uid, ast.InternedEmptyString),
-		ast.Item(reviewKeys.kind, ast.ObjectTerm(
-			ast.Item(reviewKeys.group, ast.StringTerm(group)), ast.Item(reviewKeys.kind, ast.StringTerm(kind)),
-			ast.Item(reviewKeys.version, ast.StringTerm(version(t.object.APIVersion()))),
-		)),
-		ast.Item(reviewKeys.resource, noResource), ast.Item(reviewKeys.operation, ast.InternedEmptyString), ast.Item(reviewKeys.userInfo, ast.InternedEmptyObject),
-		ast.Item(reviewKeys.oldObject, ast.InternedNullTerm), ast.Item(reviewKeys.options, ast.InternedNullTerm),
-		ast.Item(reviewKeys.name, ast.StringTerm(ref.Name)),
-	)
+	name, group := ref.Kind.Split()
+	kind := a.Alloc(6)
+	kind[0], kind[1], kind[2], kind[3] = value.Text("group"), value.Text(group), value.Text("kind"), value.Text(name)
+	kind[4], kind[5] = value.Text("version"), value.Text(version(t.object.APIVersion()))
+	pairs := append(a.Alloc(22)[:0], value.Text("kind"), value.ObjectOf(kind), value.Text("name"), value.Text(ref.Name)) // keys in order
 	if ref.Namespace != "" {
-		items = append(items, ast.Item(reviewKeys.namespace, ast.StringTerm(ref.Namespace)))
+		pairs = append(pairs, value.Text("namespace"), value.Text(ref.Namespace))
 	}
-	if object != nil {
-		items = append(items, ast.Item(reviewKeys.object, object))
+	pairs = append(pairs, value.Text("namespaceObject"), namespace)
+	if object.Defined() {
+		pairs = append(pairs, value.Text("object"), object)
 	}
-	return ast.ObjectTerm(append(items, ast.Item(reviewKeys.namespaceObject, namespace))...)
+	return value.ObjectOf(append(pairs,
+		value.Text("oldObject"), value.NullValue, value.Text("operation"), value.EmptyString, value.Text("options"), value.NullValue,
+		value.Text("resource"), noResource, value.Text("uid"), value.EmptyString, value.Text("userInfo"), value.EmptyObject,
+	))
 }
 
 // namespaceObject is the Namespace of a subject as far as the template reads it. For what is in
 // none, or in one that is not there, it is an empty object, as Gatekeeper's audit has it.
-func (w *worker) namespaceObject(b *boundBinding, ref *aggregate.Ref) (*ast.Term, error) {
+func (w *worker) namespaceObject(b *boundBinding, ref *aggregate.Ref) (value.Value, error) {
 	m := b.pkg.Reads.NamespaceObject
 	if m == nil || ref.Namespace == "" {
-		return ast.InternedEmptyObject, nil
+		return value.EmptyObject, nil
 	}
 	o, ok := w.readNamespace(ref)
 	if !ok {
-		return ast.InternedEmptyObject, nil
+		return value.EmptyObject, nil
 	}
 	body, err := o.AppendBody(w.otherBody[:0])
 	w.otherBody = body
 	if err != nil {
-		return nil, err
+		return value.Value{}, err
 	}
 	if err := w.evaluation.charge(int64(len(body))); err != nil {
-		return nil, err
+		return value.Value{}, err
 	}
-	v, err := document.Value(body, m)
-	if err != nil {
-		return nil, err
-	}
-	return ast.NewTerm(v), nil
+	return ownValue(body, m)
 }
 
 // readNamespace returns the Namespace of an object, and records that it was read.
@@ -156,6 +141,9 @@ func parseInventory(path []string) (p inventoryPath, rest []string) {
 	return p, nil
 }
 
+// tree collects documents.
+type tree = fleetdoc.Tree[value.Value]
+
 // ofFleet reports whether data.inventory is of all visible members.
 func (ev *evaluation) ofFleet() bool {
 	return ev.binding.FleetInventory() && ev.w.e.opts.InventoryMember == ""
@@ -172,27 +160,27 @@ func (ev *evaluation) readsInventoryOf(kind aggregate.Kind) {
 
 // inventory reads a path below data.inventory: objects of the subject's member, or of all
 // visible ones where the constraint says so.
-func (ev *evaluation) inventory(path []string) (ast.Value, error) {
+func (ev *evaluation) inventory(path []string) (value.Value, error) {
 	p, rest := parseInventory(path)
 	t := fleetdoc.NewTree(path[:len(path)-len(rest)])
 	if err := ev.inventoryTree(t, p); err != nil {
-		return nil, err
+		return value.Value{}, err
 	}
 	return inventoryValue(t, path, rest)
 }
 
-func inventoryValue(t *fleetdoc.Tree, path, rest []string) (ast.Value, error) {
+func inventoryValue(t *tree, path, rest []string) (value.Value, error) {
 	if t.Empty() {
 		if len(path) <= 1 {
-			return ast.NewObject(), nil
+			return value.EmptyObject, nil
 		}
-		return nil, nil
+		return value.Value{}, nil
 	}
-	return fleetdoc.Find(t.Value(), rest), nil
+	return t.Value().Find(rest), nil
 }
 
 // inventoryTree adds the objects that a path may reach.
-func (ev *evaluation) inventoryTree(t *fleetdoc.Tree, p inventoryPath) error {
+func (ev *evaluation) inventoryTree(t *tree, p inventoryPath) error {
 	if p.section != "" && p.section != "cluster" && p.section != "namespace" {
 		return nil // It does not exist.
 	}
@@ -228,7 +216,7 @@ func groupOf(apiVersion string) string {
 }
 
 // inventoryKind adds the objects of one kind that a path may reach.
-func (ev *evaluation) inventoryKind(t *fleetdoc.Tree, k *module.InventoryKind, p inventoryPath) error {
+func (ev *evaluation) inventoryKind(t *tree, k *module.InventoryKind, p inventoryPath) error {
 	if ev.ofFleet() {
 		return ev.fleetInventory(t, k, p)
 	}
@@ -261,7 +249,7 @@ func (ev *evaluation) inventoryKind(t *fleetdoc.Tree, k *module.InventoryKind, p
 }
 
 // inventoryObject adds one object.
-func (ev *evaluation) inventoryObject(t *fleetdoc.Tree, k *module.InventoryKind, p inventoryPath, key []string) error {
+func (ev *evaluation) inventoryObject(t *tree, k *module.InventoryKind, p inventoryPath, key []string) error {
 	ev.record(readKey(readObject, key...))
 	o, ok := ev.w.e.snapshot.Get(aggregate.Ref{Kind: k.Kind, Member: key[1], Namespace: key[2], Name: key[3]})
 	if !ok {
@@ -273,7 +261,7 @@ func (ev *evaluation) inventoryObject(t *fleetdoc.Tree, k *module.InventoryKind,
 // fleetInventory adds the objects of a kind in all visible members. Those of other members
 // than the subject's are in namespaces, and have names if they are cluster-scoped, that
 // begin with their member's: no two objects are merged, and none passes for the subject.
-func (ev *evaluation) fleetInventory(t *fleetdoc.Tree, k *module.InventoryKind, p inventoryPath) error {
+func (ev *evaluation) fleetInventory(t *tree, k *module.InventoryKind, p inventoryPath) error {
 	ev.record(readKey(readObject, string(k.Kind)))
 	ev.reads.AddAll(k.Kind)
 	ev.wideReads++
@@ -297,7 +285,7 @@ func (ev *evaluation) fleetInventory(t *fleetdoc.Tree, k *module.InventoryKind, 
 }
 
 // putInventory adds an object where Gatekeeper has it, if that is below the path.
-func (ev *evaluation) putInventory(t *fleetdoc.Tree, k *module.InventoryKind, p inventoryPath, o aggregate.Object, prefix string) error {
+func (ev *evaluation) putInventory(t *tree, k *module.InventoryKind, p inventoryPath, o aggregate.Object, prefix string) error {
 	if err := ev.checkVersion(k, o); err != nil {
 		return err
 	}
@@ -315,7 +303,7 @@ func (ev *evaluation) putInventory(t *fleetdoc.Tree, k *module.InventoryKind, p 
 		}
 	}
 	key := documentKey{section: readObject, pkg: ev.binding.pkg, a: string(k.Kind) + "\x00" + o.Member(), b: prefix + o.Namespace(), c: o.Name()}
-	v, err := ev.cached(key, func() (ast.Value, error) { return ev.inventoryDocument(o, prefix) })
+	v, err := ev.cached(key, func() (value.Value, error) { return ev.inventoryDocument(o, prefix) })
 	if err == nil {
 		t.Put(v, at)
 	}
@@ -333,7 +321,7 @@ func (ev *evaluation) checkVersion(k *module.InventoryKind, o aggregate.Object) 
 
 // inventoryDocument is what a template reads of an object. One of another member carries
 // the member's name.
-func (ev *evaluation) inventoryDocument(o aggregate.Object, prefix string) (ast.Value, error) {
+func (ev *evaluation) inventoryDocument(o aggregate.Object, prefix string) (value.Value, error) {
 	v, err := ev.document(o, "")
 	if err != nil || prefix == "" {
 		return v, err
@@ -344,37 +332,25 @@ func (ev *evaluation) inventoryDocument(o aggregate.Object, prefix string) (ast.
 
 // withMember returns a document of another member's object: in its metadata, what names it
 // among those of its kind begins with the member.
-func withMember(v ast.Value, ref *aggregate.Ref, prefix string) ast.Value {
-	field, value := "name", prefix+ref.Name
+func withMember(v value.Value, ref *aggregate.Ref, prefix string) value.Value {
+	field, text := "name", prefix+ref.Name
 	if ref.Namespace != "" {
-		field, value = "namespace", prefix+ref.Namespace
+		field, text = "namespace", prefix+ref.Namespace
 	}
-	root, ok := v.(ast.Object)
-	if !ok {
-		return v
-	}
-	metadata, ok := termAt(root, "metadata").(ast.Object)
-	if !ok || metadata.Get(ast.StringTerm(field)) == nil {
+	metadata := v.Field("metadata")
+	if !metadata.Field(field).Defined() {
 		return v // nothing that the template reads
 	}
-	return replaced(root, "metadata", replaced(metadata, field, ast.String(value)))
-}
-
-func termAt(o ast.Object, key string) ast.Value {
-	if t := o.Get(ast.StringTerm(key)); t != nil {
-		return t.Value
-	}
-	return nil
+	return replaced(v, "metadata", replaced(metadata, field, value.Text(text)))
 }
 
 // replaced is a copy of an object with another value of a key.
-func replaced(o ast.Object, key string, v ast.Value) ast.Object {
-	out := ast.NewObject()
-	o.Foreach(func(k, old *ast.Term) {
-		if s, ok := k.Value.(ast.String); ok && string(s) == key {
-			old = ast.NewTerm(v)
+func replaced(o value.Value, key string, v value.Value) value.Value {
+	pairs := slices.Clone(o.Pairs())
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i].Kind() == value.String && pairs[i].Str() == key {
+			pairs[i+1] = v
 		}
-		out.Insert(k, old)
-	})
-	return out
+	}
+	return value.ObjectOf(pairs)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/quarantine"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/value"
 )
 
 // lookup is what a rewritten reference to data.inventory looks for.
@@ -103,11 +103,12 @@ const unindexed = "?"
 func (w *worker) contributeIndex(ctx context.Context, v *view, ref aggregate.Ref, body []byte) matview.Contribution {
 	limit := w.e.opts.Limits.Contribution
 	every := matview.NewContribution(ref, ast.NewObject(ast.Item(ast.StringTerm(unindexed), ast.NewTerm(ast.NewSet(ast.InternedTerm(true))))), limit)
-	object, err := document.Value(body, v.Def.Mask)
+	w.inputs.Reset()
+	object, err := value.Decode(&w.inputs, body, v.Def.Mask)
 	if err != nil {
 		return every
 	}
-	if object == nil {
+	if !object.Defined() {
 		return matview.Contribution{}
 	}
 	defer w.meter.LockThread()()
@@ -129,8 +130,8 @@ func (w *worker) contributeIndex(ctx context.Context, v *view, ref aggregate.Ref
 }
 
 // indexKeys adds the keys of an object.
-func (w *worker) indexKeys(ctx context.Context, v *view, to ast.Value, object ast.Value) (ast.Value, error) {
-	more, _, err := w.run(ctx, v.query, ast.ObjectTerm(ast.Item(inputKeys.object, ast.NewTerm(object))))
+func (w *worker) indexKeys(ctx context.Context, v *view, to ast.Value, object value.Value) (ast.Value, error) {
+	more, _, err := w.run(ctx, v.query, w.inputs.Single("object", object))
 	w.e.viewEvaluations.Add(1)
 	if err != nil || more == nil {
 		return to, err
@@ -161,6 +162,7 @@ func (e *Engine) planIndexes(set *module.Set, bindings []slotted) []*view {
 				def.Mask = mask.Union(def.Mask, pkg.Reads.Fleet[module.KindRef{Kind: kind}])
 			}
 			v := &view{index: ix, ofFleet: ofFleet, query: query{body: ix.Body, compiler: pkg.Compiler, lenient: true, key: ix.Key}}
+			e.compile(&v.query)
 			if old := e.heldView(set, pkg, ix.Name, func(v *view) bool { return sameSubjects(v.Pkg, of) && v.ofFleet == ofFleet }); old != nil {
 				v.View, v.scores = old.WithPackage(of, def), old.scores
 			} else {
@@ -209,16 +211,16 @@ func (r *pass) invalidateExistence(d aggregate.Delta) {
 }
 
 // templateData reads a path below data as a template sees it.
-func (ev *evaluation) templateData(path []string) (ast.Value, error) {
+func (ev *evaluation) templateData(path []string) (value.Value, error) {
 	switch {
 	case path[0] == "inventory":
 		return ev.inventory(path[1:])
 	case path[0] != module.LookupRoot || len(path) < 3:
-		return nil, nil
+		return value.Value{}, nil
 	}
 	l := decodeLookup(path[1])
 	if l.none {
-		return nil, nil
+		return value.Value{}, nil
 	}
 	steps := path[2:]
 	p, rest := parseInventory(steps)
@@ -231,12 +233,12 @@ func (ev *evaluation) templateData(path []string) (ast.Value, error) {
 	}
 	t := fleetdoc.NewTree(steps[:len(steps)-len(rest)])
 	if err := ev.lookup(t, &l, p); err != nil {
-		return nil, err
+		return value.Value{}, err
 	}
 	return inventoryValue(t, path, rest)
 }
 
-func (ev *evaluation) lookup(t *fleetdoc.Tree, l *lookup, p inventoryPath) error {
+func (ev *evaluation) lookup(t *tree, l *lookup, p inventoryPath) error {
 	switch l.mode {
 	case module.LookupPath:
 		return ev.inventoryTree(t, p)
@@ -271,7 +273,7 @@ func (ev *evaluation) lookup(t *fleetdoc.Tree, l *lookup, p inventoryPath) error
 }
 
 // candidates adds the objects of a kind that an index has under a key.
-func (ev *evaluation) candidates(t *fleetdoc.Tree, v *view, k *module.InventoryKind, p inventoryPath, key string) error {
+func (ev *evaluation) candidates(t *tree, v *view, k *module.InventoryKind, p inventoryPath, key string) error {
 	entries := v.EntriesIn(key, k.Kind, ev.inventoryOf)
 	if ev.ofFleet() {
 		entries = v.Entries(key)
@@ -298,7 +300,7 @@ func (ev *evaluation) candidates(t *fleetdoc.Tree, v *view, k *module.InventoryK
 }
 
 // exists adds one object of each kind that a path may reach, if there is any.
-func (ev *evaluation) exists(t *fleetdoc.Tree, p inventoryPath) error {
+func (ev *evaluation) exists(t *tree, p inventoryPath) error {
 	for k := range ev.inventoryKinds(p) {
 		ev.record(readKey(readExists, string(k.Kind), ev.inventoryOf))
 		ev.readsInventoryOf(k.Kind)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,16 +16,21 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/budget"
+	"federator.dev/federator/pkg/policy/internal/compiled"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/value"
 )
 
 // query is a compiled query for one document. Any number of goroutines may use it.
 type query struct {
 	body     ast.Body
 	compiler *ast.Compiler
+	// program is the query compiled, nil where it has what is not: topdown evaluates it.
+	program     *compiled.Program
+	interpreted string // why it is not compiled
 	// indexing is for queries that read no data: OPA's rule index reads complete
 	// documents to choose among rules.
 	indexing bool
@@ -36,13 +42,67 @@ type query struct {
 
 const answer = ast.Var("answer")
 
-func prepare(c *ast.Compiler, path string, indexing bool) (query, error) {
+func prepare(c *ast.Compiler, path string) (query, error) {
 	body, err := ast.ParseBody(string(answer) + " = data." + path)
 	if err != nil {
 		return query{}, err
 	}
 	compiled, err := c.QueryCompiler().Compile(body)
-	return query{body: compiled, compiler: c, indexing: indexing}, err
+	return query{body: compiled, compiler: c}, err
+}
+
+// compile compiles the query to a program, if it can be. What is in use already is used
+// again: the bindings of a package share one.
+func (e *Engine) compile(q *query) {
+	if e.opts.Interpreted {
+		q.interpreted = "nothing is compiled"
+		return
+	}
+	id := programID{q.compiler, q.body.String(), q.lenient}
+	p, known := e.programs[id]
+	if !known {
+		out, o := answer, compiled.Options{Lenient: q.lenient}
+		if q.lenient {
+			o.Builtins = templateBuiltins
+		}
+		if q.key != "" {
+			out = q.key
+		}
+		if p.program, p.err = compiled.Compile(q.compiler, q.body, []ast.Var{out}, o); p.err != nil {
+			p.program = nil
+		}
+		if e.programs == nil {
+			e.programs = map[programID]program{}
+		}
+		e.programs[id] = p
+	}
+	if q.program = p.program; p.err != nil {
+		q.interpreted = p.err.Error()
+	}
+}
+
+// programID is what a program was compiled of.
+type programID struct {
+	compiler *ast.Compiler
+	query    string
+	lenient  bool
+}
+
+type program struct {
+	program *compiled.Program
+	err     error
+}
+
+// dropPrograms forgets the programs that no query of the engine has.
+func (e *Engine) dropPrograms() {
+	used := map[*ast.Compiler]bool{}
+	for _, b := range e.bindings {
+		used[b.query.compiler] = true
+	}
+	for _, v := range e.views {
+		used[v.query.compiler] = true
+	}
+	maps.DeleteFunc(e.programs, func(id programID, _ program) bool { return !used[id.compiler] })
 }
 
 // worker runs one evaluation at a time. Each evaluating goroutine has its own.
@@ -56,6 +116,9 @@ type worker struct {
 	pruned      [2][]byte                 // results of bodies
 	kinds       map[string]module.KindRef // as policies write them
 	lastRequest requestOf
+	machine     compiled.Machine
+	objects     value.Arena // of the object whose body is loaded
+	inputs      value.Arena // of the input of one evaluation
 	evaluation  evaluation
 	meter       budget.Meter
 	trace       *trace              // nil but in Explain
@@ -90,19 +153,61 @@ func (w *worker) reset(b *boundBinding, member string) {
 
 // run evaluates a query within the budget and returns its document, or nil when that is
 // undefined. The result holds on to nothing of the worker.
-func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value, took time.Duration, err error) {
+func (w *worker) run(ctx context.Context, q query, input value.Value) (v ast.Value, took time.Duration, err error) {
 	defer w.meter.LockThread()()
 	ev := &w.evaluation
 	ev.budget = w.meter.Start(w.e.opts.Limits.Evaluation, ctx.Done())
+	decided := false
+	if q.program != nil && w.trace == nil && w.tracer == nil {
+		v, decided = w.runProgram(q, input)
+	}
+	if !decided && !ev.budget.Spent() {
+		v, err = w.interpret(ctx, q, input)
+	}
+	took, err = ev.budget.Elapsed(), ev.budget.Err(err)
+	if err != nil {
+		v = nil
+	}
+	return v, took, err
+}
+
+// runProgram evaluates a query that is compiled. ok is false if topdown has to: for the
+// error, which only topdown knows exactly.
+func (w *worker) runProgram(q query, input value.Value) (v ast.Value, ok bool) {
+	ev := &w.evaluation
+	charged := ev.bytesRead
+	err := w.machine.Run(q.program, compiled.Input{Input: input, Data: ev, Cancel: &ev.budget}, func(outs []value.Value) error {
+		if q.key != "" {
+			v = addKey(v, outs[0].Term())
+		} else if !isEmptySet(outs[0]) {
+			v = outs[0].AST()
+		}
+		return nil
+	})
+	if err != nil {
+		ev.bytesRead = charged
+		w.e.interpreted.Add(1)
+		return nil, false
+	}
+	return v, true
+}
+
+// isEmptySet reports whether rules found nothing, which most do: it counts as undefined.
+func isEmptySet(v value.Value) bool { return v.Kind() == value.Set && v.Len() == 0 }
+
+// interpret evaluates a query by topdown.
+func (w *worker) interpret(ctx context.Context, q query, input value.Value) (v ast.Value, err error) {
+	ev := &w.evaluation
 	err = guard(func() error {
+		term := input.Term()
 		query := topdown.NewQuery(q.body).WithIndexing(q.indexing).WithCompiler(q.compiler).
-			WithStore(engineStore{}).WithTransaction(ev).WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(!q.lenient).
+			WithStore(engineStore{}).WithTransaction(ev).WithInput(term).WithCancel(&ev.budget).WithStrictBuiltinErrors(!q.lenient).
 			WithMetrics(metrics.NoOp()).WithTime(epoch)
 		if q.lenient {
 			query = query.WithBuiltins(templateBuiltins)
 		}
 		if w.trace != nil {
-			w.trace.attach(query, input)
+			w.trace.attach(query, term)
 		}
 		if w.tracer != nil {
 			query = query.WithQueryTracer(w.tracer)
@@ -116,11 +221,7 @@ func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value
 			return nil
 		})
 	})
-	took, err = ev.budget.Elapsed(), ev.budget.Err(err)
-	if err != nil {
-		v = nil
-	}
-	return v, took, err
+	return v, err
 }
 
 // guard turns a panic into an error: of one evaluation, not of all.

@@ -3,30 +3,27 @@
 package fleetdoc
 
 import (
-	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/value"
 )
 
 var ErrNotFound = &storage.Error{Code: storage.NotFoundErr, Message: "document does not exist"}
 
-var refKeys = struct{ ref, value, member, kind, namespace, name *ast.Term }{
-	ast.StringTerm("ref"), ast.StringTerm("value"),
-	ast.StringTerm("member"), ast.StringTerm("kind"), ast.StringTerm("namespace"), ast.StringTerm("name"),
+// Entry is an entry of a view as policies see it.
+func Entry(a *value.Arena, ref, v value.Value) value.Value {
+	pairs := a.Alloc(4)
+	pairs[0], pairs[1], pairs[2], pairs[3] = value.Text("ref"), ref, value.Text("value"), v
+	return value.ObjectOf(pairs)
 }
 
-// EntryTerm is an entry of a view as policies see it.
-func EntryTerm(ref, value *ast.Term) *ast.Term {
-	return ast.ObjectTerm(ast.Item(refKeys.ref, ref), ast.Item(refKeys.value, value))
-}
-
-// RefTerm is a ref as policies see it.
-func RefTerm(r *aggregate.Ref) *ast.Term {
-	return ast.ObjectTerm(
-		ast.Item(refKeys.kind, ast.StringTerm(string(r.Kind))),
-		ast.Item(refKeys.member, ast.StringTerm(r.Member)),
-		ast.Item(refKeys.name, ast.StringTerm(r.Name)),
-		ast.Item(refKeys.namespace, ast.StringTerm(r.Namespace)),
-	)
+// Ref is a ref as policies see it.
+func Ref(a *value.Arena, r *aggregate.Ref) value.Value {
+	pairs := a.Alloc(8)
+	pairs[0], pairs[1] = value.Text("kind"), value.Text(string(r.Kind))
+	pairs[2], pairs[3] = value.Text("member"), value.Text(r.Member)
+	pairs[4], pairs[5] = value.Text("name"), value.Text(r.Name)
+	pairs[6], pairs[7] = value.Text("namespace"), value.Text(r.Namespace)
+	return value.ObjectOf(pairs)
 }

@@ -3,10 +3,9 @@ package fleetdoc
 import (
 	"slices"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/pkg/policy/internal/value"
 )
 
 // Parts are parts of what is known of a member: each is read, and changes, by itself.
@@ -133,47 +132,53 @@ func differ[T comparable](a, b []T, keyOf func(T) string, found func(key string,
 }
 
 // MemberDocument has the given parts of a member.
-func MemberDocument(m *aggregate.Member, parts Parts) ast.Value {
-	return ast.NewObject(memberItems(m, parts)...)
+func MemberDocument(m *aggregate.Member, parts Parts) value.Value {
+	return object(memberPairs(m, parts))
 }
 
-// MemberTerm is MemberDocument with the member's name, as input.member is.
-func MemberTerm(m *aggregate.Member, parts Parts) *ast.Term {
-	return ast.ObjectTerm(append(memberItems(m, parts), ast.Item(ast.InternedTerm("name"), ast.StringTerm(m.Name)))...)
+// MemberInput is MemberDocument with the member's name, as input.member is.
+func MemberInput(m *aggregate.Member, parts Parts) value.Value {
+	return object(append(memberPairs(m, parts), value.Text("name"), value.Text(m.Name)))
 }
 
-func memberItems(m *aggregate.Member, parts Parts) [][2]*ast.Term {
-	items := make([][2]*ast.Term, 0, len(Fields)+1)
+// object is the object of keys that are all different.
+func object(pairs []value.Value) value.Value {
+	v, _ := (*value.Arena)(nil).Object(pairs)
+	return v
+}
+
+func memberPairs(m *aggregate.Member, parts Parts) []value.Value {
+	pairs := make([]value.Value, 0, 2*len(Fields)+2)
 	for name, part := range Fields {
 		if parts&part == 0 {
 			continue
 		}
-		if v := MemberField(m, name); v != nil {
-			items = append(items, ast.Item(ast.InternedTerm(name), ast.NewTerm(v)))
+		if v := MemberField(m, name); v.Defined() {
+			pairs = append(pairs, value.Text(name), v)
 		}
 	}
-	return items
+	return pairs
 }
 
-// MemberField is a field of MemberDocument, nil for one that it does not have.
-func MemberField(m *aggregate.Member, field string) ast.Value {
+// MemberField is a field of MemberDocument, undefined for one that it does not have.
+func MemberField(m *aggregate.Member, field string) value.Value {
 	switch field {
 	case "apis":
-		return apis(m)
+		return texts(m.APIs)
 	case "labels":
-		return pairs(m.Labels)
+		return labels(m.Labels)
 	case "annotations":
-		return pairs(m.Cluster.Annotations)
+		return labels(m.Cluster.Annotations)
 	case "paused":
-		return ast.Boolean(m.Cluster.Paused)
+		return value.Bool(m.Cluster.Paused)
 	case "conditions":
 		return conditions(m.Cluster.Conditions)
 	case "topology":
 		return topology(&m.Cluster)
 	case "version":
-		return ast.String(m.Version)
+		return value.Text(m.Version)
 	}
-	return nil
+	return value.Value{}
 }
 
 // Size estimates the bytes of JSON of a member's parts.
@@ -205,50 +210,47 @@ func sizeOf(list []aggregate.Label) (n int) {
 	return n
 }
 
-func apis(m *aggregate.Member) ast.Value {
-	apis := make([]*ast.Term, 0, len(m.APIs))
-	for _, a := range m.APIs {
-		apis = append(apis, ast.StringTerm(a))
+func texts(list []string) value.Value {
+	elems := make([]value.Value, 0, len(list))
+	for _, s := range list {
+		elems = append(elems, value.Text(s))
 	}
-	return ast.NewArray(apis...)
+	return value.ArrayOf(elems)
 }
 
-func pairs(list []aggregate.Label) ast.Value {
-	items := make([][2]*ast.Term, 0, len(list))
+func labels(list []aggregate.Label) value.Value {
+	pairs := make([]value.Value, 0, 2*len(list))
 	for _, l := range list {
-		items = append(items, ast.Item(ast.StringTerm(l.Key), ast.StringTerm(l.Value)))
+		pairs = append(pairs, value.Text(l.Key), value.Text(l.Value))
 	}
-	return ast.NewObject(items...)
+	return object(pairs)
 }
 
 // conditions are by type, and each has its type, so that they can be looked up and
 // iterated over as those of the Cluster.
-func conditions(list []aggregate.Condition) ast.Value {
-	items := make([][2]*ast.Term, 0, len(list))
+func conditions(list []aggregate.Condition) value.Value {
+	pairs := make([]value.Value, 0, 2*len(list))
 	for i := range list {
 		c := &list[i]
-		fields := make([][2]*ast.Term, 0, 5)
+		fields := make([]value.Value, 0, 10)
 		for _, f := range conditionFields(c) {
 			if f[1] != "" || f[0] == "status" {
-				fields = append(fields, ast.Item(ast.InternedTerm(f[0]), ast.StringTerm(f[1])))
+				fields = append(fields, value.Text(f[0]), value.Text(f[1]))
 			}
 		}
-		items = append(items, ast.Item(ast.StringTerm(c.Type), ast.ObjectTerm(fields...)))
+		pairs = append(pairs, value.Text(c.Type), object(fields))
 	}
-	return ast.NewObject(items...)
+	return object(pairs)
 }
 
 func conditionFields(c *aggregate.Condition) [5][2]string {
 	return [5][2]string{{"type", c.Type}, {"status", c.Status}, {"reason", c.Reason}, {"message", c.Message}, {"lastTransitionTime", c.Since}}
 }
 
-// topology is nil for a Cluster that has none.
-func topology(c *aggregate.Cluster) ast.Value {
+// topology is undefined for a Cluster that has none.
+func topology(c *aggregate.Cluster) value.Value {
 	if c.Class == "" && c.Version == "" {
-		return nil
+		return value.Value{}
 	}
-	return ast.NewObject(
-		ast.Item(ast.InternedTerm("class"), ast.StringTerm(c.Class)),
-		ast.Item(ast.InternedTerm("version"), ast.StringTerm(c.Version)),
-	)
+	return value.ObjectOf([]value.Value{value.Text("class"), value.Text(c.Class), value.Text("version"), value.Text(c.Version)})
 }

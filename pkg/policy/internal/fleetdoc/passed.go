@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/pkg/policy/internal/value"
 )
 
 // instantFormat is how the keys of data.fleet.passed are written.
@@ -27,9 +26,9 @@ func Instant(key string) (int64, error) {
 func FormatInstant(seconds int64) string { return time.Unix(seconds, 0).UTC().Format(instantFormat) }
 
 // Passed is data.fleet.passed at a key: true if the instant has passed, and nothing otherwise.
-func Passed(instant, now int64) ast.Value {
+func Passed(instant, now int64) value.Value {
 	if instant <= now {
-		return ast.Boolean(true)
+		return value.True
 	}
-	return nil
+	return value.Value{}
 }

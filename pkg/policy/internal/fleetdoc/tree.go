@@ -1,57 +1,54 @@
 package fleetdoc
 
 import (
-	"strconv"
+	"cmp"
+	"slices"
 
-	"github.com/open-policy-agent/opa/v1/ast"
+	"federator.dev/federator/pkg/policy/internal/value"
 )
 
-// Find returns the value at a path below a value, or nil.
-func Find(v ast.Value, path []string) ast.Value {
-	for _, step := range path {
-		var t *ast.Term
-		switch x := v.(type) {
-		case ast.Object:
-			t = x.Get(ast.StringTerm(step))
-		case *ast.Array:
-			if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < x.Len() {
-				t = x.Elem(i)
-			}
-		}
-		if t == nil {
-			return nil
-		}
-		v = t.Value
-	}
-	return v
+// Tree collects values below a path. V is what those who read it calculate with: the zero V
+// is none.
+type Tree[V any] struct {
+	below  []string // the path of the root
+	root   *branch[V]
+	object func(names []string, values []V) V
 }
 
-// Tree collects values below a path.
-type Tree struct {
-	below []string // the path of the root
-	root  *branch
-}
-
-type branch struct {
-	leaf  ast.Value
+type branch[V any] struct {
+	leaf  V
 	names []string // in order of insertion
-	under map[string]*branch
+	under map[string]*branch[V]
 }
 
-func NewTree(below []string) *Tree { return &Tree{below: below} }
+// NewTree returns a tree of Values.
+func NewTree(below []string) *Tree[value.Value] {
+	return NewTreeOf(below, func(names []string, values []value.Value) value.Value {
+		pairs := make([]value.Value, 0, 2*len(names))
+		for i, name := range names {
+			pairs = append(pairs, value.Text(name), values[i])
+		}
+		return value.ObjectOf(pairs)
+	})
+}
+
+// NewTreeOf returns a tree whose objects are made by a function, of names in order.
+func NewTreeOf[V any](below []string, object func(names []string, values []V) V) *Tree[V] {
+	return &Tree[V]{below: below, object: object}
+}
 
 // Put puts a value at a path, of which the tree's own path is a prefix.
-func (t *Tree) Put(v ast.Value, at []string) {
+func (t *Tree[V]) Put(v V, at []string) {
 	if t.root == nil {
-		t.root = &branch{}
+		t.root = &branch[V]{}
 	}
 	b := t.root
 	for _, name := range at[len(t.below):] {
 		next := b.under[name]
 		if next == nil {
-			next = &branch{}
+			next = &branch[V]{}
 			if b.under == nil {
-				b.under = map[string]*branch{}
+				b.under = map[string]*branch[V]{}
 			}
 			b.under[name] = next
 			b.names = append(b.names, name)
@@ -62,27 +59,29 @@ func (t *Tree) Put(v ast.Value, at []string) {
 }
 
 // Empty reports whether the tree has no value.
-func (t *Tree) Empty() bool { return t.root == nil }
+func (t *Tree[V]) Empty() bool { return t.root == nil }
 
-// Value returns the document: nil where there is nothing at the tree's path, except that
+// Value returns the document: none where there is nothing at the tree's path, except that
 // a section itself is an empty object then.
-func (t *Tree) Value() ast.Value {
+func (t *Tree[V]) Value() V {
 	if t.root == nil {
 		if len(t.below) == 0 {
-			return ast.NewObject()
+			return t.object(nil, nil)
 		}
-		return nil
+		var none V
+		return none
 	}
-	return t.root.value()
+	return t.value(t.root)
 }
 
-func (b *branch) value() ast.Value {
+func (t *Tree[V]) value(b *branch[V]) V {
 	if b.under == nil {
 		return b.leaf
 	}
-	items := make([][2]*ast.Term, 0, len(b.names))
+	slices.SortFunc(b.names, cmp.Compare)
+	values := make([]V, 0, len(b.names))
 	for _, name := range b.names {
-		items = append(items, ast.Item(ast.StringTerm(name), ast.NewTerm(b.under[name].value())))
+		values = append(values, t.value(b.under[name]))
 	}
-	return ast.NewObject(items...)
+	return t.object(b.names, values)
 }

@@ -10,6 +10,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -124,10 +125,10 @@ func NewContribution(ref aggregate.Ref, v ast.Value, limit int) Contribution {
 }
 
 // Parse reads the values of an entry.
-func (e Entry) Parse() (*ast.Array, error) {
-	v, err := document.Value([]byte(e.Values), mask.Whole())
+func (e Entry) Parse(a *value.Arena) ([]value.Value, error) {
+	v, err := value.Decode(a, []byte(e.Values), mask.Whole())
 	if err != nil {
 		return nil, fmt.Errorf("view entry %q of %s: %w", e.key, e.Object.Ref, err)
 	}
-	return v.(*ast.Array), nil // document.SetJSON wrote it.
+	return v.Elems(), nil // document.SetJSON wrote it.
 }

@@ -63,12 +63,12 @@ func (v Views) Entries(pkg, name, key string) iter.Seq2[aggregate.Ref, ast.Value
 			if e.Values == "" { // the view is over its limit
 				continue
 			}
-			values, err := e.Parse()
+			values, err := e.Parse(nil)
 			if err != nil {
 				panic("policy: " + err.Error()) // the engine wrote it
 			}
-			for i := range values.Len() {
-				if !yield(e.Object.Ref, values.Elem(i).Value) {
+			for _, v := range values {
+				if !yield(e.Object.Ref, v.AST()) {
 					return
 				}
 			}

@@ -13,6 +13,7 @@ type Arena struct {
 const (
 	minChunk = 64
 	maxChunk = 8192
+	maxIdle  = 1024
 )
 
 // Reset forgets all values that were built in the arena: these must not be used any more.
@@ -25,6 +26,17 @@ func (a *Arena) Reset() {
 	if cap(a.stack) > maxChunk {
 		a.stack = nil
 	}
+}
+
+// Release is Reset for an arena that is not used for some time: it keeps little memory.
+func (a *Arena) Release() {
+	if cap(a.chunk) > maxIdle || cap(a.stack) > maxIdle {
+		*a = Arena{}
+		return
+	}
+	a.old = 0
+	a.Reset()
+	clear(a.stack[:cap(a.stack)])
 }
 
 // Alloc returns n elements to be written.
@@ -113,4 +125,11 @@ func sortPairs(pairs []Value) (sorted []Value, ok bool) {
 		out += 2
 	}
 	return pairs[:out], true
+}
+
+// Single returns the object of one field.
+func (a *Arena) Single(name string, v Value) Value {
+	pair := a.Alloc(2)
+	pair[0], pair[1] = Text(name), v
+	return ObjectOf(pair)
 }

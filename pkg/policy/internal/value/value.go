@@ -300,3 +300,23 @@ func (v Value) Has(elem Value) bool {
 	}
 	return false
 }
+
+// Find returns what is at a path below v, undefined if there is nothing: a step into an
+// array is its index.
+func (v Value) Find(path []string) Value {
+	for _, step := range path {
+		switch v.kind {
+		case Object:
+			v = v.Field(step)
+		case Array:
+			n, ok := canonicalInt(step)
+			if !ok {
+				return Value{}
+			}
+			v = v.Get(Int(n))
+		default:
+			return Value{}
+		}
+	}
+	return v
+}
