@@ -133,7 +133,9 @@ func (e *Engine) wall() time.Time {
 func clockOf(t time.Time) int64 { return max(1, t.Unix()) }
 
 func (e *Engine) newWorker() *worker {
-	return &worker{e: e, meter: budget.NewMeter(e.opts.CPU), tracer: e.opts.Tracer}
+	w := &worker{e: e, meter: budget.NewMeter(e.opts.CPU), tracer: e.opts.Tracer}
+	w.keep = w.keepSolution
+	return w
 }
 
 func (e *Engine) resetReads() {

@@ -7,13 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/budget"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
-	"federator.dev/federator/pkg/policy/internal/limits"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -32,7 +30,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		w.sample(ctx, b, t, object)
 	}
 	w.reset(b, t.subject.Ref.Member)
-	var v ast.Value
+	var found []value.Value
 	var took time.Duration
 	var err error
 	selected, violations := w.selectsNamespace(b, t)
@@ -41,7 +39,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 	} else if selected {
 		var input value.Value
 		if input, err = w.input(b, t, object); err == nil {
-			v, took, err = w.run(ctx, b.query, input)
+			found, took, err = w.run(ctx, b.query, input)
 		}
 	}
 	r := &w.evaluation.reads
@@ -63,7 +61,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 	}
 	if err == nil && selected && b.pkg.CEL == nil {
 		err = guard(func() (err error) {
-			violations, err = b.violations(v, t, &w.e.opts.Limits)
+			violations, err = b.violations(only(found), t, &w.e.opts.Limits)
 			return err
 		})
 	}
@@ -83,6 +81,14 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		out.outcome = w.e.sharing.Found(violations)
 	}
 	return out
+}
+
+// only is the document that a query asked for, undefined if it is.
+func only(found []value.Value) value.Value {
+	if len(found) == 0 {
+		return value.Value{}
+	}
+	return found[0]
 }
 
 // sample evaluates a binding for a subject once more now and then, to learn what its lines take: before the evaluation
@@ -207,8 +213,9 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	found, took, err := w.run(ctx, v.query, value.ObjectOf(input))
 	w.e.viewEvaluations.Add(1)
 	w.e.viewNanoseconds.Add(int64(took))
-	if err == nil && found != nil {
-		if _, ok := limits.Size(found, w.e.opts.Limits.Contribution); !ok {
+	entries := only(found)
+	if err == nil {
+		if _, ok := entries.Size(w.e.opts.Limits.Contribution); !ok {
 			err = budget.ResultError(fmt.Sprintf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))
 		}
 	}
@@ -218,7 +225,7 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 		c.OverBudget = errors.Is(err, budget.ErrExceeded)
 		return c
 	}
-	return matview.NewContribution(ref, found, w.e.opts.Limits.Contribution)
+	return matview.NewContribution(ref, entries, w.e.opts.Limits.Contribution)
 }
 
 // decodeObject decodes what a mask reads of an object.

@@ -85,24 +85,13 @@ func indexKey(v ast.Value) string {
 	return strconv.Itoa(v.Hash())
 }
 
-func addKey(to ast.Value, key *ast.Term) ast.Value {
-	o, ok := to.(ast.Object)
-	if !ok {
-		o = ast.NewObject()
-	}
-	if key != nil {
-		o.Insert(ast.StringTerm(indexKey(key.Value)), ast.NewTerm(ast.NewSet(ast.InternedTerm(true))))
-	}
-	return o
-}
-
 // unindexed is the key of objects whose keys could not be found: every lookup finds them.
 const unindexed = "?"
 
 // contributeIndex finds the keys of an object.
 func (w *worker) contributeIndex(ctx context.Context, v *view, ref aggregate.Ref, body []byte) matview.Contribution {
 	limit := w.e.opts.Limits.Contribution
-	every := matview.NewContribution(ref, ast.NewObject(ast.Item(ast.StringTerm(unindexed), ast.NewTerm(ast.NewSet(ast.InternedTerm(true))))), limit)
+	every := matview.NewContribution(ref, keysDocument([]string{unindexed}), limit)
 	w.inputs.Reset()
 	object, err := value.Decode(&w.inputs, body, v.Def.Mask)
 	if err != nil {
@@ -120,29 +109,33 @@ func (w *worker) contributeIndex(ctx context.Context, v *view, ref aggregate.Ref
 	if err != nil {
 		return every
 	}
-	if keys == nil {
+	if len(keys) == 0 {
 		return matview.Contribution{}
 	}
-	if c := matview.NewContribution(ref, keys, limit); !c.Failed() {
+	if c := matview.NewContribution(ref, keysDocument(keys), limit); !c.Failed() {
 		return c
 	}
 	return every
 }
 
+// keysDocument is what a view has of an object that is found by keys.
+func keysDocument(keys []string) value.Value {
+	pairs := make([]value.Value, 0, 2*len(keys))
+	for _, key := range keys {
+		pairs = append(pairs, value.Text(key), value.SetOf([]value.Value{value.True}))
+	}
+	v, _ := (*value.Arena)(nil).Object(pairs) // equal keys have equal values
+	return v
+}
+
 // indexKeys adds the keys of an object.
-func (w *worker) indexKeys(ctx context.Context, v *view, to ast.Value, object value.Value) (ast.Value, error) {
-	more, _, err := w.run(ctx, v.query, w.inputs.Single("object", object))
+func (w *worker) indexKeys(ctx context.Context, v *view, to []string, object value.Value) ([]string, error) {
+	found, _, err := w.run(ctx, v.query, w.inputs.Single("object", object))
 	w.e.viewEvaluations.Add(1)
-	if err != nil || more == nil {
-		return to, err
+	for _, key := range found {
+		to = append(to, indexKey(key.AST()))
 	}
-	from, ok := more.(ast.Object)
-	into, both := to.(ast.Object)
-	if !ok || !both {
-		return more, nil
-	}
-	from.Foreach(func(k, t *ast.Term) { into.Insert(k, t) })
-	return into, nil
+	return to, err
 }
 
 // planIndexes makes the indexes of templates that have bindings, reusing what stays the

@@ -7,23 +7,19 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/budget"
-	"federator.dev/federator/pkg/policy/internal/document"
-	"federator.dev/federator/pkg/policy/internal/limits"
 	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
 // violations converts the result of a package's violation rules, in Rego's order.
-func (b *boundBinding) violations(v ast.Value, t *task, l *Limits) ([]verdict.Violation, error) {
-	if v == nil {
+func (b *boundBinding) violations(set value.Value, t *task, l *Limits) ([]verdict.Violation, error) {
+	if !set.Defined() {
 		return nil, nil
 	}
-	set, ok := v.(ast.Set)
-	if !ok {
+	if set.Kind() != value.Set {
 		return nil, errors.New("violation is not a set: write violation contains {…}")
 	}
 	if set.Len() == 0 {
@@ -32,15 +28,15 @@ func (b *boundBinding) violations(v ast.Value, t *task, l *Limits) ([]verdict.Vi
 	if set.Len() > l.Violations {
 		return nil, budget.ResultError(fmt.Sprintf("it finds %d violations, more than %d", set.Len(), l.Violations))
 	}
-	if _, ok := limits.Size(set, l.Result); !ok {
+	if _, ok := set.Size(l.Result); !ok {
 		return nil, budget.ResultError(fmt.Sprintf("its violations are larger than %d bytes", l.Result))
 	}
 	out := make([]verdict.Violation, 0, set.Len())
-	for _, t1 := range set.Slice() {
-		if b.pkg.IsTemplate() && !hasMessage(t1.Value) {
+	for _, t1 := range set.Elems() {
+		if b.pkg.IsTemplate() && !hasMessage(t1) {
 			continue // as in Gatekeeper, where r.msg is undefined then
 		}
-		violation, err := b.violation(t1.Value, t)
+		violation, err := b.violation(t1, t)
 		if err != nil {
 			return nil, err
 		}
@@ -52,24 +48,23 @@ func (b *boundBinding) violations(v ast.Value, t *task, l *Limits) ([]verdict.Vi
 	return out, nil
 }
 
-func (b *boundBinding) violation(v ast.Value, t *task) (verdict.Violation, error) {
-	o, ok := v.(ast.Object)
-	if !ok {
+func (b *boundBinding) violation(v value.Value, t *task) (verdict.Violation, error) {
+	if v.Kind() != value.Object {
 		return verdict.Violation{}, errors.New("a violation is not an object")
 	}
-	msg, ok := stringField(o, "msg")
+	msg, ok := stringField(v, "msg")
 	if !ok || msg == "" && !b.pkg.IsTemplate() {
 		return verdict.Violation{}, errors.New(`a violation has no string "msg"`)
 	}
 	out := verdict.Violation{Msg: strings.Clone(msg)} // it may be a substring of a longer text
 	var err error
-	if d := o.Get(ast.InternedTerm("details")); d != nil {
-		if out.Details, err = document.JSON(d.Value); err != nil {
+	if d := v.Field("details"); d.Defined() {
+		if out.Details, err = d.JSON(); err != nil {
 			return verdict.Violation{}, err
 		}
 	}
-	if r := o.Get(ast.InternedTerm("remedy")); r != nil && !b.pkg.IsTemplate() {
-		if out.Remedy, err = b.remedy(r.Value, t); err != nil {
+	if r := v.Field("remedy"); r.Defined() && !b.pkg.IsTemplate() {
+		if out.Remedy, err = b.remedy(r, t); err != nil {
 			return verdict.Violation{}, fmt.Errorf("remedy of %q: %w", verdict.Clip(msg), err)
 		}
 	}
@@ -84,31 +79,30 @@ func hasResponse(list []verdict.Violation, other *verdict.Violation) bool {
 }
 
 // hasMessage reports whether a value has a field msg.
-func hasMessage(v ast.Value) bool {
-	o, ok := v.(ast.Object)
-	return ok && o.Get(ast.InternedTerm("msg")) != nil
+func hasMessage(v value.Value) bool {
+	return v.Field("msg").Defined()
 }
 
-func stringField(o ast.Object, key string) (string, bool) {
-	t := o.Get(ast.StringTerm(key))
-	if t == nil {
+// stringField returns a field that is a string. It aliases what v does.
+func stringField(v value.Value, key string) (string, bool) {
+	f := v.Field(key)
+	if f.Kind() != value.String {
 		return "", false
 	}
-	s, ok := t.Value.(ast.String)
-	return string(s), ok
+	return f.Str(), true
 }
 
-func (b *boundBinding) remedy(v ast.Value, t *task) (*verdict.Remedy, error) {
-	o, ok := v.(ast.Object)
-	if !ok {
+func (b *boundBinding) remedy(v value.Value, t *task) (*verdict.Remedy, error) {
+	if v.Kind() != value.Object {
 		return nil, errors.New("not an object")
 	}
 	r := &verdict.Remedy{Target: t.subject.Ref}
-	r.Action, _ = stringField(o, "action")
-	target := o.Get(ast.InternedTerm("target"))
+	action, _ := stringField(v, "action")
+	r.Action = strings.Clone(action)
+	target := v.Field("target")
 	switch {
-	case target != nil:
-		if err := readRef(target.Value, &r.Target); err != nil {
+	case target.Defined():
+		if err := readRef(target, &r.Target); err != nil {
 			return nil, err
 		}
 	case b.pkg.Subject != module.ObjectSubject:
@@ -120,50 +114,53 @@ func (b *boundBinding) remedy(v ast.Value, t *task) (*verdict.Remedy, error) {
 	var err error
 	switch r.Action {
 	case "apply":
-		r.Object, err = jsonField(o, "object")
+		r.Object, err = jsonField(v, "object")
 	case "patch":
-		r.Patch, err = jsonField(o, "patch")
+		r.Patch, err = jsonField(v, "patch")
 	case "delete":
-		r.Propagation, err = propagation(o)
+		r.Propagation, err = propagation(v)
 	default:
 		err = fmt.Errorf("action %q must be apply, patch or delete", verdict.Clip(r.Action))
 	}
 	return r, err
 }
 
-func propagation(o ast.Object) (string, error) {
-	t := o.Get(ast.StringTerm("propagationPolicy"))
-	if t == nil {
+func propagation(v value.Value) (string, error) {
+	p := v.Field("propagationPolicy")
+	if !p.Defined() {
 		return "", nil
 	}
-	s, _ := t.Value.(ast.String)
-	switch s {
-	case "Background", "Foreground", "Orphan":
-		return string(s), nil
+	if p.Kind() == value.String {
+		for _, known := range []string{"Background", "Foreground", "Orphan"} {
+			if p.Str() == known {
+				return known, nil
+			}
+		}
 	}
-	return "", fmt.Errorf("propagationPolicy %s must be Background, Foreground or Orphan", verdict.Clip(t.String()))
+	return "", fmt.Errorf("propagationPolicy %s must be Background, Foreground or Orphan", verdict.Clip(p.Term().String()))
 }
 
-func jsonField(o ast.Object, key string) ([]byte, error) {
-	t := o.Get(ast.StringTerm(key))
-	if t == nil {
+func jsonField(v value.Value, key string) ([]byte, error) {
+	f := v.Field(key)
+	if !f.Defined() {
 		return nil, fmt.Errorf("no %s", key)
 	}
-	return document.JSON(t.Value)
+	return f.JSON()
 }
 
-func readRef(v ast.Value, r *aggregate.Ref) error {
-	o, ok := v.(ast.Object)
-	if !ok {
+func readRef(v value.Value, r *aggregate.Ref) error {
+	if v.Kind() != value.Object {
 		return errors.New("target is not a ref")
 	}
-	member, m := stringField(o, "member")
-	kind, k := stringField(o, "kind")
-	name, n := stringField(o, "name")
-	namespace, _ := stringField(o, "namespace")
+	member, m := stringField(v, "member")
+	kind, k := stringField(v, "kind")
+	name, n := stringField(v, "name")
+	namespace, _ := stringField(v, "namespace")
 	if !m || !k || !n || member == "" || kind == "" || name == "" {
 		return errors.New("target is not a ref: it needs member, kind and name")
 	}
-	*r = aggregate.Ref{Member: member, Kind: aggregate.Kind(kind), Namespace: namespace, Name: name}
+	*r = aggregate.Ref{
+		Member: strings.Clone(member), Kind: aggregate.Kind(strings.Clone(kind)), Namespace: strings.Clone(namespace), Name: strings.Clone(name),
+	}
 	return nil
 }

@@ -117,8 +117,10 @@ type worker struct {
 	kinds       map[string]module.KindRef // as policies write them
 	lastRequest requestOf
 	machine     compiled.Machine
-	objects     value.Arena // of the object whose body is loaded
-	inputs      value.Arena // of the input of one evaluation
+	found       []value.Value                  // of the last evaluation
+	keep        func(outs []value.Value) error // keepSolution
+	objects     value.Arena                    // of the object whose body is loaded
+	inputs      value.Arena                    // of the input of one evaluation
 	evaluation  evaluation
 	meter       budget.Meter
 	trace       *trace              // nil but in Explain
@@ -151,54 +153,51 @@ func (w *worker) reset(b *boundBinding, member string) {
 	ev.reads.Reset()
 }
 
-// run evaluates a query within the budget and returns its document, or nil when that is
-// undefined. The result holds on to nothing of the worker.
-func (w *worker) run(ctx context.Context, q query, input value.Value) (v ast.Value, took time.Duration, err error) {
+// run evaluates a query within the budget and returns what it asks for, once for each
+// solution: a document once, or not at all if it is undefined. The values live until the
+// worker's next evaluation.
+func (w *worker) run(ctx context.Context, q query, input value.Value) (found []value.Value, took time.Duration, err error) {
 	defer w.meter.LockThread()()
 	ev := &w.evaluation
 	ev.budget = w.meter.Start(w.e.opts.Limits.Evaluation, ctx.Done())
 	decided := false
 	if q.program != nil && w.trace == nil && w.tracer == nil {
-		v, decided = w.runProgram(q, input)
+		decided = w.runProgram(q, input)
 	}
 	if !decided && !ev.budget.Spent() {
-		v, err = w.interpret(ctx, q, input)
+		err = w.interpret(ctx, q, input)
 	}
 	took, err = ev.budget.Elapsed(), ev.budget.Err(err)
 	if err != nil {
-		v = nil
+		return nil, took, err
 	}
-	return v, took, err
+	return w.found, took, nil
 }
 
-// runProgram evaluates a query that is compiled. ok is false if topdown has to: for the
-// error, which only topdown knows exactly.
-func (w *worker) runProgram(q query, input value.Value) (v ast.Value, ok bool) {
+// runProgram evaluates a query that is compiled, and reports whether that decides: topdown
+// has to where there is an error, which only topdown knows exactly.
+func (w *worker) runProgram(q query, input value.Value) bool {
 	ev := &w.evaluation
 	charged := ev.bytesRead
-	err := w.machine.Run(q.program, compiled.Input{Input: input, Data: ev, Cancel: &ev.budget}, func(outs []value.Value) error {
-		if q.key != "" {
-			v = addKey(v, outs[0].Term())
-		} else if !isEmptySet(outs[0]) {
-			v = outs[0].AST()
-		}
-		return nil
-	})
+	w.found = w.found[:0]
+	err := w.machine.Run(q.program, compiled.Input{Input: input, Data: ev, Cancel: &ev.budget}, w.keep)
 	if err != nil {
 		ev.bytesRead = charged
 		w.e.interpreted.Add(1)
-		return nil, false
 	}
-	return v, true
+	return err == nil
 }
 
-// isEmptySet reports whether rules found nothing, which most do: it counts as undefined.
-func isEmptySet(v value.Value) bool { return v.Kind() == value.Set && v.Len() == 0 }
+func (w *worker) keepSolution(outs []value.Value) error {
+	w.found = append(w.found, outs[0])
+	return nil
+}
 
 // interpret evaluates a query by topdown.
-func (w *worker) interpret(ctx context.Context, q query, input value.Value) (v ast.Value, err error) {
+func (w *worker) interpret(ctx context.Context, q query, input value.Value) error {
 	ev := &w.evaluation
-	err = guard(func() error {
+	w.found = w.found[:0]
+	return guard(func() error {
 		term := input.Term()
 		query := topdown.NewQuery(q.body).WithIndexing(q.indexing).WithCompiler(q.compiler).
 			WithStore(engineStore{}).WithTransaction(ev).WithInput(term).WithCancel(&ev.budget).WithStrictBuiltinErrors(!q.lenient).
@@ -213,15 +212,10 @@ func (w *worker) interpret(ctx context.Context, q query, input value.Value) (v a
 			query = query.WithQueryTracer(w.tracer)
 		}
 		return query.Iter(ctx, func(r topdown.QueryResult) error {
-			if q.key != "" {
-				v = addKey(v, r[q.key])
-			} else {
-				v = r[answer].Value
-			}
+			w.found = append(w.found, value.Of(nil, r[cmp.Or(q.key, answer)].Value))
 			return nil
 		})
 	})
-	return v, err
 }
 
 // guard turns a panic into an error: of one evaluation, not of all.

@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/open-policy-agent/opa/v1/ast"
-
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
@@ -80,41 +77,36 @@ const (
 func (e Entry) Size() int64 { return int64(len(e.key)+len(e.Values)) + entryBytes }
 
 // NewContribution converts the result of a view's rules for one object.
-func NewContribution(ref aggregate.Ref, v ast.Value, limit int) Contribution {
+func NewContribution(ref aggregate.Ref, v value.Value, limit int) Contribution {
 	fail := func(format string, args ...any) Contribution {
 		return Contribution{objectEntries: &objectEntries{Ref: ref, failed: fmt.Sprintf(format, args...)}}
 	}
-	if v == nil {
+	if !v.Defined() {
 		return Contribution{}
 	}
-	o, ok := v.(ast.Object)
-	if !ok {
+	if v.Kind() != value.Object {
 		return fail("write a view as view.%s[key] contains value", "name")
-	}
-	if o.Len() == 0 {
-		return Contribution{}
 	}
 	c := Contribution{objectEntries: &objectEntries{Ref: ref}}
 	size := 0
-	ki := o.KeysIterator()
-	for k, more := ki.Next(); more; k, more = ki.Next() {
-		key, ok := k.Value.(ast.String)
-		if !ok {
-			return fail("key %s is not a string", verdict.Clip(k.String()))
+	pairs := v.Pairs()
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i].Kind() != value.String {
+			return fail("key %s is not a string", verdict.Clip(pairs[i].Term().String()))
 		}
-		set, ok := o.Get(k).Value.(ast.Set)
-		if !ok {
-			return fail("key %q: not a set of values", verdict.Clip(string(key)))
+		key, set := pairs[i].Str(), pairs[i+1]
+		if set.Kind() != value.Set {
+			return fail("key %q: not a set of values", verdict.Clip(key))
 		}
-		text, err := document.SetJSON(set)
+		text, err := set.SetJSON()
 		if err != nil {
-			return fail("key %q: %v", verdict.Clip(string(key)), err)
+			return fail("key %q: %v", verdict.Clip(key), err)
 		}
 		if size += len(key) + len(text); size > limit {
 			return fail("it contributes more than %d bytes", limit)
 		}
 		if set.Len() > 0 {
-			c.keys = append(c.keys, strings.Clone(string(key))) // it may be a substring of a longer text
+			c.keys = append(c.keys, strings.Clone(key))
 			c.values = append(c.values, text)
 		}
 	}
