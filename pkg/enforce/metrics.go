@@ -48,6 +48,7 @@ var (
 	descErrors      = policyDesc("federator_policy_evaluation_errors_total", "Failed evaluations, by policy.")
 	descOverruns    = policyDesc("federator_policy_overruns_total", "Evaluations that exceeded their time budget, by policy.")
 	descQuarantined = policyDesc("federator_policy_quarantined", "1 for a policy and a member where it is not evaluated for a while, because it used up its time without a result; 0, without a member, where there is none.", "member")
+	descInterpreted = policyDesc("federator_policy_interpreted_evaluations_total", "Evaluations that OPA interpreted, by policy: of rules that are not compiled, and of errors.")
 	descWide        = policyDesc("federator_policy_wide_reads_total", "Reads of an entire view, kind or member, by policy.")
 
 	descByMember = prometheus.NewDesc("federator_member_violations", "Violations, by member and severity; exempt ones, and those of keys of views, not included. Severities without any have no series.", []string{"member", "severity"}, nil)
@@ -128,6 +129,7 @@ func collectPolicy(ch chan<- prometheus.Metric, s *policy.State, name, severity 
 	send(descErrors, prometheus.CounterValue, float64(h.Errors))
 	send(descOverruns, prometheus.CounterValue, float64(h.Overruns))
 	send(descWide, prometheus.CounterValue, float64(h.WideReads))
+	send(descInterpreted, prometheus.CounterValue, float64(h.Interpreted))
 	if len(h.Quarantines) == 0 {
 		send(descQuarantined, prometheus.GaugeValue, 0, "") // so that alerts find the series
 	}

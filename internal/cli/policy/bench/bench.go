@@ -127,7 +127,8 @@ func measure(ctx context.Context, b *policyfiles.Bundle, fleet *input.Fleet, o *
 		if err != nil {
 			return nil, err
 		}
-		x := cost{Policy: binding.Name, Evaluations: c.Evaluations}
+		h, _ := state.Health(binding.Name)
+		x := cost{Policy: binding.Name, Evaluations: c.Evaluations, NotCompiled: h.NotCompiled}
 		if n := float64(c.Evaluations); n > 0 {
 			x.Nanoseconds, x.Reads = float64(c.Nanoseconds)/n, float64(c.Reads)/n
 			x.Allocations, x.Bytes = float64(c.Allocations)/n, float64(c.Bytes)/n

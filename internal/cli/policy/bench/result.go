@@ -27,7 +27,8 @@ type cost struct {
 	Nanoseconds float64 `json:"nsPerEvaluation"`
 	Reads       float64 `json:"readsPerEvaluation"`
 	Allocations float64 `json:"allocsPerEvaluation"`
-	Bytes       float64 `json:"bytesPerEvaluation"` // allocated
+	Bytes       float64 `json:"bytesPerEvaluation"`    // allocated
+	NotCompiled string  `json:"notCompiled,omitempty"` // the rule that OPA interprets, and why
 }
 
 // loadResult reads a saved run.
@@ -107,8 +108,17 @@ func (m *result) write(w io.Writer, before *result) error {
 		}
 		t.AddRow(row...)
 	}
-	_, err := w.Write(t.Render(console.Colored(w)))
-	return err
+	if _, err := w.Write(t.Render(console.Colored(w))); err != nil {
+		return err
+	}
+	for _, p := range m.Policies {
+		if p.NotCompiled != "" {
+			if _, err := fmt.Fprintf(w, "%s is interpreted: %s\n", p.Policy, p.NotCompiled); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func number(n float64, decimals int) console.Cell {

@@ -15,12 +15,12 @@ import (
 // longest path of a document whose steps are bound.
 func (s *scope) data(ref ast.Ref) (start, bool) {
 	node := s.ast.RuleTree.Child(ref[0].Value)
-	for i := 1; i < len(ref) && node != nil; i++ {
+	if node == nil {
+		return s.document(ref)
+	}
+	for i := 1; i < len(ref); i++ {
 		if !constant(ref[i]).Defined() {
-			if len(node.Children) > 0 {
-				s.unsupported(ref[i].Location, "a reference to rules whose name is not constant")
-			}
-			break
+			return s.tree(node, ref[:i], ref[i:])
 		}
 		child := node.Child(ref[i].Value)
 		if child == nil {
@@ -34,10 +34,71 @@ func (s *scope) data(ref ast.Ref) (start, bool) {
 		}
 		node = child
 	}
-	if node != nil {
-		s.unsupported(ref[0].Location, "a package as a value")
+	return s.tree(node, ref, nil)
+}
+
+// tree compiles a reference to all rules below a node of the rule tree, as one object. Where
+// there are documents as well, topdown merges them.
+func (s *scope) tree(node *ast.TreeNode, ref, rest ast.Ref) (start, bool) {
+	if len(ref) < 2 {
+		s.unsupported(ref[0].Location, "all of data as a value")
 	}
-	return s.document(ref)
+	path := make([]string, 0, len(ref)-1)
+	for _, t := range ref[1:] {
+		name, ok := t.Value.(ast.String)
+		if !ok {
+			s.unsupported(t.Location, "a package whose name is not a string")
+		}
+		path = append(path, string(name))
+	}
+	extent := s.rules(node, ref)
+	return start{func(m *Machine, fr frame) value.Value {
+		switch v := m.read(path); {
+		case m.err != nil:
+			return v
+		case v.Defined():
+			m.err = errMerge
+			return value.Value{}
+		}
+		return extent(m, fr)
+	}, rest}, true
+}
+
+var errMerge = errors.New("rules and documents have the same path")
+
+// rules compiles the object of all rules below a node.
+func (s *scope) rules(node *ast.TreeNode, ref ast.Ref) expr {
+	var names []value.Value
+	var values []expr
+	for _, key := range node.Sorted { // in OPA's order
+		child := node.Children[key]
+		at := append(ref[:len(ref):len(ref)], ast.NewTerm(child.Key))
+		name := value.Of(nil, child.Key)
+		if child.Hide || child.External != nil || !name.Defined() {
+			s.unsupported(ref[0].Location, "a package with rules that are hidden")
+		}
+		v := expr(nil)
+		if len(child.Values) > 0 {
+			h, _ := s.virtual(child, at, len(at)-1)
+			v = h.base
+		} else {
+			v = s.rules(child, at)
+		}
+		names, values = append(names, name), append(values, v)
+	}
+	return func(m *Machine, fr frame) value.Value {
+		pairs := m.arena.Alloc(2 * len(values))[:0]
+		for i, f := range values {
+			v := f(m, fr)
+			if m.err != nil {
+				return value.Value{}
+			}
+			if v.Defined() {
+				pairs = append(pairs, names[i], v)
+			}
+		}
+		return value.ObjectOf(pairs)
+	}
 }
 
 // document compiles a read of a document that no rule makes.

@@ -62,7 +62,7 @@ type boundBinding struct {
 
 // counters are the statistics of a binding; workers update them.
 type counters struct {
-	evaluations, memoized, nanoseconds, overruns, errors, wideReads, reads atomic.Int64
+	evaluations, memoized, nanoseconds, overruns, errors, wideReads, reads, interpretedCount atomic.Int64
 
 	scores quarantine.Scores
 }
@@ -129,7 +129,7 @@ func (b *boundBinding) freeze() *state.Binding {
 	s := *b.frozen
 	s.Health = verdict.Health{
 		Evaluations: b.evaluations.Load(), Nanoseconds: b.nanoseconds.Load(), Overruns: b.overruns.Load(),
-		Errors: b.errors.Load(), WideReads: b.wideReads.Load(),
+		Errors: b.errors.Load(), WideReads: b.wideReads.Load(), Interpreted: b.interpretedCount.Load(), NotCompiled: b.query.interpreted,
 	}
 	s.Health.Quarantines = b.scores.List()
 	s.Retrying = b.retrying()

@@ -85,7 +85,6 @@ type Engine struct {
 	viewNanoseconds atomic.Int64
 	unchanged       atomic.Int64
 	memoized        atomic.Int64
-	interpreted     atomic.Int64 // evaluations that topdown decided though they are compiled
 }
 
 // New returns an engine without a snapshot: Reset gives it one.

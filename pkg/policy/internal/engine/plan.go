@@ -90,11 +90,12 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*bou
 		}
 		for _, def := range pkg.Views {
 			old := e.heldView(set, pkg, def.Name, func(v *view) bool { return sameSubjects(v.Pkg, pkg) })
-			q, err := prepare(cmp.Or(pkg.Compiler, set.Compiler), pkg.Path()+".view."+def.Name)
+			compiler := cmp.Or(pkg.Compiler, set.Compiler)
+			body, err := module.Query(compiler, pkg.Path()+".view."+def.Name)
 			if err != nil {
 				return nil, nil, nil, fmt.Errorf("view %s.%s: %w", pkg.Name, def.Name, err)
 			}
-			q.indexing = true
+			q := query{body: body, compiler: compiler, indexing: true}
 			e.compile(&q)
 			v := &view{query: q, pins: pinnedVersions(pkg)}
 			if old != nil {
@@ -144,11 +145,12 @@ func (e *Engine) bind(set *module.Set, spec slotted, views []*view, taken map[*b
 		return nil, false, err
 	}
 	sel.Generated, sel.Manifests = e.opts.Generated, e.opts.Manifests
-	q, err := prepare(cmp.Or(pkg.Compiler, set.Compiler), pkg.Path()+".violation")
+	compiler := cmp.Or(pkg.Compiler, set.Compiler)
+	body, err := module.Query(compiler, pkg.Path()+".violation")
 	if err != nil {
 		return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
 	}
-	q.indexing, q.lenient = !pkg.Reads.OfFleet() && !pkg.Reads.Time, pkg.IsTemplate()
+	q := query{body: body, compiler: compiler, indexing: !pkg.Reads.OfFleet() && !pkg.Reads.Time, lenient: pkg.IsTemplate()}
 	e.compile(&q)
 	b := &boundBinding{
 		Binding: spec.Binding, slot: spec.slot, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pinnedVersions(pkg),

@@ -3,12 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/topdown"
-	"github.com/open-policy-agent/opa/v1/types"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
@@ -28,61 +23,19 @@ type lookup struct {
 	key   string // of an index
 }
 
-// What stands for a step of a lookup that is not known, and for one that is not a string.
-const (
-	unknownStep = "\x01"
-	noStep      = "\x02"
-)
-
-// templateBuiltins has what rewritten references call: it encodes a lookup as one step of
-// a path.
-var templateBuiltins = map[string]*topdown.Builtin{module.LookupBuiltin: {
-	Decl: &ast.Builtin{Name: module.LookupBuiltin, Decl: types.NewFunction(types.Args(types.A), types.S)},
-	Func: func(_ topdown.BuiltinContext, args []*ast.Term, iter func(*ast.Term) error) error {
-		return iter(ast.StringTerm(encodeLookup(args[0].Value.(*ast.Array)))) // as module writes it
-	},
-}}
-
-func encodeLookup(a *ast.Array) string {
-	var b strings.Builder
-	for i := range a.Len() - 1 {
-		switch v := a.Elem(i).Value.(type) {
-		case ast.String:
-			b.WriteString(string(v))
-		case ast.Number:
-			b.WriteString(v.String()) // OPA's stores have no other keys than strings
-		case ast.Null:
-			b.WriteString(unknownStep)
-		default:
-			b.WriteString(noStep)
-		}
-		b.WriteByte(0)
-	}
-	b.WriteString(indexKey(a.Elem(a.Len() - 1).Value))
-	return b.String()
-}
-
 func decodeLookup(s string) lookup {
 	parts := strings.SplitN(s, "\x00", 6)
 	if len(parts) != 6 {
 		return lookup{none: true}
 	}
-	l := lookup{mode: parts[0], key: parts[5], none: slices.Contains(parts[:5], noStep)}
+	l := lookup{mode: parts[0], key: parts[5], none: slices.Contains(parts[:5], module.NoStep)}
 	for i, to := range []*string{&l.known.namespace, &l.known.apiVersion, &l.known.kind, &l.known.name} {
-		if parts[i+1] != unknownStep {
+		if parts[i+1] != module.UnknownStep {
 			*to = parts[i+1]
 			l.none = l.none || *to == ""
 		}
 	}
 	return l
-}
-
-// indexKey is the key of a value. Equal values have the same; others rarely.
-func indexKey(v ast.Value) string {
-	if s, ok := v.(ast.String); ok && len(s) <= 64 {
-		return "=" + string(s)
-	}
-	return strconv.Itoa(v.Hash())
 }
 
 // unindexed is the key of objects whose keys could not be found: every lookup finds them.
@@ -133,7 +86,7 @@ func (w *worker) indexKeys(ctx context.Context, v *view, to []string, object val
 	found, _, err := w.run(ctx, v.query, w.inputs.Single("object", object))
 	w.e.viewEvaluations.Add(1)
 	for _, key := range found {
-		to = append(to, indexKey(key.AST()))
+		to = append(to, module.IndexKey(key.AST()))
 	}
 	return to, err
 }

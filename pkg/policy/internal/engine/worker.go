@@ -40,17 +40,6 @@ type query struct {
 	key ast.Var
 }
 
-const answer = ast.Var("answer")
-
-func prepare(c *ast.Compiler, path string) (query, error) {
-	body, err := ast.ParseBody(string(answer) + " = data." + path)
-	if err != nil {
-		return query{}, err
-	}
-	compiled, err := c.QueryCompiler().Compile(body)
-	return query{body: compiled, compiler: c}, err
-}
-
 // compile compiles the query to a program, if it can be. What is in use already is used
 // again: the bindings of a package share one.
 func (e *Engine) compile(q *query) {
@@ -61,14 +50,8 @@ func (e *Engine) compile(q *query) {
 	id := programID{q.compiler, q.body.String(), q.lenient}
 	p, known := e.programs[id]
 	if !known {
-		out, o := answer, compiled.Options{Lenient: q.lenient}
-		if q.lenient {
-			o.Builtins = templateBuiltins
-		}
-		if q.key != "" {
-			out = q.key
-		}
-		if p.program, p.err = compiled.Compile(q.compiler, q.body, []ast.Var{out}, o); p.err != nil {
+		out := cmp.Or(q.key, module.Answer)
+		if p.program, p.err = compiled.Compile(q.compiler, q.body, []ast.Var{out}, module.CompileOptions(q.lenient)); p.err != nil {
 			p.program = nil
 		}
 		if e.programs == nil {
@@ -183,7 +166,6 @@ func (w *worker) runProgram(q query, input value.Value) bool {
 	err := w.machine.Run(q.program, compiled.Input{Input: input, Data: ev, Cancel: &ev.budget}, w.keep)
 	if err != nil {
 		ev.bytesRead = charged
-		w.e.interpreted.Add(1)
 	}
 	return err == nil
 }
@@ -197,13 +179,16 @@ func (w *worker) keepSolution(outs []value.Value) error {
 func (w *worker) interpret(ctx context.Context, q query, input value.Value) error {
 	ev := &w.evaluation
 	w.found = w.found[:0]
+	if ev.binding != nil && w.trace == nil && w.tracer == nil {
+		ev.binding.interpretedCount.Add(1)
+	}
 	return guard(func() error {
 		term := input.Term()
 		query := topdown.NewQuery(q.body).WithIndexing(q.indexing).WithCompiler(q.compiler).
 			WithStore(engineStore{}).WithTransaction(ev).WithInput(term).WithCancel(&ev.budget).WithStrictBuiltinErrors(!q.lenient).
 			WithMetrics(metrics.NoOp()).WithTime(epoch)
 		if q.lenient {
-			query = query.WithBuiltins(templateBuiltins)
+			query = query.WithBuiltins(module.TemplateBuiltins)
 		}
 		if w.trace != nil {
 			w.trace.attach(query, term)
@@ -212,7 +197,7 @@ func (w *worker) interpret(ctx context.Context, q query, input value.Value) erro
 			query = query.WithQueryTracer(w.tracer)
 		}
 		return query.Iter(ctx, func(r topdown.QueryResult) error {
-			w.found = append(w.found, value.Of(nil, r[cmp.Or(q.key, answer)].Value))
+			w.found = append(w.found, value.Of(nil, r[cmp.Or(q.key, module.Answer)].Value))
 			return nil
 		})
 	})

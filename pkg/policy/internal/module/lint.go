@@ -1,6 +1,8 @@
 package module
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/compiled"
 )
 
 // Lint returns what is better not so in a set that loads, by file, line and column.
@@ -39,8 +42,10 @@ func Lint(set *Set) []Finding {
 			for _, f := range p.WideReads {
 				l.out.add(f)
 			}
+			l.compiled(p)
 			continue
 		}
+		l.compiled(p)
 		l.checkDescription(p)
 		l.kinds(p)
 		l.views(p)
@@ -96,6 +101,32 @@ func (l *linter) tests(m *ast.Module) {
 		note(r)
 		return false
 	})
+}
+
+// compiled finds the rule that keeps a package from being compiled.
+func (l *linter) compiled(p *Package) {
+	paths := []string{}
+	if p.HasViolationRules || p.Template != nil {
+		paths = append(paths, "violation")
+	}
+	for _, v := range p.Views {
+		paths = append(paths, "view."+v.Name)
+	}
+	for _, path := range paths {
+		_, err := p.Program(cmp.Or(p.Compiler, l.set.Compiler), path)
+		if u, ok := errors.AsType[*compiled.Unsupported](err); ok {
+			loc := u.Location
+			if loc == nil || loc.File == "" {
+				loc = p.location()
+			}
+			l.warn("interpreted", loc, "%s is interpreted by OPA, which takes several times as long: %s: %s", p.Name, u.Rule, u.What)
+		}
+	}
+}
+
+// location is where the package is.
+func (p *Package) location() *ast.Location {
+	return &ast.Location{File: p.File, Row: max(p.Row, 1), Col: 1}
 }
 
 // checkDescription looks at the METADATA.

@@ -41,6 +41,8 @@ type Health struct {
 	Overruns    int64        `json:"overruns"`              // evaluations that exceeded their budget
 	Errors      int64        `json:"errors"`                // evaluations that failed, overruns included
 	WideReads   int64        `json:"wide"`                  // reads of a complete view, kind or member, which every change of it repeats
+	Interpreted int64        `json:"interpreted"`           // evaluations that OPA interpreted: of what is not compiled, and of errors
+	NotCompiled string       `json:"notCompiled,omitempty"` // the rule that is not compiled, and why: OPA interprets all evaluations
 	Quarantines []Quarantine `json:"quarantines,omitempty"` // members for which it is temporarily not evaluated
 	Views       string       `json:"views,omitempty"`       // why a view that it reads exceeds its limit: verdicts that read it are Errors
 
