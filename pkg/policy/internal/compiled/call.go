@@ -151,7 +151,7 @@ func (s *scope) callBuiltin(name string, decl *ast.Builtin, impl topdown.Builtin
 		operands := m.args[at:]
 		m.args = m.args[:at]
 		if fast != nil {
-			if v, done := fast(&m.arena, operands); done {
+			if v, done := fast(m, operands); done {
 				return v
 			}
 		}

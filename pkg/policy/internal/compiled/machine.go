@@ -54,22 +54,23 @@ type expr func(m *Machine, fr frame) value.Value
 
 // Machine runs one program at a time, again and again. The zero Machine is ready.
 type Machine struct {
-	input   value.Value
-	data    Data
-	cancel  topdown.Cancel
-	err     error
-	arena   value.Arena
-	slab    []value.Value // frames
-	top     int
-	collect []value.Value // of the collections that are being built
-	memo    []memoized
-	keyed   []keyedMemo
-	caches  []comprehensionCache
-	reads   readCache
-	bctx    topdown.BuiltinContext
-	args    []value.Value // of the calls of builtins: a stack
-	yield   func(outs []value.Value) error
-	outs    []value.Value
+	input    value.Value
+	data     Data
+	cancel   topdown.Cancel
+	err      error
+	arena    value.Arena
+	slab     []value.Value // frames
+	top      int
+	collect  []value.Value // of the collections that are being built
+	memo     []memoized
+	keyed    []keyedMemo
+	caches   []comprehensionCache
+	reads    readCache
+	bctx     topdown.BuiltinContext
+	patterns patternCache
+	args     []value.Value // of the calls of builtins: a stack
+	yield    func(outs []value.Value) error
+	outs     []value.Value
 }
 
 // memoized is the result of a rule in this evaluation.
