@@ -46,11 +46,40 @@ func (s *scope) definition(node *ast.TreeNode, ref ast.Ref) *definition {
 	if err != nil || result.Empty() {
 		s.unsupported(ref[0].Location, "the rules of %s are not known", ref)
 	}
-	d := &definition{ast: result, node: node, memo: s.program.memos, findOne: result.EarlyExit, keep: -1}
+	d := &definition{ast: result, node: node, memo: s.program.memos, findOne: result.EarlyExit && agree(result), keep: -1}
 	d.variants = map[uint64]*variant{}
 	s.program.memos++
 	s.definitions[node] = d
 	return d
+}
+
+// agree reports whether all rules have one constant value. What is known of all rules without
+// looking at the input says so of some that do not.
+func agree(r *ast.IndexResult) bool {
+	var known ast.Value
+	same := func(rules []*ast.Rule) bool {
+		for _, rule := range rules {
+			v := rule.Head.Value
+			switch {
+			case rule.Head.DocKind() != ast.CompleteDoc || v == nil || !v.IsGround():
+				return false
+			case known == nil:
+				known = v.Value
+			case known.Compare(v.Value) != 0:
+				return false
+			}
+		}
+		return true
+	}
+	if !same(r.Rules) {
+		return false
+	}
+	for _, others := range r.Else {
+		if !same(others) {
+			return false
+		}
+	}
+	return true
 }
 
 // first is a rule of the definition: all have the same number of arguments.
