@@ -10,7 +10,6 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/budget"
-	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/mask"
@@ -217,16 +216,7 @@ func (ev *evaluation) document(o aggregate.Object, pin string) (value.Value, err
 	if m == nil {
 		m = mask.Whole() // static analysis missed the read
 	}
-	return ownValue(ev.w.otherBody, m)
-}
-
-// ownValue decodes what a mask reads of a body, in memory of its own: it outlives the body.
-func ownValue(body []byte, m *mask.Mask) (value.Value, error) {
-	pruned, err := document.Prune(nil, body, m)
-	if err != nil {
-		return value.Value{}, err
-	}
-	return value.Decode(nil, pruned, m)
+	return value.DecodeCopy(ev.w.otherBody, m)
 }
 
 func (ev *evaluation) byName(path []string) (value.Value, []string, error) {

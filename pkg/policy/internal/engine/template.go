@@ -81,7 +81,7 @@ func (w *worker) namespaceObject(b *boundBinding, ref *aggregate.Ref) (value.Val
 	if err := w.evaluation.charge(int64(len(body))); err != nil {
 		return value.Value{}, err
 	}
-	return ownValue(body, m)
+	return value.DecodeCopy(body, m)
 }
 
 // readNamespace returns the Namespace of an object, and records that it was read.

@@ -38,14 +38,15 @@ func Of(a *Arena, v ast.Value) Value {
 		}
 		return SetOf(elems)
 	case ast.Object:
-		pairs := a.Alloc(2 * v.Len())
-		keys := v.KeysIterator() // in order
-		for i := 0; i < len(pairs); i += 2 {
-			k, _ := keys.Next()
-			pairs[i], pairs[i+1] = Of(a, k.Value), Of(a, v.Get(k).Value)
-			if !pairs[i].Defined() || !pairs[i+1].Defined() {
-				return Value{}
-			}
+		pairs := a.Alloc(2 * v.Len())[:0]
+		ok := true
+		v.Foreach(func(k, t *ast.Term) { // in order
+			key, x := Of(a, k.Value), Of(a, t.Value)
+			ok = ok && key.Defined() && x.Defined()
+			pairs = append(pairs, key, x)
+		})
+		if !ok {
+			return Value{}
 		}
 		return ObjectOf(pairs)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/open-policy-agent/opa/v1/ast"
+
 	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/mask"
@@ -12,13 +14,22 @@ import (
 // Decode returns the parts of a body that m reads, undefined for a nil mask: what
 // document.Value returns. Its strings alias body.
 func Decode(a *Arena, body []byte, m *mask.Mask) (Value, error) {
+	return decode(a, body, m, false)
+}
+
+// DecodeCopy is Decode of what outlives body, and every Arena.
+func DecodeCopy(body []byte, m *mask.Mask) (Value, error) {
+	return decode(nil, body, m, true)
+}
+
+func decode(a *Arena, body []byte, m *mask.Mask, copies bool) (Value, error) {
 	if m == nil {
 		return Value{}, nil
 	}
 	if len(body) > document.MaxSize {
 		return Value{}, fmt.Errorf("%w: %d bytes", document.ErrSize, len(body))
 	}
-	d := decoder{Reader: canonjson.NewReader(body), arena: a}
+	d := decoder{Reader: canonjson.NewReader(body), arena: a, copies: copies, size: len(body)}
 	if a != nil {
 		d.stack = a.stack[:0]
 	}
@@ -35,8 +46,24 @@ func Decode(a *Arena, body []byte, m *mask.Mask) (Value, error) {
 
 type decoder struct {
 	canonjson.Reader
-	arena *Arena
-	stack []Value // the elements of the collections being read
+	arena  *Arena
+	stack  []Value // the elements of the collections being read
+	copies bool
+	text   []byte // copies of strings, many to an allocation
+	size   int    // of the body
+}
+
+// keep returns what lives as long as the value.
+func (d *decoder) keep(raw []byte) []byte {
+	if !d.copies {
+		return raw
+	}
+	if cap(d.text)-len(d.text) < len(raw) {
+		d.text = make([]byte, 0, max(len(raw), min(512, d.size-d.Pos()+len(raw))))
+	}
+	at := len(d.text)
+	d.text = append(d.text, raw...)
+	return d.text[at:len(d.text):len(d.text)]
 }
 
 // value reads the value that is next. m is not nil.
@@ -51,7 +78,7 @@ func (d *decoder) value(m *mask.Mask, depth int) (Value, error) {
 		if raw == nil {
 			return Value{}, d.Err()
 		}
-		return textOf(raw, escaped)
+		return d.textOf(raw, escaped)
 	case 't':
 		d.Literal("true")
 		return True, d.Err()
@@ -66,15 +93,23 @@ func (d *decoder) value(m *mask.Mask, depth int) (Value, error) {
 	if raw == nil {
 		return Value{}, d.Err()
 	}
-	return Numeral(unsafe.String(unsafe.SliceData(raw), len(raw))), nil
+	v := Numeral(unsafe.String(unsafe.SliceData(raw), len(raw)))
+	if v.kind == Number {
+		if _, err := ast.NumberChecked(string(raw)); err != nil {
+			return Value{}, fmt.Errorf("%w: %w", document.ErrSyntax, err)
+		}
+		raw = d.keep(raw)
+		v.p = unsafe.Pointer(unsafe.SliceData(raw))
+	}
+	return v, nil
 }
 
-func textOf(raw []byte, escaped bool) (Value, error) {
+func (d *decoder) textOf(raw []byte, escaped bool) (Value, error) {
 	if escaped {
 		s, err := canonjson.Unquote(raw)
 		return Text(s), err
 	}
-	return bytesText(raw), nil
+	return bytesText(d.keep(raw)), nil
 }
 
 func (d *decoder) object(m *mask.Mask, depth int) (Value, error) {
@@ -102,7 +137,7 @@ func (d *decoder) object(m *mask.Mask, depth int) (Value, error) {
 				continue
 			}
 		}
-		key, err := textOf(raw, escaped)
+		key, err := d.textOf(raw, escaped)
 		if err != nil {
 			return Value{}, err
 		}
