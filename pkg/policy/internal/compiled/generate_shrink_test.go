@@ -27,9 +27,10 @@ func (d *difference) String() string {
 	if d.indexing {
 		mode += ", with indexing"
 	}
-	return fmt.Sprintf("%s (%s)\n%s\n--- query\n%s\n--- input\n%v\n--- data\n%v\n--- compiled\n%v %v\n--- topdown\n%v %v\n",
+	reads := fmt.Sprintf("--- reads\n%v\n%v", documentsOf(d.verdict.got.reads), documentsOf(d.verdict.want.reads))
+	return fmt.Sprintf("%s (%s)\n%s\n--- query\n%s\n--- input\n%v\n--- data\n%v\n--- compiled\n%v %v\n--- topdown\n%v %v\n%s\n",
 		d.verdict.why, mode, strings.Join(d.modules, "\n---\n"), d.queries[0], d.world.input, d.world.data,
-		d.verdict.got.solutions, d.verdict.got.err, d.verdict.want.solutions, d.verdict.want.err)
+		d.verdict.got.solutions, d.verdict.got.err, d.verdict.want.solutions, d.verdict.want.err, reads)
 }
 
 // shrinkSteps bounds how many smaller programs are tried.
@@ -64,7 +65,7 @@ func (s *shrinker) try(d difference) bool {
 		return false
 	}
 	v := p.ask(s.t.Context(), s.m, d.world)
-	if v.outcome != different || s.best.verdict.want.err == nil && v.want.err != nil {
+	if v.outcome != different || v.why != s.best.verdict.why || s.best.verdict.want.err == nil && v.want.err != nil {
 		return false
 	}
 	d.verdict = v
