@@ -110,10 +110,8 @@ func (m *Machine) Run(p *Program, in Input, yield func(outs []value.Value) error
 			err = fmt.Errorf("compiled policy panicked: %v", r)
 		}
 	}()
-	if p.run(m, fr) == halt {
-		return m.err
-	}
-	return nil
+	p.run(m, fr)
+	return m.err // also if what met the error went on
 }
 
 // Release drops what an evaluation left behind, and the memory that a large one took.

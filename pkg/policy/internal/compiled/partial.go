@@ -212,6 +212,7 @@ func (d *definition) builder(pos int) func(m *Machine, collected []value.Value) 
 			v, ok := m.arena.Object(collected)
 			if !ok {
 				m.err = errConflict
+				return value.Value{}
 			}
 			return v
 		}
