@@ -40,6 +40,19 @@ func (s *scope) data(ref ast.Ref) (start, bool) {
 	return s.document(ref)
 }
 
+// isDocument reports whether a term refers to a document that no rule makes.
+func (s *scope) isDocument(t *ast.Term) bool {
+	ref, ok := t.Value.(ast.Ref)
+	if !ok || !ref[0].Equal(ast.DefaultRootDocument) {
+		return false
+	}
+	node := s.ast.RuleTree.Child(ref[0].Value)
+	for i := 1; i < len(ref) && node != nil && len(node.Values) == 0; i++ {
+		node = node.Child(ref[i].Value)
+	}
+	return node == nil
+}
+
 // document compiles a read of a document that no rule makes.
 func (s *scope) document(ref ast.Ref) (start, bool) {
 	n := 1

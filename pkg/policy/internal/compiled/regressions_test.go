@@ -24,6 +24,19 @@ var regressions = []struct {
 		module: `o[k] := v if { some v in {1, 2}; k := 1 }`,
 		query:  `data.p.o`,
 	},
+	{
+		name:   "comprehension that cannot be equal, whose body reads",
+		module: `s contains 1 if { {true | data.e.b} = input.x }`,
+		query:  `data.p.s = x`,
+		input:  `{"x": "c"}`,
+		data:   `{"e": {"b": 1}}`,
+	},
+	{
+		name:   "comprehension that cannot be equal to a document, whose body reads",
+		module: `s contains 1 if { {true | data.e.b} = data.d }`,
+		query:  `data.p.s = x`,
+		data:   `{"d": [], "e": {"b": 1}}`,
+	},
 }
 
 func TestRegressions(t *testing.T) {
@@ -52,6 +65,11 @@ func TestRegressions(t *testing.T) {
 			got, want := e.ofProgram(&m, program), e.ofTopdown()
 			if got.err == nil && !sameOutcome(got, want) {
 				t.Errorf("compiled %v\ntopdown %v", got, want)
+			}
+			e.indexing = false
+			a, b := pathsOf(got.reads), pathsOf(e.ofTopdown().reads)
+			if x, y := uncovered(a, b), uncovered(b, a); got.err == nil && len(x)+len(y) > 0 {
+				t.Errorf("read by the compiled program alone %v, by topdown alone %v", x, y)
 			}
 		})
 	}
