@@ -311,7 +311,7 @@ func TestEngine_InterruptedCallRequiresReset(t *testing.T) {
 // does not use it.
 func TestEngine_BudgetIsIndependentOfLoad(t *testing.T) {
 	src := policy.Source{Files: []policy.File{{Path: "slow.rego", Data: []byte(fmt.Sprintf(header, "", "slow") + `violation contains {"msg": "never"} if {
-	xs := numbers.range(1, 150)
+	xs := numbers.range(1, 700)
 	count([1 | some x in xs; some y in xs; x * y == input.object.spec.replicas]) < 0
 }
 `)}}}

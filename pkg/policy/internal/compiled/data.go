@@ -51,6 +51,13 @@ func (s *scope) tree(node *ast.TreeNode, ref, rest ast.Ref) (start, bool) {
 		}
 		path = append(path, string(name))
 	}
+	bound := 0
+	for bound < len(rest) && s.stepIsBound(rest[bound]) {
+		bound++
+	}
+	if bound > 0 {
+		return start{s.chosen(node, ref, rest[:bound]), rest[bound:]}, true
+	}
 	extent := s.rules(node, ref)
 	return start{func(m *Machine, fr frame) value.Value {
 		switch v := m.read(path); {
@@ -65,6 +72,41 @@ func (s *scope) tree(node *ast.TreeNode, ref, rest ast.Ref) (start, bool) {
 }
 
 var errMerge = errors.New("rules and documents have the same path")
+
+// chosen compiles a reference that goes on from a node with steps that are known only when it is
+// evaluated: nothing else below the node is, as in topdown.
+func (s *scope) chosen(node *ast.TreeNode, ref, rest ast.Ref) expr {
+	key, _ := s.ground(rest[0])
+	var names []value.Value
+	var values []expr
+	for _, k := range node.Sorted {
+		child := node.Children[k]
+		if child.External != nil {
+			s.unsupported(ref[0].Location, "rules from an external source")
+		}
+		at := append(append(ref[:len(ref):len(ref)], ast.NewTerm(child.Key)), rest[1:]...)
+		var h start
+		if len(child.Values) > 0 {
+			h, _ = s.virtual(child, at, len(ref))
+		} else {
+			h, _ = s.tree(child, at[:len(ref)+1], at[len(ref)+1:])
+		}
+		names, values = append(names, value.Of(nil, child.Key)), append(values, s.steps(h.base, h.rest))
+	}
+	other, _ := s.document(append(ref[:len(ref):len(ref)], rest...))
+	return func(m *Machine, fr frame) value.Value {
+		k := key(m, fr)
+		if !k.Defined() {
+			return k
+		}
+		for i, name := range names {
+			if value.Equal(name, k) {
+				return values[i](m, fr)
+			}
+		}
+		return other.base(m, fr)
+	}
+}
 
 // rules compiles the object of all rules below a node.
 func (s *scope) rules(node *ast.TreeNode, ref ast.Ref) expr {
@@ -99,6 +141,19 @@ func (s *scope) rules(node *ast.TreeNode, ref ast.Ref) expr {
 		}
 		return value.ObjectOf(pairs)
 	}
+}
+
+// isDocument reports whether a term refers to a document that no rule makes.
+func (s *scope) isDocument(t *ast.Term) bool {
+	ref, ok := t.Value.(ast.Ref)
+	if !ok || !ref[0].Equal(ast.DefaultRootDocument) {
+		return false
+	}
+	node := s.ast.RuleTree.Child(ref[0].Value)
+	for i := 1; i < len(ref) && node != nil && len(node.Values) == 0; i++ {
+		node = node.Child(ref[i].Value)
+	}
+	return node == nil
 }
 
 // document compiles a read of a document that no rule makes.
