@@ -37,6 +37,30 @@ var regressions = []struct {
 		query:  `data.p.s = x`,
 		data:   `{"d": [], "e": {"b": 1}}`,
 	},
+	{
+		name:   "equal values of a key in a comprehension, written differently",
+		module: `o := {k: v | some v in input.a; k := 1}`,
+		query:  `data.p.o = x`,
+		input:  `{"a": [1.0, 1]}`,
+	},
+	{
+		name:   "equal values of a rule, written differently",
+		module: "o := input.b\n\no := input.c",
+		query:  `data.p.o = x`,
+		input:  `{"b": 1.0, "c": 1}`,
+	},
+	{
+		name:   "equal values of a function, written differently",
+		module: "f(_) := input.b\n\nf(_) := input.c",
+		query:  `data.p.f(1) = x`,
+		input:  `{"b": 1.0, "c": 1}`,
+	},
+	{
+		name:   "equal keys of an object, written differently, whose values are equal",
+		module: `o := {input.b: 1, input.c: 1.0}`,
+		query:  `data.p.o = x`,
+		input:  `{"b": 1.0, "c": 1}`,
+	},
 }
 
 func TestRegressions(t *testing.T) {
