@@ -78,13 +78,13 @@ func (s *scope) document(ref ast.Ref) (start, bool) {
 				continue
 			}
 			v := f(m, fr)
-			switch {
-			case v.Kind() == value.String, v.IsNumber():
+			switch v.Kind() {
+			case value.String, value.Integer:
 				path = append(path, strings.Clone(v.Str())) // it outlives the evaluation
-			case v.IsCollection():
+			case value.Number: // 1.0 is an index of what was read already, but not of a document
 				m.err = errPath
 				return value.Value{}
-			default:
+			default: // no document has such a key
 				return value.Value{}
 			}
 		}
@@ -92,7 +92,7 @@ func (s *scope) document(ref ast.Ref) (start, bool) {
 	}, ref[n:]}, true
 }
 
-var errPath = errors.New("a document's path has a composite")
+var errPath = errors.New("a document's path has a number that is not written as an integer")
 
 // readCache holds the documents that this evaluation has read, as topdown's base cache does:
 // what is below one of them is not read again.

@@ -61,6 +61,18 @@ var regressions = []struct {
 		query:  `data.p.o = x`,
 		input:  `{"b": 1.0, "c": 1}`,
 	},
+	{
+		name:   "index of a document that is read already, written with a point",
+		module: `o := [y, x] if { y := data.a; x := data.a[1.0] }`,
+		query:  `data.p.o = x`,
+		data:   `{"a": [0, 5]}`,
+	},
+	{
+		name:   "composite key of a document",
+		module: `o := x if { x := data.a[[1]] } else := 2`,
+		query:  `data.p.o = x`,
+		data:   `{"a": [0, 5]}`,
+	},
 }
 
 func TestRegressions(t *testing.T) {
