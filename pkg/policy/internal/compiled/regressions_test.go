@@ -73,6 +73,18 @@ var regressions = []struct {
 		query:  `data.p.o = x`,
 		data:   `{"a": [0, 5]}`,
 	},
+	{
+		name:   "index of an array in a document as a string, below a variable",
+		module: `s contains [i, x] if { x := data.a[i]["1"] }`,
+		query:  `data.p.s = x`,
+		data:   `{"a": {"b": [0, 5]}}`,
+	},
+	{
+		name:   "key of an object in a document as a number, below a variable",
+		module: `s contains [i, x] if { x := data.a[i][1] }`,
+		query:  `data.p.s = x`,
+		data:   `{"a": {"b": {"1": 5}}}`,
+	},
 }
 
 func TestRegressions(t *testing.T) {
