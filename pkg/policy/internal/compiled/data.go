@@ -181,13 +181,13 @@ func (s *scope) document(ref ast.Ref) (start, bool) {
 				continue
 			}
 			v := f(m, fr)
-			switch {
-			case v.Kind() == value.String, v.IsNumber():
+			switch v.Kind() {
+			case value.String, value.Integer:
 				path = append(path, strings.Clone(v.Str())) // it outlives the evaluation
-			case v.IsCollection():
+			case value.Number: // 1.0 is an index of what was read already, but not of a document
 				m.err = errPath
 				return value.Value{}
-			default:
+			default: // no document has such a key
 				return value.Value{}
 			}
 		}
@@ -195,7 +195,35 @@ func (s *scope) document(ref ast.Ref) (start, bool) {
 	}, ref[n:]}, true
 }
 
-var errPath = errors.New("a document's path has a composite")
+var errPath = errors.New("a document's path has a key that is one in its text only")
+
+// documentSteps compiles elements of a reference within a document, all of which are bound.
+// What is not there by its key topdown looks for by the key's text: it decides that.
+func (s *scope) documentSteps(base expr, rest ast.Ref) expr {
+	for _, t := range rest {
+		key, ok := s.ground(t)
+		if !ok {
+			s.unsupported(t.Location, "an element of a reference that is not bound")
+		}
+		from := base
+		base = func(m *Machine, fr frame) value.Value {
+			v := from(m, fr)
+			if !v.IsCollection() {
+				return value.Value{}
+			}
+			k := key(m, fr)
+			if !k.Defined() {
+				return value.Value{}
+			}
+			x := v.Get(k)
+			if !x.Defined() && (k.Kind() == value.String || k.IsNumber()) && v.Find([]string{k.Str()}).Defined() {
+				m.err = errPath
+			}
+			return x
+		}
+	}
+	return base
+}
 
 // readCache holds the documents that this evaluation has read, as topdown's base cache does:
 // what is below one of them is not read again.

@@ -10,7 +10,7 @@ var keys = []string{"a", "b", "c", "x", "k-1", "items"}
 
 var (
 	numerals = []string{
-		"0", "1", "2", "3", "-1", "10", "100", "1.5", "1.0", "1e2", "0.1", "-2.50", "1e-1",
+		"0", "1", "2", "1.0", "3", "-1", "10", "100", "1.5", "1.0", "1e2", "0.1", "-2.50", "1e-1",
 		"12345678901234567890", "9223372036854775807", "9223372036854775808", "1e18", "0.30000000000000004",
 	}
 	words = []string{"a", "b", "c", "x", "", "k-1", "1", "aB c", "a/b", "10.0.0.0/8", "é%d"}
@@ -138,6 +138,10 @@ func (g *generator) variableOf(c *place, typ byte) string {
 }
 
 func (g *generator) composite(c *place, typ byte, depth int) string {
+	if typ == sets || typ == mapping { // no variable is bound in an element or a key
+		c = c.inner()
+		c.closed = true
+	}
 	switch typ {
 	case text:
 		return g.template(c, depth)
@@ -266,6 +270,9 @@ func (g *generator) ref(c *place, binds bool) string {
 	if binds {
 		steps = 1 + g.IntN(2)
 	}
+	if g.isTyped(c, ref) && !g.chance(12) {
+		return g.typedRef(c, ref, binds)
+	}
 	for range steps {
 		switch n := g.IntN(9); {
 		case binds && n < 2:
@@ -282,6 +289,45 @@ func (g *generator) ref(c *place, binds bool) string {
 			ref += fmt.Sprintf("[%s]", g.term(c, anything, 0))
 		default:
 			ref += "." + pick(g, keys[:4])
+		}
+	}
+	return ref
+}
+
+// isTyped reports whether OPA knows the type of what a reference begins with.
+func (g *generator) isTyped(c *place, base string) bool {
+	for _, v := range c.vars {
+		if v.name == base {
+			return v.typ != anything
+		}
+	}
+	return !strings.HasPrefix(base, "input") && !strings.HasPrefix(base, "data.d") && !strings.HasPrefix(base, "data.e")
+}
+
+// typedRef refers to elements of the rules of a name as their type allows.
+func (g *generator) typedRef(c *place, ref string, binds bool) string {
+	name := ref[strings.LastIndexByte(ref, '.')+1:]
+	for _, n := range g.named {
+		if n.name != name || n.kind == complete {
+			continue
+		}
+		key := g.variableOf(c, anything)
+		switch {
+		case binds && g.chance(3):
+			key = "_"
+		case binds && g.chance(3) && n.kind != nested:
+			key = g.pattern(c, 1)
+		case binds:
+			key = g.newVar(c, anything)
+		case key == "":
+			return ref
+		}
+		ref += "[" + key + "]"
+		if n.kind == nested && g.chance(2) {
+			if binds {
+				return ref + "[_]"
+			}
+			return ref + "." + pick(g, keys[:2])
 		}
 	}
 	return ref

@@ -37,6 +37,54 @@ var regressions = []struct {
 		query:  `data.p.s = x`,
 		data:   `{"d": [], "e": {"b": 1}}`,
 	},
+	{
+		name:   "equal values of a key in a comprehension, written differently",
+		module: `o := {k: v | some v in input.a; k := 1}`,
+		query:  `data.p.o = x`,
+		input:  `{"a": [1.0, 1]}`,
+	},
+	{
+		name:   "equal values of a rule, written differently",
+		module: "o := input.b\n\no := input.c",
+		query:  `data.p.o = x`,
+		input:  `{"b": 1.0, "c": 1}`,
+	},
+	{
+		name:   "equal values of a function, written differently",
+		module: "f(_) := input.b\n\nf(_) := input.c",
+		query:  `data.p.f(1) = x`,
+		input:  `{"b": 1.0, "c": 1}`,
+	},
+	{
+		name:   "equal keys of an object, written differently, whose values are equal",
+		module: `o := {input.b: 1, input.c: 1.0}`,
+		query:  `data.p.o = x`,
+		input:  `{"b": 1.0, "c": 1}`,
+	},
+	{
+		name:   "index of a document that is read already, written with a point",
+		module: `o := [y, x] if { y := data.a; x := data.a[1.0] }`,
+		query:  `data.p.o = x`,
+		data:   `{"a": [0, 5]}`,
+	},
+	{
+		name:   "composite key of a document",
+		module: `o := x if { x := data.a[[1]] } else := 2`,
+		query:  `data.p.o = x`,
+		data:   `{"a": [0, 5]}`,
+	},
+	{
+		name:   "index of an array in a document as a string, below a variable",
+		module: `s contains [i, x] if { x := data.a[i]["1"] }`,
+		query:  `data.p.s = x`,
+		data:   `{"a": {"b": [0, 5]}}`,
+	},
+	{
+		name:   "key of an object in a document as a number, below a variable",
+		module: `s contains [i, x] if { x := data.a[i][1] }`,
+		query:  `data.p.s = x`,
+		data:   `{"a": {"b": {"1": 5}}}`,
+	},
 }
 
 func TestRegressions(t *testing.T) {
