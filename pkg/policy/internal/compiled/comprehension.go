@@ -92,7 +92,7 @@ func (m *Machine) collection(kind value.Kind, collected []value.Value) value.Val
 	case value.Set:
 		return m.arena.Set(collected)
 	}
-	v, ok := m.arena.Object(collected)
+	v, ok := m.arena.ObjectOfLast(collected) // as topdown does: 1 and 1.0 are equal
 	if !ok {
 		m.err = errConflict
 		return value.Value{}

@@ -51,6 +51,13 @@ func (s *scope) tree(node *ast.TreeNode, ref, rest ast.Ref) (start, bool) {
 		}
 		path = append(path, string(name))
 	}
+	bound := 0
+	for bound < len(rest) && s.stepIsBound(rest[bound]) {
+		bound++
+	}
+	if bound > 0 {
+		return start{s.chosen(node, ref, rest[:bound]), rest[bound:]}, true
+	}
 	extent := s.rules(node, ref)
 	return start{func(m *Machine, fr frame) value.Value {
 		switch v := m.read(path); {
@@ -65,6 +72,41 @@ func (s *scope) tree(node *ast.TreeNode, ref, rest ast.Ref) (start, bool) {
 }
 
 var errMerge = errors.New("rules and documents have the same path")
+
+// chosen compiles a reference that goes on from a node with steps that are known only when it is
+// evaluated: nothing else below the node is, as in topdown.
+func (s *scope) chosen(node *ast.TreeNode, ref, rest ast.Ref) expr {
+	key, _ := s.ground(rest[0])
+	var names []value.Value
+	var values []expr
+	for _, k := range node.Sorted {
+		child := node.Children[k]
+		if child.External != nil {
+			s.unsupported(ref[0].Location, "rules from an external source")
+		}
+		at := append(append(ref[:len(ref):len(ref)], ast.NewTerm(child.Key)), rest[1:]...)
+		var h start
+		if len(child.Values) > 0 {
+			h, _ = s.virtual(child, at, len(ref))
+		} else {
+			h, _ = s.tree(child, at[:len(ref)+1], at[len(ref)+1:])
+		}
+		names, values = append(names, value.Of(nil, child.Key)), append(values, s.steps(h.base, h.rest))
+	}
+	other, _ := s.document(append(ref[:len(ref):len(ref)], rest...))
+	return func(m *Machine, fr frame) value.Value {
+		k := key(m, fr)
+		if !k.Defined() {
+			return k
+		}
+		for i, name := range names {
+			if value.Equal(name, k) {
+				return values[i](m, fr)
+			}
+		}
+		return other.base(m, fr)
+	}
+}
 
 // rules compiles the object of all rules below a node.
 func (s *scope) rules(node *ast.TreeNode, ref ast.Ref) expr {
@@ -101,6 +143,19 @@ func (s *scope) rules(node *ast.TreeNode, ref ast.Ref) expr {
 	}
 }
 
+// isDocument reports whether a term refers to a document that no rule makes.
+func (s *scope) isDocument(t *ast.Term) bool {
+	ref, ok := t.Value.(ast.Ref)
+	if !ok || !ref[0].Equal(ast.DefaultRootDocument) {
+		return false
+	}
+	node := s.ast.RuleTree.Child(ref[0].Value)
+	for i := 1; i < len(ref) && node != nil && len(node.Values) == 0; i++ {
+		node = node.Child(ref[i].Value)
+	}
+	return node == nil
+}
+
 // document compiles a read of a document that no rule makes.
 func (s *scope) document(ref ast.Ref) (start, bool) {
 	n := 1
@@ -126,13 +181,13 @@ func (s *scope) document(ref ast.Ref) (start, bool) {
 				continue
 			}
 			v := f(m, fr)
-			switch {
-			case v.Kind() == value.String, v.IsNumber():
+			switch v.Kind() {
+			case value.String, value.Integer:
 				path = append(path, strings.Clone(v.Str())) // it outlives the evaluation
-			case v.IsCollection():
+			case value.Number: // 1.0 is an index of what was read already, but not of a document
 				m.err = errPath
 				return value.Value{}
-			default:
+			default: // no document has such a key
 				return value.Value{}
 			}
 		}
@@ -140,7 +195,35 @@ func (s *scope) document(ref ast.Ref) (start, bool) {
 	}, ref[n:]}, true
 }
 
-var errPath = errors.New("a document's path has a composite")
+var errPath = errors.New("a document's path has a key that is one in its text only")
+
+// documentSteps compiles elements of a reference within a document, all of which are bound.
+// What is not there by its key topdown looks for by the key's text: it decides that.
+func (s *scope) documentSteps(base expr, rest ast.Ref) expr {
+	for _, t := range rest {
+		key, ok := s.ground(t)
+		if !ok {
+			s.unsupported(t.Location, "an element of a reference that is not bound")
+		}
+		from := base
+		base = func(m *Machine, fr frame) value.Value {
+			v := from(m, fr)
+			if !v.IsCollection() {
+				return value.Value{}
+			}
+			k := key(m, fr)
+			if !k.Defined() {
+				return value.Value{}
+			}
+			x := v.Get(k)
+			if !x.Defined() && (k.Kind() == value.String || k.IsNumber()) && v.Find([]string{k.Str()}).Defined() {
+				m.err = errPath
+			}
+			return x
+		}
+	}
+	return base
+}
 
 // readCache holds the documents that this evaluation has read, as topdown's base cache does:
 // what is below one of them is not read again.

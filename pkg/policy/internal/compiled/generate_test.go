@@ -1,14 +1,10 @@
 package compiled_test
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,246 +12,209 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"federator.dev/federator/pkg/policy/internal/compiled"
+	"federator.dev/federator/pkg/policy/internal/limits"
 	"federator.dev/federator/test/seed"
 )
 
-// generated is a program with what it is evaluated on.
-type generated struct {
-	sources
+// programsByDefault is how many evaluations of generated programs are compared.
+const programsByDefault = 20_000
 
-	worlds   []world
-	strict   bool
-	indexing bool
-}
-
-// generate makes a program of choices.
-func generate(c chooser) generated {
-	g := &generator{chooser: c}
-	p := generated{sources: g.program(), strict: g.chance(40), indexing: g.chance(40)}
-	for range 3 {
-		data := ast.NewObject([2]*ast.Term{ast.StringTerm("doc"), ast.NewTerm(g.document())}, [2]*ast.Term{ast.StringTerm("doc2"), ast.NewTerm(g.document())})
-		p.worlds = append(p.worlds, world{g.document(), data})
-	}
-	return p
-}
-
-// compile compiles the modules, as OPA does.
-func (s sources) compile() (*ast.Compiler, error) {
-	modules := map[string]*ast.Module{}
-	for i, text := range s.modules {
-		name := fmt.Sprintf("m%d.rego", i)
-		m, err := ast.ParseModuleWithOpts(name, text, ast.ParserOptions{RegoVersion: ast.RegoV1, Capabilities: parseCapabilities})
+// TestGenerated_AgreesWithTopdown compares evaluations of random programs with topdown's.
+// ORACLE_PROGRAMS sets how many.
+func TestGenerated_AgreesWithTopdown(t *testing.T) {
+	want := programsByDefault
+	if text := os.Getenv("ORACLE_PROGRAMS"); text != "" {
+		n, err := strconv.Atoi(text)
 		if err != nil {
-			return nil, err
+			t.Fatalf("ORACLE_PROGRAMS: %v", err)
 		}
-		modules[name] = m
+		want = n
 	}
-	c := ast.NewCompiler().WithCapabilities(parseCapabilities)
-	if c.Compile(modules); c.Failed() {
-		return nil, c.Errors
+	if testing.Short() {
+		want /= 10
 	}
-	return c, nil
+	base := seed.Of(t)
+	var s statistics
+	for i := uint64(0); s.evaluations < want; i++ {
+		if !s.compare(t, fmt.Sprintf("%d+%d", base, i), generate(rand.NewPCG(base, i))) {
+			break
+		}
+	}
+	t.Log(s.String())
+	if 2*s.kept < s.programs {
+		t.Errorf("OPA refuses %d of %d programs, more than half", s.programs-s.kept, s.programs)
+	}
 }
 
-// repaired compiles the modules, without the rules that OPA's compiler refuses.
-func (s *sources) repaired() (c *ast.Compiler, err error) {
-	for range 4 {
-		if c, err = s.compile(); err == nil {
-			return c, nil
+// statistics say what generated programs were.
+type statistics struct {
+	programs, kept, whole                          int // generated, those that OPA takes, and as they are
+	queries, compiled                              int
+	evaluations, nonEmpty, failed, reordered, fell int
+	indexed                                        int // comprehensions
+	fallbacks, unsupported                         frequency
+}
+
+func (s *statistics) String() string {
+	share := func(n, of int) string { return fmt.Sprintf("%d (%.1f %%)", n, 100*float64(n)/float64(max(1, of))) }
+	return fmt.Sprintf("%d programs, OPA takes %s, %s as they are; %d indexed comprehensions; %d queries, %s compiled; %d evaluations, "+
+		"%s with solutions, %s with errors of topdown, %s of topdown's order only, %s left to topdown without an error\n"+
+		"not compiled:\n%v\nleft to topdown:\n%v",
+		s.programs, share(s.kept, s.programs), share(s.whole, s.programs), s.indexed, s.queries, share(s.compiled, s.queries),
+		s.evaluations, share(s.nonEmpty, s.evaluations), share(s.failed, s.evaluations), share(s.reordered, s.evaluations),
+		share(s.fell, s.evaluations), s.unsupported, s.fallbacks)
+}
+
+// compare evaluates all queries of a program with all inputs, and reports whether topdown agrees.
+func (s *statistics) compare(t *testing.T, name string, p *program) bool {
+	t.Helper()
+	s.programs++
+	compiler, whole, err := p.compile()
+	if err != nil {
+		return true
+	}
+	s.kept++
+	if whole {
+		s.whole++
+	}
+	s.indexed += indexedComprehensions(compiler)
+	var m compiled.Machine
+	for i := range p.queries {
+		e, err := p.evaluation(compiler, i, s.evaluations)
+		if err != nil {
+			continue
 		}
-		var list ast.Errors
-		if !errors.As(err, &list) {
-			return nil, err
+		s.queries++
+		program, err := e.compile()
+		if err != nil {
+			s.unsupported.add(reason(err))
+			continue
 		}
-		rows := map[int][]int{}
-		for _, e := range list {
-			if i := 0; e.Location != nil {
-				if n, _ := fmt.Sscanf(e.Location.File, "m%d.rego", &i); n == 1 {
-					rows[i] = append(rows[i], e.Location.Row)
-				}
+		s.compiled++
+		for j := range p.inputs {
+			if e.input, err = ast.ParseTerm(p.inputs[j]); err != nil {
+				t.Fatal(err)
 			}
-		}
-		s.modules = slices.Clone(s.modules)
-		for i, r := range rows {
-			s.modules[i] = withoutRules(s.modules[i], r)
+			if s.one(e, &m, program) {
+				continue
+			}
+			small := shrink(p, i, j, s.evaluations)
+			t.Errorf("program %s differs:\n%s", name, small)
+			return false
 		}
 	}
-	return nil, err
+	return true
 }
 
-// withoutRules leaves out the definitions that have one of some rows.
-func withoutRules(text string, rows []int) string {
-	var kept, rule []string
-	drop := false
-	end := func() {
-		if !drop {
-			kept = append(kept, rule...)
-		}
-		rule, drop = nil, false
+// one makes one evaluation, and reports whether topdown agrees.
+func (s *statistics) one(e *evaluation, m *compiled.Machine, program *compiled.Program) bool {
+	got, want := e.ofProgram(m, program), e.ofTopdown()
+	s.evaluations++
+	switch {
+	case want.err != nil:
+		s.failed++
+	case len(want.solutions) > 0:
+		s.nonEmpty++
 	}
-	for i, line := range strings.Split(text, "\n") {
-		if line == "" || !strings.ContainsRune("\t }", rune(line[0])) {
-			end()
-		}
-		rule = append(rule, line)
-		drop = drop || slices.Contains(rows, i+1)
+	switch {
+	case got.err != nil && want.err == nil:
+		s.fell++
+		s.fallbacks.add(got.err.Error())
+		return true
+	case got.err != nil, errors.Is(want.err, limits.ErrLimit):
+		return true
+	case sameOutcome(got, want):
+		return true
+	case sameButForOrder(got, want):
+		s.reordered++
+		return true
 	}
-	end()
-	return strings.Join(kept, "\n")
+	return false
 }
 
-// rules counts the definitions.
-func (s sources) rules() (n int) {
-	for _, text := range s.modules {
-		for line := range strings.Lines(text) {
-			if strings.ContainsRune("rd", rune(line[0])) {
+// evaluation compiles a query. nth decides how it is evaluated.
+func (p *program) evaluation(compiler *ast.Compiler, query, nth int) (*evaluation, error) {
+	body, err := ast.ParseBody(p.query(query))
+	if err != nil {
+		return nil, err
+	}
+	c := compiler.QueryCompiler()
+	compiledBody, err := c.Compile(body)
+	if err != nil {
+		return nil, err
+	}
+	data, err := ast.ParseTerm(p.data)
+	if err != nil {
+		return nil, err
+	}
+	return &evaluation{
+		compiler: compiler, query: compiledBody, outs: variables(compiledBody), data: data.Value,
+		strict: nth%2 == 0, indexing: nth%3 > 0,
+	}, nil
+}
+
+// indexedComprehensions counts the comprehensions that OPA has an index for.
+func indexedComprehensions(c *ast.Compiler) int {
+	n := 0
+	for _, m := range c.Modules {
+		ast.WalkTerms(m, func(t *ast.Term) bool {
+			if c.ComprehensionIndex(t) != nil {
 				n++
 			}
-		}
+			return false
+		})
 	}
 	return n
 }
 
-// tally counts what programs did.
-type tally struct {
-	programs, kept, written, left, queries, compiled, pairs, results, errors int
-	outcomes                                                                 map[outcome]int
-	refusals, deferrals, rejected                                            map[string]int
-}
-
-func newTally() *tally {
-	return &tally{outcomes: map[outcome]int{}, refusals: map[string]int{}, deferrals: map[string]int{}, rejected: map[string]int{}}
-}
-
-// play compares both on one program. The difference is nil if there is none.
-func (n *tally) play(t testing.TB, m *compiled.Machine, g generated) *difference {
-	n.programs++
-	rules := g.rules()
-	c, err := g.repaired()
+// differs evaluates one query with one input, and says how topdown differs, "" if it agrees.
+func (p *program) differs(query, input, nth int) string {
+	compiler, err := ast.CompileModules(p.modules())
 	if err != nil {
-		n.reject(err)
-		return nil
+		return ""
 	}
-	n.written += rules
-	n.left += g.rules()
-	n.kept++
-	for _, text := range g.queries {
-		p, err := newProgram(c, text, g.strict, g.indexing)
-		if err != nil {
-			n.reject(err)
-			continue
-		}
-		n.queries++
-		if p.refused != nil {
-			n.refusals[p.refused.What]++
-			continue
-		}
-		n.compiled++
-		for _, w := range g.worlds {
-			v := p.ask(t.Context(), m, w)
-			n.count(v)
-			if v.outcome == different {
-				return &difference{sources{g.modules, []string{text}}, w, g.strict, g.indexing, v}
-			}
-		}
+	e, err := p.evaluation(compiler, query, nth)
+	if err != nil {
+		return ""
 	}
-	return nil
-}
-
-func (n *tally) reject(err error) {
-	text := err.Error()
-	text = regexp.MustCompile(`^.*?rego_`).ReplaceAllString(text, "")
-	text = regexp.MustCompile(`(var|arg) \w+`).ReplaceAllString(text, "$1")
-	if os.Getenv("ORACLE_REJECTED") != "" {
-		n.rejected[text]++
-		return
+	program, err := e.compile()
+	if err != nil {
+		return ""
 	}
-	n.rejected["-"]++
-}
-
-func (n *tally) count(v verdict) {
-	n.pairs++
-	n.outcomes[v.outcome]++
-	if v.want.err != nil {
-		n.errors++
-	} else if len(v.want.solutions) > 0 && v.want.solutions[0] != "[set()]" && v.want.solutions[0] != "[{}]" {
-		n.results++
+	if e.input, err = ast.ParseTerm(p.inputs[input]); err != nil {
+		return ""
 	}
-	if v.outcome == deferred {
-		n.deferrals[v.why]++
-	}
-}
-
-func share(n, of int) string { return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(max(of, 1))) }
-
-func (n *tally) log(t *testing.T) {
-	ok := n.pairs - n.errors
-	t.Logf("%d programs, %s kept, with %s of their rules; %d queries, %s compiled; %d pairs: %s with results, %s with errors, %d beyond limits, %d differ; %s of those without errors are left to topdown",
-		n.programs, share(n.kept, n.programs), share(n.left, n.written), n.queries, share(n.compiled, n.queries), n.pairs, share(n.results, n.pairs), share(n.errors, n.pairs),
-		n.outcomes[limited], n.outcomes[different], share(n.outcomes[deferred], ok))
-	for title, reasons := range map[string]map[string]int{"not compiled": n.refusals, "left to topdown": n.deferrals, "no program": nil} {
-		for i, why := range byFrequency(reasons) {
-			if i < 45 {
-				t.Logf("%s: %6d %s", title, reasons[why], why)
-			}
-		}
-	}
-}
-
-func byFrequency(m map[string]int) []string {
-	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
-}
-
-// maxExamples is how many differences of a kind are shown.
-const maxExamples = 3
-
-// randomly chooses at random.
-func randomly(seed uint64) chooser { return chooser{rand: rand.New(rand.NewPCG(seed, 0))} }
-
-// TestGenerated_AgreesWithTopdown: random programs give what they give with topdown.
-// ORACLE_PROGRAMS is how many pairs of a program and an input are compared. A difference
-// names the seed that its program is the first of.
-func TestGenerated_AgreesWithTopdown(t *testing.T) {
-	pairs := 20_000
-	if text := os.Getenv("ORACLE_PROGRAMS"); text != "" {
-		var err error
-		if pairs, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("ORACLE_PROGRAMS: %v", err)
-		}
-	}
-	first := seed.Of(t)
+	var s statistics
 	var m compiled.Machine
-	n := newTally()
-	seen := map[string]int{}
-	for s := first; n.pairs < pairs; s++ {
-		d := n.play(t, &m, generate(randomly(s)))
-		if d == nil {
-			continue
-		}
-		if seen[d.verdict.why]++; seen[d.verdict.why] > maxExamples {
-			continue
-		}
-		t.Errorf("SEED=%d\n%s", s, d.shrink(t, &m))
+	if s.one(e, &m, program) {
+		return ""
 	}
-	n.log(t)
-	for why, times := range seen {
-		t.Logf("%d differences like: %s", times, why)
-	}
-	if 2*n.kept < n.programs || 4*n.results < n.pairs {
-		t.Error("too few programs are of use")
-	}
+	got, want := e.ofProgram(&m, program), e.ofTopdown()
+	return fmt.Sprintf("strict %v, indexing %v\ncompiled %v\ntopdown %v", e.strict, e.indexing, got, want)
 }
 
-// FuzzCompiled makes the choices of the generator by bytes.
-func FuzzCompiled(f *testing.F) {
-	f.Add([]byte("a program"))
-	f.Add([]byte(strings.Repeat("\x07\x23\x00\xff\x31", 60)))
-	f.Fuzz(func(t *testing.T, choices []byte) {
-		var m compiled.Machine
-		c := randomly(uint64(len(choices)))
-		c.bytes = choices
-		if d := newTally().play(t, &m, generate(c)); d != nil {
-			t.Errorf("%s", d.shrink(t, &m))
+// shrink leaves out what it can of a program that differs, and describes the rest.
+func shrink(p *program, query, input, nth int) string {
+	how := ""
+	for strict := range 6 { // as it was evaluated, or in another way
+		if how = p.differs(query, input, nth+strict); how != "" {
+			nth += strict
+			break
 		}
-	})
+	}
+	for again := true; again; {
+		again = false
+		for c := range p.smaller {
+			if h := c.differs(query, input, nth); h != "" {
+				p, how, again = c, h, true
+				break
+			}
+		}
+	}
+	var b strings.Builder
+	for _, text := range p.modules() {
+		b.WriteString(text + "\n")
+	}
+	fmt.Fprintf(&b, "query: %s\ninput: %s\ndata: %s\n%s", p.query(query), p.inputs[input], p.data, how)
+	return b.String()
 }

@@ -146,11 +146,12 @@ func (s *scope) eachRef(ref ast.Ref, slot int) link {
 	if i == len(h.rest) {
 		return store(base, slot)
 	}
-	return s.enumerate(base, h.rest[i], h.rest[i+1:], slot)
+	return s.enumerate(base, h.rest[i], h.rest[i+1:], slot, s.isDocument(ast.NewTerm(ref)))
 }
 
-// enumerate goes on with all elements of a collection whose keys match a pattern.
-func (s *scope) enumerate(base expr, pattern *ast.Term, rest ast.Ref, slot int) link {
+// enumerate goes on with all elements of a collection whose keys match a pattern. document
+// says whether it is of a document.
+func (s *scope) enumerate(base expr, pattern *ast.Term, rest ast.Ref, slot int, document bool) link {
 	elem := slot
 	if len(rest) > 0 {
 		elem = s.function.slot()
@@ -170,7 +171,7 @@ func (s *scope) enumerate(base expr, pattern *ast.Term, rest ast.Ref, slot int) 
 	} else {
 		links = append(links, s.match(pattern, key))
 	}
-	links = append(links, s.follow(rest, elem, slot)...)
+	links = append(links, s.follow(rest, elem, slot, document)...)
 	return func(next code) code {
 		for i := len(links) - 1; i >= 0; i-- {
 			next = links[i](next)
@@ -189,7 +190,7 @@ func (s *scope) enumerate(base expr, pattern *ast.Term, rest ast.Ref, slot int) 
 }
 
 // follow compiles the rest of a reference from the value in a slot.
-func (s *scope) follow(rest ast.Ref, from, slot int) []link {
+func (s *scope) follow(rest ast.Ref, from, slot int, document bool) []link {
 	if len(rest) == 0 {
 		return nil
 	}
@@ -198,9 +199,13 @@ func (s *scope) follow(rest ast.Ref, from, slot int) []link {
 	for i < len(rest) && s.stepIsBound(rest[i]) {
 		i++
 	}
-	at := s.steps(base, rest[:i])
+	steps := s.steps
+	if document {
+		steps = s.documentSteps
+	}
+	at := steps(base, rest[:i])
 	if i == len(rest) {
 		return []link{store(at, slot)}
 	}
-	return []link{s.enumerate(at, rest[i], rest[i+1:], slot)}
+	return []link{s.enumerate(at, rest[i], rest[i+1:], slot, document)}
 }

@@ -159,10 +159,14 @@ func (s *scope) clause(d *definition, r *ast.Rule) code {
 		if !v.Defined() {
 			return m.none()
 		}
-		if old := fr[slotResult]; old.Defined() && !value.Equal(old, v) {
+		old := fr[slotResult]
+		if old.Defined() && !value.Equal(old, v) {
 			return m.fail(errConflict)
 		}
-		fr[slotResult], fr[slotFound] = v, value.True
+		if !old.Defined() { // the first of equal values is kept: 1 and 1.0 are written differently
+			fr[slotResult] = v
+		}
+		fr[slotFound] = value.True
 		return answer
 	})
 }

@@ -100,7 +100,7 @@ func (s *scope) groundObject(o ast.Object) (expr, bool) {
 			return value.ObjectOf(pairs)
 		}
 		v, ok := m.arena.Object(pairs)
-		if !ok {
+		if !ok || v.Len() < len(keys) {
 			m.err = errConflict // topdown knows which is kept
 			return value.Value{}
 		}

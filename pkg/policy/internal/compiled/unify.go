@@ -18,6 +18,9 @@ func (s *scope) unify(a, b *ast.Term) link {
 		}
 	}
 	if f, ok := s.ground(a); ok {
+		if kind := kindOf(b); kind != value.Undefined && kindOf(a) == value.Undefined && !s.isDocument(a) {
+			return s.assign(onlyOf(f, kind), b)
+		}
 		return s.assign(f, b)
 	}
 	if isRef(a) {
@@ -29,6 +32,19 @@ func (s *scope) unify(a, b *ast.Term) link {
 		return s.assign(f, a)
 	}
 	return s.unifyParts([][2]*ast.Term{{a, b}})
+}
+
+// onlyOf has the values that topdown evaluates a comprehension of a kind for: to the others
+// it cannot be equal. A set is compared with any. For a document it evaluates every
+// comprehension.
+func onlyOf(f expr, kind value.Kind) expr {
+	return func(m *Machine, fr frame) value.Value {
+		v := f(m, fr)
+		if k := v.Kind(); k != kind && k != value.Set {
+			return value.Value{}
+		}
+		return v
+	}
 }
 
 // assign unifies a value with a term.

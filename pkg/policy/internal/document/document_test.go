@@ -146,7 +146,7 @@ func randomMask(r *rand.Rand, v any) *mask.Mask {
 	return m
 }
 
-// check holds Value, Prune, Equal and Hash to the oracle.
+// check holds Value and Prune to the oracle.
 func check(t *testing.T, body []byte, m *mask.Mask) {
 	t.Helper()
 	want := prune(decode(t, body), m)
@@ -171,13 +171,9 @@ func check(t *testing.T, body []byte, m *mask.Mask) {
 	if pruned = pruned[1:]; !bytes.Equal(pruned, encode(t, want)) {
 		t.Fatalf("Prune(%s, %v) = %s, want %s", body, m, pruned, encode(t, want))
 	}
-	if same, err := document.Equal(body, pruned, m); err != nil || !same {
-		t.Fatalf("Equal(%s, %s, %v) = %v, %v", body, pruned, m, same, err)
-	}
-	h1, err1 := document.Hash(body, m)
-	h2, err2 := document.Hash(pruned, m)
-	if h1 != h2 || err1 != nil || err2 != nil {
-		t.Fatalf("Hash(%s, %v) = %v, of the pruned %v", body, m, h1, h2)
+	again, err := document.Value(pruned, m)
+	if err != nil || again.Compare(got) != 0 {
+		t.Fatalf("Value(%s, %v) = %v, %v, of the complete body %v", pruned, m, again, err, got)
 	}
 }
 
@@ -203,37 +199,8 @@ func TestValue_NilMaskHasNone(t *testing.T) {
 	if v, err := document.Value([]byte(`{"a":1}`), nil); v != nil || err != nil {
 		t.Errorf("Value = %v, %v", v, err)
 	}
-	if same, err := document.Equal([]byte(`{"a":1}`), []byte(`{"a":2}`), nil); !same || err != nil {
-		t.Errorf("Equal = %v, %v", same, err)
-	}
 	if p, err := document.Prune(nil, []byte(`{"a":1}`), nil); p != nil || err != nil {
 		t.Errorf("Prune = %s, %v", p, err)
-	}
-}
-
-func TestEqual_ComparesOnlyWhatTheMaskReads(t *testing.T) {
-	before := []byte(samples[len(samples)-1])
-	spec := mask.Path(mask.Whole(), "spec")
-	for _, c := range []struct {
-		name, old, new string
-		m              *mask.Mask
-		same           bool
-	}{
-		{"a heartbeat, to a policy that reads spec", `"status":"True"`, `"status":"False"`, spec, true},
-		{"an image, to a policy that reads spec", "nginx:1.27", "nginx:1.28", spec, false},
-		{"an image, to one that reads names of containers", "nginx:1.27", "nginx:1.28", mask.Path(mask.Whole(), "spec", "containers", "*", "name"), true},
-		{"a container's name, to one that reads them", `"name":"proxy"`, `"name":"side"`, mask.Path(mask.Whole(), "spec", "containers", "*", "name"), false},
-		{"a label's key, to one that reads whether there are labels", `"app"`, `"apq"`, mask.Path(&mask.Mask{}, "metadata", "labels"), true},
-		{"a label's key, to one that reads keys", `"app"`, `"apq"`, mask.Path(&mask.Mask{}, "metadata", "labels", "*"), false},
-	} {
-		after := bytes.Replace(before, []byte(c.old), []byte(c.new), 1)
-		if bytes.Equal(before, after) {
-			t.Fatalf("%s: nothing was replaced", c.name)
-		}
-		same, err := document.Equal(before, after, c.m)
-		if err != nil || same != c.same {
-			t.Errorf("%s: Equal = %v, %v", c.name, same, err)
-		}
 	}
 }
 
@@ -289,7 +256,6 @@ func FuzzValue(f *testing.F) {
 			if (v == nil) == (err == nil) {
 				t.Fatalf("Value = %v, %v", v, err)
 			}
-			_, _ = document.Hash(data, m)
 		}
 		var v any
 		d := json.NewDecoder(bytes.NewReader(data))

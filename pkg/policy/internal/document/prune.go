@@ -1,10 +1,7 @@
 package document
 
 import (
-	"bytes"
 	"fmt"
-	"hash/maphash"
-	"sync"
 
 	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/pkg/policy/internal/mask"
@@ -30,50 +27,6 @@ func Prune(dst, body []byte, m *mask.Mask) ([]byte, error) {
 	}
 	return p.out, nil
 }
-
-// Equal reports whether m reads the same in two bodies, so that no policy under it
-// can distinguish them. It builds no value.
-func Equal(before, after []byte, m *mask.Mask) (bool, error) {
-	if m == nil || bytes.Equal(before, after) {
-		return true, nil
-	}
-	if m.All {
-		return false, nil
-	}
-	b := buffers.Get().(*[]byte) // The pool holds nothing else.
-	defer buffers.Put(b)
-	old, err := Prune((*b)[:0], before, m)
-	if err != nil {
-		return false, err
-	}
-	both, err := Prune(old, after, m)
-	if err != nil {
-		return false, err
-	}
-	*b = both
-	return bytes.Equal(both[:len(old)], both[len(old):]), nil
-}
-
-// Hash returns a hash of the parts of a body that m reads. Hashes compare only
-// within one process.
-func Hash(body []byte, m *mask.Mask) (uint64, error) {
-	if m == nil {
-		return 0, nil
-	}
-	if m.All {
-		return maphash.Bytes(seed, body), nil
-	}
-	b := buffers.Get().(*[]byte) // The pool holds nothing else.
-	defer buffers.Put(b)
-	pruned, err := Prune((*b)[:0], body, m)
-	if err != nil {
-		return 0, err
-	}
-	*b = pruned
-	return maphash.Bytes(seed, pruned), nil
-}
-
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // pruner copies what a mask reads. Its methods leave malformed JSON to the Reader's
 // own error.

@@ -11,6 +11,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -95,12 +96,7 @@ func (r *pass) fillKind(v *view, kind aggregate.Kind) error {
 func (r *pass) fill(v *view, batch []aggregate.Object) error {
 	found := make([]matview.Contribution, len(batch))
 	err := r.e.parallel(r.ctx, len(batch), func(w *worker, i int) {
-		var err error
-		if w.body, err = batch[i].AppendBody(w.body[:0]); err != nil {
-			found[i] = matview.FailedContribution(batch[i].Ref(), err.Error())
-			return
-		}
-		found[i] = w.contribute(r.ctx, v, batch[i], w.body)
+		found[i] = w.contribute(r.ctx, v, batch[i], value.Value{})
 	})
 	if err != nil {
 		return err

@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -183,53 +183,43 @@ func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) deltaEffect {
 		return n
 	}
 	fresh := d.Before.IsZero() || d.Before.APIVersion() != d.After.APIVersion() || d.Before.Resource() != d.After.Resource()
-	before, after, err := w.bodies(d, fresh, p.readMask)
+	before, after, known := w.beforeAndAfter(d, fresh, p.readMask)
+	same := func(m *mask.Mask) bool {
+		if !known || !value.EqualUnder(before, after, m) {
+			return false
+		}
+		w.e.unchanged.Add(1)
+		return true
+	}
 	for i, v := range p.views {
-		if err != nil {
-			n.evaluated[i], n.contributions[i] = true, matview.FailedContribution(d.Ref, err.Error())
-			continue
+		if !same(v.Def.Mask) {
+			n.evaluated[i], n.contributions[i] = true, w.contribute(ctx, v, d.After, after)
 		}
-		if !fresh {
-			if same, err := document.Equal(before, after, v.Def.Mask); err == nil && same {
-				w.e.unchanged.Add(1)
-				continue
-			}
-		}
-		n.evaluated[i], n.contributions[i] = true, w.contribute(ctx, v, d.After, after)
 	}
-	if err == nil && !fresh {
-		n.fleetUnchanged, _ = document.Equal(before, after, p.fleetMask)
-	}
+	n.fleetUnchanged = known && value.EqualUnder(before, after, p.fleetMask)
 	labels := !fresh && labelsChanged(d)
-	known := err == nil && !fresh
 	for i, b := range p.bindings {
-		n.evaluate[i] = true
-		if known && !(labels && b.sel.ByLabels()) {
-			if same, err := document.Equal(before, after, b.mask); err == nil && same {
-				n.evaluate[i] = false
-				w.e.unchanged.Add(1)
-			}
-		}
+		n.evaluate[i] = labels && b.sel.ByLabels() || !same(b.mask)
 	}
 	return n
 }
 
-// bodies returns an object's bodies before a delta, unless it is new, and after it. Of
-// two bodies it returns the parts that m reads: they are small to compare under the
-// mask of each view and binding, and equal if none of them reads what changed. A
-// malformed body is returned complete, so that its readers report it.
-func (w *worker) bodies(d aggregate.Delta, fresh bool, m *mask.Mask) (before, after []byte, err error) {
-	if w.body, err = d.After.AppendBody(w.body[:0]); err != nil || fresh {
-		return nil, w.body, err
+// beforeAndAfter returns what m reads of an object before a delta and after it, which is small
+// to compare under the mask of each view and binding. known is false if there is nothing
+// before, or one of both is malformed: then after is not decoded either, so that its readers
+// report it.
+func (w *worker) beforeAndAfter(d aggregate.Delta, fresh bool, m *mask.Mask) (before, after value.Value, known bool) {
+	w.objects.Reset()
+	var err error
+	if w.body, err = d.After.AppendBody(w.body[:0]); err != nil {
+		return before, after, false
+	}
+	if after, err = value.Decode(&w.objects, w.body, m); err != nil || fresh {
+		return before, after, false
 	}
 	if w.otherBody, err = d.Before.AppendBody(w.otherBody[:0]); err != nil {
-		return nil, w.body, err
+		return before, after, false
 	}
-	var errs [2]error
-	w.pruned[0], errs[0] = document.Prune(w.pruned[0][:0], w.otherBody, m)
-	w.pruned[1], errs[1] = document.Prune(w.pruned[1][:0], w.body, m)
-	if errs[0] != nil || errs[1] != nil {
-		return w.otherBody, w.body, nil
-	}
-	return w.pruned[0], w.pruned[1], nil
+	before, err = value.Decode(&w.objects, w.otherBody, m)
+	return before, after, err == nil
 }

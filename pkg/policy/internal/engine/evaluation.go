@@ -182,11 +182,18 @@ func checkPinned(pins map[aggregate.Kind]string, o aggregate.Object) error {
 	return nil
 }
 
-// contribute evaluates a view for one object.
-func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, body []byte) matview.Contribution {
+// contribute evaluates a view for one object. object is what the view reads of it, or more;
+// undefined if that is not decoded yet.
+func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, object value.Value) matview.Contribution {
 	ref := o.Ref()
+	var err error
+	if v.Def.Mask == nil {
+		object = value.Value{}
+	} else if !object.Defined() {
+		object, err = w.decodeObject(o, v.Def.Mask)
+	}
 	if v.index != nil {
-		return w.contributeIndex(ctx, v, ref, body)
+		return w.contributeIndex(ctx, v, ref, object, err)
 	}
 	fail := func(err error) matview.Contribution {
 		return matview.FailedContribution(ref, err.Error())
@@ -197,12 +204,11 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	if err := checkPinned(v.pins, o); err != nil {
 		return fail(err)
 	}
-	a := &w.inputs
-	a.Reset()
-	object, err := value.Decode(a, body, v.Def.Mask)
 	if err != nil {
 		return fail(err)
 	}
+	a := &w.inputs
+	a.Reset()
 	input := a.Alloc(4)[:0]
 	if object.Defined() {
 		input = append(input, value.Text("object"), object)

@@ -42,11 +42,9 @@ func decodeLookup(s string) lookup {
 const unindexed = "?"
 
 // contributeIndex finds the keys of an object.
-func (w *worker) contributeIndex(ctx context.Context, v *view, ref aggregate.Ref, body []byte) matview.Contribution {
+func (w *worker) contributeIndex(ctx context.Context, v *view, ref aggregate.Ref, object value.Value, err error) matview.Contribution {
 	limit := w.e.opts.Limits.Contribution
 	every := matview.NewContribution(ref, keysDocument([]string{unindexed}), limit)
-	w.inputs.Reset()
-	object, err := value.Decode(&w.inputs, body, v.Def.Mask)
 	if err != nil {
 		return every
 	}
@@ -83,6 +81,7 @@ func keysDocument(keys []string) value.Value {
 
 // indexKeys adds the keys of an object.
 func (w *worker) indexKeys(ctx context.Context, v *view, to []string, object value.Value) ([]string, error) {
+	w.inputs.Reset()
 	found, _, err := w.run(ctx, v.query, w.inputs.Single("object", object))
 	w.e.viewEvaluations.Add(1)
 	for _, key := range found {

@@ -96,7 +96,6 @@ type worker struct {
 	memo        memo
 	body        []byte
 	otherBody   []byte
-	pruned      [2][]byte                 // results of bodies
 	kinds       map[string]module.KindRef // as policies write them
 	lastRequest requestOf
 	machine     compiled.Machine

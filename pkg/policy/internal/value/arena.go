@@ -90,13 +90,19 @@ func sortSet(elems []Value) []Value {
 }
 
 // Object returns the object of keys and values in turn, which it sorts in place and
-// copies. ok is false if one key has two values.
+// copies. ok is false if one key has two values. Of equal ones it has the first.
 func (a *Arena) Object(pairs []Value) (v Value, ok bool) {
-	pairs, ok = sortPairs(pairs)
+	pairs, ok = sortPairs(pairs, false)
 	return ObjectOf(a.keep(pairs)), ok
 }
 
-func sortPairs(pairs []Value) (sorted []Value, ok bool) {
+// ObjectOfLast is Object, but that it has the last of equal values.
+func (a *Arena) ObjectOfLast(pairs []Value) (v Value, ok bool) {
+	pairs, ok = sortPairs(pairs, true)
+	return ObjectOf(a.keep(pairs)), ok
+}
+
+func sortPairs(pairs []Value, last bool) (sorted []Value, ok bool) {
 	n := len(pairs) / 2
 	inOrder := true
 	for i := 1; i < n; i++ {
@@ -118,6 +124,9 @@ func sortPairs(pairs []Value) (sorted []Value, ok bool) {
 		if i > 0 && Equal(list[i][0], pairs[out-2]) {
 			if !Equal(list[i][1], pairs[out-1]) {
 				return nil, false
+			}
+			if last {
+				pairs[out-1] = list[i][1]
 			}
 			continue
 		}
