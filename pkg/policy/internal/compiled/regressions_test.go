@@ -85,6 +85,12 @@ var regressions = []struct {
 		query:  `data.p.s = x`,
 		data:   `{"a": {"b": {"1": 5}}}`,
 	},
+	{
+		name:   "pattern as a key of a partial set, whose rule enumerates by it",
+		module: "s contains x if { input.c[x] }\n\nc := [k | s[[k, _]]]",
+		query:  `data.p.c = x`,
+		input:  `{"c": [1, 2]}`,
+	},
 }
 
 func TestRegressions(t *testing.T) {
