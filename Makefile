@@ -31,6 +31,7 @@ MEMBERS ?= 250
 KINDS ?= 47
 CLIENTS ?= print
 HISTORIES ?= 100000
+PROGRAMS ?= 1000000
 MUTATIONS ?= 10000
 COUNT ?= 10
 KILLS ?= 200
@@ -210,7 +211,8 @@ fuzz: ## run every fuzz target for FUZZTIME
 	done
 
 .PHONY: oracle
-oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind: of written, generated and shipped policies, of time, and of versions
+oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind: of written, generated and shipped policies, of time, and of versions; and compiled policies over PROGRAMS evaluations
+	ORACLE_PROGRAMS=$(PROGRAMS) SEED=random go test -run 'Generated_AgreesWithTopdown' -timeout 8h -count=1 -v ./pkg/policy/internal/compiled
 	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'EqualsFullEvaluation' -timeout 8h -count=1 -v ./pkg/policy
 
 .PHONY: explore
