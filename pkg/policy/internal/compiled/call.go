@@ -40,7 +40,7 @@ func (s *scope) call(terms []*ast.Term) link {
 			return s.compare(name, compare, terms[1], terms[2])
 		}
 	}
-	args, ok := s.all(min(arity, len(terms)-1), func(i int) *ast.Term { return terms[i+1] })
+	args, ok := s.plugging().all(min(arity, len(terms)-1), func(i int) *ast.Term { return terms[i+1] })
 	if !ok {
 		s.unsupported(terms[0].Location, "an argument of %s that is not bound", name)
 	}
@@ -88,8 +88,8 @@ var comparisons = map[string]func(c int) bool{
 
 // compare compiles a comparison as a condition.
 func (s *scope) compare(name string, holds func(int) bool, a, b *ast.Term) link {
-	f, okA := s.ground(a)
-	g, okB := s.ground(b)
+	f, okA := s.plugging().ground(a)
+	g, okB := s.plugging().ground(b)
 	if !okA || !okB {
 		s.unsupported(a.Location, "an argument of %s that is not bound", name)
 	}
