@@ -204,6 +204,15 @@ func (m *Machine) tick() bool {
 	return false
 }
 
+// spent is tick after a step that may have taken long: it asks the clock, where Cancel can.
+func (m *Machine) spent() bool {
+	if c, ok := m.cancel.(interface{ Spent() bool }); ok && c.Spent() {
+		m.err = ErrCancelled
+		return true
+	}
+	return false
+}
+
 // fail ends an evaluation with an error.
 func (m *Machine) fail(err error) signal {
 	m.err = err

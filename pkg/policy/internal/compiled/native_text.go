@@ -152,7 +152,7 @@ func texts(v value.Value) (list []value.Value, ok bool) {
 }
 
 func regexMatch(m *Machine, args []value.Value) (value.Value, bool) {
-	if args[0].Kind() != value.String || args[0].Len() > 256 || args[1].Kind() != value.String || args[1].Len() > 1024 {
+	if args[0].Kind() != value.String || args[1].Kind() != value.String || args[0].Len()*args[1].Len() > maxMatching {
 		return value.Value{}, false
 	}
 	p := m.patterns.get(args[0].Str())
@@ -161,6 +161,9 @@ func regexMatch(m *Machine, args []value.Value) (value.Value, bool) {
 	}
 	return value.Bool(p.MatchString(args[1].Str())), true
 }
+
+// maxMatching bounds the bytes of a pattern times those of a text, and so how long they take.
+const maxMatching = 32 << 10
 
 // patternCache has compiled regular expressions: nearly all are constants of policies and
 // of parameters. nil is one that OPA is to look at.
