@@ -129,7 +129,7 @@ func (s *scope) compare(name string, holds func(int) bool, a, b *ast.Term) link 
 
 // callBuiltin compiles a call of a builtin that has at most one result.
 func (s *scope) callBuiltin(name string, decl *ast.Builtin, impl topdown.BuiltinFunc, args []expr, terms []*ast.Term) expr {
-	fast := natives[name]
+	fast := nativeOf(name)
 	slow := &builtin{impl: impl, void: decl.Decl.Result() == nil, lenient: s.options.Lenient, fixed: make([]*ast.Term, len(args))}
 	for i := range args {
 		if constant(terms[i]).Defined() {
