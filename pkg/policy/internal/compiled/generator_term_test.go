@@ -97,7 +97,7 @@ func (g *generator) term(c *place, typ byte, depth int) string {
 	if name := g.variableOf(c, typ); name != "" && g.chance(2) {
 		return name
 	}
-	if depth == 0 || g.chance(3) {
+	if depth <= 0 || c.depth > maxNested || g.chance(3) {
 		if g.chance(3) {
 			return g.opaque(c)
 		}
