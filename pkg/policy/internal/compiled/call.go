@@ -40,7 +40,7 @@ func (s *scope) call(terms []*ast.Term) link {
 			return s.compare(name, compare, terms[1], terms[2])
 		}
 	}
-	args, ok := s.all(min(arity, len(terms)-1), func(i int) *ast.Term { return terms[i+1] })
+	args, ok := s.plugging().all(min(arity, len(terms)-1), func(i int) *ast.Term { return terms[i+1] })
 	if !ok {
 		s.unsupported(terms[0].Location, "an argument of %s that is not bound", name)
 	}
@@ -88,8 +88,8 @@ var comparisons = map[string]func(c int) bool{
 
 // compare compiles a comparison as a condition.
 func (s *scope) compare(name string, holds func(int) bool, a, b *ast.Term) link {
-	f, okA := s.ground(a)
-	g, okB := s.ground(b)
+	f, okA := s.plugging().ground(a)
+	g, okB := s.plugging().ground(b)
 	if !okA || !okB {
 		s.unsupported(a.Location, "an argument of %s that is not bound", name)
 	}
@@ -129,15 +129,13 @@ func (s *scope) compare(name string, holds func(int) bool, a, b *ast.Term) link 
 
 // callBuiltin compiles a call of a builtin that has at most one result.
 func (s *scope) callBuiltin(name string, decl *ast.Builtin, impl topdown.BuiltinFunc, args []expr, terms []*ast.Term) expr {
-	fast := natives[name]
-	lenient := s.options.Lenient
-	fixed := make([]*ast.Term, len(args))
+	fast := nativeOf(name)
+	slow := &builtin{impl: impl, void: decl.Decl.Result() == nil, lenient: s.options.Lenient, fixed: make([]*ast.Term, len(args))}
 	for i := range args {
 		if constant(terms[i]).Defined() {
-			fixed[i] = terms[i]
+			slow.fixed[i] = terms[i]
 		}
 	}
-	void := decl.Decl.Result() == nil
 	return func(m *Machine, fr frame) value.Value {
 		at := len(m.args)
 		for _, f := range args {
@@ -155,32 +153,45 @@ func (s *scope) callBuiltin(name string, decl *ast.Builtin, impl topdown.Builtin
 				return v
 			}
 		}
-		if m.tick() {
-			return value.Value{}
-		}
-		list := make([]*ast.Term, len(operands))
-		for i, v := range operands {
-			if list[i] = fixed[i]; list[i] == nil {
-				list[i] = v.Term()
-			}
-		}
-		var out value.Value
-		err := impl(m.bctx, list, func(t *ast.Term) error {
-			if void || t == nil {
-				out = value.True
-			} else {
-				out = value.Of(&m.arena, t.Value)
-			}
-			return nil
-		})
-		if err != nil {
-			out = value.Value{}
-			if _, halted := errors.AsType[topdown.Halt](err); halted || !lenient {
-				m.err = err
-			}
-		}
+		return slow.call(m, operands)
+	}
+}
+
+// builtin is OPA's implementation of one.
+type builtin struct {
+	impl          topdown.BuiltinFunc
+	void, lenient bool
+	fixed         []*ast.Term // the arguments that are constant
+}
+
+func (b *builtin) call(m *Machine, operands []value.Value) (out value.Value) {
+	if m.tick() {
 		return out
 	}
+	list := make([]*ast.Term, len(operands))
+	for i, v := range operands {
+		if list[i] = b.fixed[i]; list[i] == nil {
+			list[i] = v.Term()
+		}
+	}
+	err := b.impl(m.bctx, list, func(t *ast.Term) error {
+		if b.void || t == nil {
+			out = value.True
+		} else {
+			out = value.Of(&m.arena, t.Value)
+		}
+		return nil
+	})
+	if err != nil {
+		out = value.Value{}
+		if _, halted := errors.AsType[topdown.Halt](err); halted || !b.lenient {
+			m.err = err
+		}
+	}
+	if m.spent() {
+		return value.Value{}
+	}
+	return out
 }
 
 // callRule compiles the call of a function that rules define.

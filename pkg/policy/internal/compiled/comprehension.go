@@ -55,7 +55,7 @@ func kindOf(t *ast.Term) value.Kind { return partsOf(t).kind }
 
 // collector collects the values of terms.
 func (s *scope) collector(terms []*ast.Term) code {
-	list, ok := s.all(len(terms), func(i int) *ast.Term { return terms[i] })
+	list, ok := s.plugging().all(len(terms), func(i int) *ast.Term { return terms[i] })
 	if !ok {
 		s.unsupported(terms[0].Location, "a comprehension whose head is not bound")
 	}

@@ -28,7 +28,7 @@ func FuzzCompiled(f *testing.F) {
 		f.Add(uint64(i), []byte{i, 255 - i, 7 * i, 100, 3, i})
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, choices []byte) {
-		if len(choices) > 1<<12 {
+		if len(choices) > 1<<10 {
 			t.Skip()
 		}
 		p := generate(&bytesSource{choices, rand.NewPCG(seed, 1)})

@@ -53,6 +53,7 @@ type statistics struct {
 	evaluations, nonEmpty, failed, reordered, fell int
 	indexed                                        int // comprehensions
 	fallbacks, unsupported                         frequency
+	order                                          string // an example of solutions in another order
 }
 
 func (s *statistics) String() string {
@@ -95,7 +96,12 @@ func (s *statistics) compare(t *testing.T, name string, p *program) bool {
 			if e.input, err = ast.ParseTerm(p.inputs[j]); err != nil {
 				t.Fatal(err)
 			}
+			before := s.order
 			if s.one(e, &m, program) {
+				if s.order != before {
+					t.Logf("program %s differs in the order of its solutions: %s\n%v\nquery: %s\ninput: %s\ndata: %s",
+						name, s.order, p.modules(), p.query(i), p.inputs[j], p.data)
+				}
 				continue
 			}
 			small := shrink(p, i, j, s.evaluations)
@@ -127,6 +133,9 @@ func (s *statistics) one(e *evaluation, m *compiled.Machine, program *compiled.P
 		return true
 	case sameButForOrder(got, want):
 		s.reordered++
+		if s.order == "" {
+			s.order = fmt.Sprintf("compiled %v\ntopdown %v", got, want)
+		}
 		return true
 	}
 	return false

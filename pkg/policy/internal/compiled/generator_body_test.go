@@ -61,6 +61,9 @@ func (g *generator) some(c *place) string {
 
 // expression makes an expression, with those that it needs before it.
 func (g *generator) expression(c *place) []string {
+	if c.depth > maxNested {
+		return []string{fmt.Sprintf("%s = %s", g.newVar(c, anything), g.constant(number))}
+	}
 	switch g.IntN(20) {
 	case 0, 1, 2:
 		typ := g.anyType()

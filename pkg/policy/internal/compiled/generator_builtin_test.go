@@ -31,8 +31,8 @@ var builtinCalls = []builtinCall{
 	call(list, "array.reverse", "a"), call(list, "sort", "c"), call(list, "numbers.range", "1", "3"),
 	call(list, "regex.find_n", `"[a-c]"`, "s", "-1"), call(list, "indexof_n", "s", "s"),
 	call(mapping, "object.union", "o", "o"), call(mapping, "object.remove", "o", "a"), call(mapping, "object.filter", "o", "S"),
-	call(mapping, "object.union_n", "a"), call(mapping, "json.filter", "o", "a"), call(mapping, "json.remove", "o", "a"),
-	call(sets, "object.keys", "o"), call(sets, "union", "S"), call(sets, "intersection", "S"), call(sets, "graph.reachable", "o", "S"),
+	call(mapping, "object.union_n", "x"), call(mapping, "json.filter", "o", "a"), call(mapping, "json.remove", "o", "a"),
+	call(sets, "object.keys", "o"), call(sets, "union", "x"), call(sets, "intersection", "x"), call(sets, "graph.reachable", "x", "S"),
 	call(anything, "object.get", "o", "*", "*"), call(anything, "object.get", "o", "a", "*"),
 	call(anything, "max", "c"), call(anything, "min", "c"), call(anything, "json.unmarshal", "s"), call(anything, "yaml.unmarshal", "s"),
 	call(truth, "startswith", "s", "s"), call(truth, "endswith", "s", "s"), call(truth, "contains", "s", "s"),
@@ -40,7 +40,7 @@ var builtinCalls = []builtinCall{
 	call(truth, "is_set", "*"), call(truth, "is_boolean", "*"), call(truth, "is_null", "*"),
 	call(truth, "regex.match", `"^[a-c]+$"`, "s"), call(truth, "regex.match", "s", "s"), call(truth, "glob.match", `"a*"`, "[]", "s"),
 	call(truth, "object.subset", "o", "o"), call(truth, "object.subset", "S", "S"), call(truth, "net.cidr_contains", "s", "s"),
-	call(truth, "strings.any_prefix_match", "s", "S"), call(truth, "json.is_valid", "s"), call(truth, "semver.is_valid", "*"),
+	call(truth, "strings.any_prefix_match", "s", "x"), call(truth, "json.is_valid", "s"), call(truth, "semver.is_valid", "*"),
 }
 
 // builtinOf is a builtin that returns a type, nil if there is none.
@@ -65,7 +65,9 @@ func (g *generator) builtin(c *place, b *builtinCall, depth int) string {
 		case len(arg) > 1 || arg >= "0" && arg <= "9":
 			args[i] = arg
 		case g.chance(3):
-			args[i] = g.ref(c, false)
+			args[i] = g.opaque(c)
+		case arg == "x": // of elements of one type
+			args[i] = g.nestedArgument(b.name)
 		case arg == "c":
 			args[i] = g.term(c, pick(g, []byte{list, sets}), depth)
 		default:
@@ -78,4 +80,17 @@ func (g *generator) builtin(c *place, b *builtinCall, depth int) string {
 // predicate is a call of a builtin as a condition.
 func (g *generator) predicate(c *place) string {
 	return g.builtin(c, g.builtinOf(truth), 1)
+}
+
+// nestedArgument is an argument of a builtin whose elements have a type.
+func (g *generator) nestedArgument(name string) string {
+	switch name {
+	case "graph.reachable":
+		return pick(g, []string{`{"a": ["b"], "b": {"a", "c"}, "c": []}`, "input.b", `{"x": {"b"}}`})
+	case "object.union_n":
+		return pick(g, []string{`[{"a": 1}, {"a": {"b": 2}}, {"a": {"c": 3}}]`, "input.a", "[input.a, input.b]"})
+	case "union", "intersection":
+		return pick(g, []string{"{{1, 2}, {2, 3}}", "set()", "{s | s := {input.a, input.b[_]}}"})
+	}
+	return pick(g, []string{`{"a", "b"}`, `["k-", ""]`, "input.items"})
 }

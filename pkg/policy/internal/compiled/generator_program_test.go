@@ -203,10 +203,14 @@ type place struct {
 	declared []string // in this body
 	somes    []string // declared in this body by some or every: each must be used
 	closed   bool     // no variable may be bound here
+	depth    int      // how many bodies it is in
 }
 
+// maxNested is how deep bodies are nested.
+const maxNested = 5
+
 func (c *place) inner() *place {
-	return &place{library: c.library, vars: slices.Clone(c.vars), closed: c.closed}
+	return &place{library: c.library, vars: slices.Clone(c.vars), closed: c.closed, depth: c.depth + 1}
 }
 
 // generate makes a program from a source of random numbers.

@@ -97,9 +97,9 @@ func (g *generator) term(c *place, typ byte, depth int) string {
 	if name := g.variableOf(c, typ); name != "" && g.chance(2) {
 		return name
 	}
-	if depth == 0 || g.chance(3) {
+	if depth <= 0 || c.depth > maxNested || g.chance(3) {
 		if g.chance(3) {
-			return g.ref(c, false)
+			return g.opaque(c)
 		}
 		return g.constant(typ)
 	}
@@ -219,7 +219,10 @@ func (g *generator) functions() []named {
 func (g *generator) call(c *place, n named, depth int) string {
 	args := make([]string, n.arity)
 	for i := range args {
-		args[i] = g.term(c, anything, depth)
+		args[i] = g.opaque(c)
+		if g.chance(4) {
+			args[i] = g.term(c, anything, depth)
+		}
 	}
 	return fmt.Sprintf("%s(%s)", g.absolute(n), strings.Join(args, ", "))
 }

@@ -52,10 +52,17 @@ func sameButForOrder(a, b outcome) bool {
 	return sameOutcome(a, b)
 }
 
+// errPanic is the error of topdown where it panics.
+var errPanic = errors.New("topdown panics")
+
 // ofTopdown evaluates with topdown.
-func (e *evaluation) ofTopdown() outcome {
+func (e *evaluation) ofTopdown() (o outcome) {
 	store := &readStore{root: e.data}
-	var o outcome
+	defer func() {
+		if r := recover(); r != nil {
+			o = outcome{err: fmt.Errorf("%w: %v", errPanic, r)}
+		}
+	}()
 	err := topdown.NewQuery(e.query).WithCompiler(e.compiler).WithInput(e.input).WithStore(store).
 		WithStrictBuiltinErrors(e.strict).WithIndexing(e.indexing).
 		Iter(context.Background(), func(r topdown.QueryResult) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gobwas/glob"
 	"github.com/open-policy-agent/opa/v1/topdown"
 	"github.com/open-policy-agent/opa/v1/topdown/builtins"
 
@@ -54,23 +55,24 @@ type expr func(m *Machine, fr frame) value.Value
 
 // Machine runs one program at a time, again and again. The zero Machine is ready.
 type Machine struct {
-	input    value.Value
-	data     Data
-	cancel   topdown.Cancel
-	err      error
-	arena    value.Arena
-	slab     []value.Value // frames
-	top      int
-	collect  []value.Value // of the collections that are being built
-	memo     []memoized
-	keyed    []keyedMemo
-	caches   []comprehensionCache
-	reads    readCache
-	bctx     topdown.BuiltinContext
-	patterns patternCache
-	args     []value.Value // of the calls of builtins: a stack
-	yield    func(outs []value.Value) error
-	outs     []value.Value
+	input   value.Value
+	data    Data
+	cancel  topdown.Cancel
+	err     error
+	arena   value.Arena
+	slab    []value.Value // frames
+	top     int
+	collect []value.Value // of the collections that are being built
+	memo    []memoized
+	keyed   []keyedMemo
+	caches  []comprehensionCache
+	reads   readCache
+	bctx    topdown.BuiltinContext
+	regexes patternCache[string, regex]
+	globs   patternCache[globKey, *glob.Pattern] // nil: not valid
+	args    []value.Value                        // of the calls of builtins: a stack
+	yield   func(outs []value.Value) error
+	outs    []value.Value
 }
 
 // memoized is the result of a rule in this evaluation.
@@ -198,6 +200,15 @@ func (m *Machine) pop(n int) { m.top -= n }
 // tick is called in every loop and at every call.
 func (m *Machine) tick() bool {
 	if m.cancel != nil && m.cancel.Cancelled() {
+		m.err = ErrCancelled
+		return true
+	}
+	return false
+}
+
+// spent is tick after a step that may have taken long: it asks the clock, where Cancel can.
+func (m *Machine) spent() bool {
+	if c, ok := m.cancel.(interface{ Spent() bool }); ok && c.Spent() {
 		m.err = ErrCancelled
 		return true
 	}

@@ -1,308 +1,176 @@
 package compiled
 
 import (
-	"fmt"
-	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"federator.dev/federator/pkg/policy/internal/value"
 )
 
 // native is a builtin on values. done is false where it leaves the call to OPA's
 // implementation, which knows every error and every limit: arguments of other types than
-// it takes, and collections and texts that are large. What it returns is built in the arena of m.
-type native func(m *Machine, args []value.Value) (v value.Value, done bool)
+// it takes, and collections and texts that are large. What it returns is built in a, or
+// aliases its arguments, which it does not keep.
+type native func(a *value.Arena, args []value.Value) (v value.Value, done bool)
 
-// What natives take; OPA's implementations ask the limits about more.
+// What natives take and return at most. It is far below what the guards of OPA's
+// implementations allow, so that none of them could refuse a call that was done here.
 const (
-	maxNativeElements = 1000
-	maxNativeText     = 16 << 10
+	maxNativeElements = 1000     // of one collection
+	maxNativeWeight   = 10_000   // elements of arguments, nested ones included
+	maxNativeText     = 64 << 10 // bytes of a string, and of all strings of a collection
+	maxNativeCompared = 20_000   // comparisons of elements of one argument with those of another
 )
 
 // natives are the builtins that are called often, by name. Each is held to OPA's by
 // TestNatives_DoWhatOPADoes.
 var natives = map[string]native{
-	"count": count, "internal.member_2": member, "internal.member_3": memberWithKey,
 	"equal": comparison(func(c int) bool { return c == 0 }), "neq": comparison(func(c int) bool { return c != 0 }),
 	"lt": comparison(func(c int) bool { return c < 0 }), "lte": comparison(func(c int) bool { return c <= 0 }),
 	"gt": comparison(func(c int) bool { return c > 0 }), "gte": comparison(func(c int) bool { return c >= 0 }),
+	"internal.member_2": member, "internal.member_3": memberWithKey,
 
-	"plus": integers(func(x, y int) (int, bool) { return x + y, small(x, y) }), "minus": minus,
-	"mul": integers(func(x, y int) (int, bool) { return x * y, small(x, y) }),
-	"div": integers(func(x, y int) (int, bool) { return quotient(x, y), y != 0 && small(x, y) && x%y == 0 }),
-	"rem": integers(func(x, y int) (int, bool) { return remainder(x, y), y > 0 && x >= 0 && small(x, y) }),
-	"and": sets(true, false), "or": sets(true, true),
+	"plus": integers(plus), "minus": minus, "mul": integers(times), "div": integers(quotient), "rem": integers(remainder),
+	"abs": abs, "round": integer, "ceil": integer, "floor": integer,
+	"format_int": formatInt, "to_number": toNumber, "units.parse": parseUnits, "units.parse_bytes": parseBytes,
 
-	"array.concat": arrayConcat, "object.get": objectGet, "object.keys": objectKeys,
+	"count": count, "sum": sum, "max": best(func(c int) bool { return c >= 0 }), "min": best(func(c int) bool { return c <= 0 }),
+	"sort": sorted, "all": allTrue, "any": anyTrue,
+	"and": sets(intersect), "or": sets(unite), "set_diff": sets(subtract), "intersection": intersection, "union": union,
+	"array.concat": arrayConcat, "array.slice": arraySlice, "array.reverse": arrayReverse,
+	"object.get": objectGet, "object.keys": objectKeys, "object.union": objectUnion,
+	"object.remove": selection(false), "object.filter": selection(true),
 
-	"startswith": predicate(strings.HasPrefix), "endswith": predicate(strings.HasSuffix), "contains": predicate(strings.Contains),
-	"trim": transform(strings.Trim), "trim_left": transform(strings.TrimLeft), "trim_right": transform(strings.TrimRight),
-	"trim_prefix": transform(strings.TrimPrefix), "trim_suffix": transform(strings.TrimSuffix),
-	"trim_space": func(_ *Machine, args []value.Value) (value.Value, bool) {
-		return value.Text(strings.TrimSpace(textIn(args[0]))), isText(args[0])
-	},
-	"lower": ascii(strings.ToLower), "upper": ascii(strings.ToUpper),
-	"concat": concat, "split": split2, "replace": replace, "sprintf": sprintf, "substring": substring,
+	"contains": predicate(strings.Contains), "startswith": predicate(strings.HasPrefix), "endswith": predicate(strings.HasSuffix),
 	"strings.any_prefix_match": anyMatch(strings.HasPrefix), "strings.any_suffix_match": anyMatch(strings.HasSuffix),
-	"regex.match": regexMatch, "re_match": regexMatch,
+	"strings.count": occurrences, "strings.reverse": reverse, "indexof": indexOf, "lower": ascii(strings.ToLower), "upper": ascii(strings.ToUpper),
+	"trim": cut(strings.Trim), "trim_left": cut(strings.TrimLeft), "trim_right": cut(strings.TrimRight), "trim_space": trimSpace,
+	"trim_prefix": cut(strings.TrimPrefix), "trim_suffix": cut(strings.TrimSuffix),
+	"concat": concat, "split": splitText, "replace": replace, "substring": substring, "sprintf": sprintf,
+
+	"net.cidr_contains": cidrContains, "semver.compare": semverCompare, "time.parse_rfc3339_ns": parseRFC3339,
 
 	"is_array": isKind(value.Array), "is_boolean": isKind(value.Boolean), "is_null": isKind(value.Null),
 	"is_number": isKind(value.Integer, value.Number), "is_object": isKind(value.Object), "is_set": isKind(value.Set),
 	"is_string": isKind(value.String), "type_name": typeName,
+	"cast_array": castArray, "cast_set": castSet, "cast_string": cast(value.String), "cast_boolean": cast(value.Boolean),
+	"cast_null": cast(value.Null), "cast_object": cast(value.Object),
 }
 
-// isText reports whether a value is a string that natives take.
-func isText(v value.Value) bool { return v.Kind() == value.String && v.Len() <= maxNativeText }
-
-// textIn is the string that isText reports.
-func textIn(v value.Value) string {
-	if v.Kind() != value.String {
-		return ""
-	}
-	return v.Str()
+// matchers are those that keep the patterns they compile.
+var matchers = map[string]func(m *Machine, args []value.Value) (v value.Value, done bool){
+	"regex.match": regexMatch, "re_match": regexMatch, "glob.match": globMatch,
 }
 
-// weight is the number of elements of a value, nested ones included, or more than allowed.
-func weight(v value.Value) int {
-	if !v.IsCollection() {
-		return 1
+// nativeOf returns what does a builtin on values, nil if that is left to OPA.
+func nativeOf(name string) func(m *Machine, args []value.Value) (v value.Value, done bool) {
+	if f := natives[name]; f != nil {
+		return func(m *Machine, args []value.Value) (value.Value, bool) { return f(&m.arena, args) }
 	}
-	n := v.Len() + 1
-	elems := []value.Value(nil)
-	if n <= maxNativeElements {
-		if elems = v.Elems(); v.Kind() == value.Object {
-			elems = v.Pairs()
-		}
-	}
-	for _, x := range elems {
-		if n > maxNativeElements {
-			break
-		}
-		if x.IsCollection() {
-			n += weight(x)
-		}
-	}
-	return n
+	return matchers[name]
 }
 
-func light(args ...value.Value) bool {
-	for _, v := range args {
-		if v.Kind() == value.String && v.Len() > maxNativeText || weight(v) > maxNativeElements {
+// leave is the result of a native that leaves a call to OPA.
+func leave() (value.Value, bool) { return value.Value{}, false }
+
+// isText reports whether values are strings that natives take.
+func isText(vs ...value.Value) bool {
+	for _, v := range vs {
+		if v.Kind() != value.String || v.Len() > maxNativeText {
 			return false
 		}
 	}
 	return true
 }
 
-func count(_ *Machine, args []value.Value) (value.Value, bool) {
-	switch v := args[0]; {
-	case v.IsCollection():
-		return value.Int(v.Len()), true
-	case isText(v):
-		return value.Int(utf8.RuneCountInString(v.Str())), true
-	}
-	return value.Value{}, false
+// weight is what remains of how much values may hold, nested ones included.
+type weight struct {
+	elements, text int
+	numbers        bool // other than integers
 }
 
-func member(_ *Machine, args []value.Value) (value.Value, bool) {
-	x, in := args[0], args[1]
-	if !light(x, in) {
-		return value.Value{}, false
-	}
-	switch in.Kind() {
-	case value.Set:
-		return value.Bool(in.Has(x)), true
-	case value.Array:
-		return value.Bool(slices.ContainsFunc(in.Elems(), func(y value.Value) bool { return value.Equal(x, y) })), true
+// take takes a value off what remains, and reports whether it fits.
+func (w *weight) take(v value.Value) bool {
+	w.elements--
+	var elems []value.Value
+	switch v.Kind() {
+	case value.Undefined:
+		return false
+	case value.Number:
+		if w.text -= v.Len(); !w.numbers {
+			return false
+		}
+	case value.String:
+		w.text -= v.Len()
+	case value.Array, value.Set:
+		elems = v.Elems()
 	case value.Object:
-		pairs := in.Pairs()
-		for i := 1; i < len(pairs); i += 2 {
-			if value.Equal(x, pairs[i]) {
-				return value.True, true
-			}
+		elems = v.Pairs()
+	}
+	if w.elements < len(elems) {
+		return false
+	}
+	for _, x := range elems {
+		if !w.take(x) {
+			return false
 		}
 	}
-	return value.False, true
+	return w.elements >= 0 && w.text >= 0
 }
 
-func memberWithKey(_ *Machine, args []value.Value) (value.Value, bool) {
-	key, x, in := args[0], args[1], args[2]
-	if !light(key, x, in) {
-		return value.Value{}, false
+// plain reports whether values hold little, and no numbers but integers: then values that
+// are equal are the same, and it does not matter which of them a result has. OPA tells apart
+// by hash some others that are equal.
+func plain(vs ...value.Value) bool {
+	w := weight{elements: maxNativeWeight, text: maxNativeText}
+	for _, v := range vs {
+		if !w.take(v) {
+			return false
+		}
 	}
-	if in.Kind() == value.Set {
-		return value.Bool(in.Has(key) && value.Equal(key, x)), true
-	}
-	v := in.Get(key)
-	return value.Bool(v.Defined() && value.Equal(v, x)), true
+	return true
 }
 
 func comparison(holds func(int) bool) native {
-	return func(_ *Machine, args []value.Value) (value.Value, bool) {
-		if !light(args...) {
-			return value.Value{}, false
+	return func(_ *value.Arena, args []value.Value) (value.Value, bool) {
+		x, y := args[0], args[1]
+		if x.IsCollection() && y.IsCollection() {
+			if x.Len() > y.Len() {
+				x, y = y, x // comparing ends with the shorter
+			}
+			if !plain(x) && !plain(y) {
+				return leave()
+			}
+		} else if x.Kind() == value.Number || y.Kind() == value.Number {
+			return leave()
 		}
 		return value.Bool(holds(value.Compare(args[0], args[1]))), true
 	}
 }
 
-// small reports whether neither the sum nor the product of two numbers overflows.
-func small(x, y int) bool {
-	const limit = 1 << 31
-	return -limit < x && x < limit && -limit < y && y < limit
-}
-
-func quotient(x, y int) int {
-	if y == 0 {
-		return 0
-	}
-	return x / y
-}
-
-func remainder(x, y int) int {
-	if y == 0 {
-		return 0
-	}
-	return x % y
-}
-
-func integers(f func(x, y int) (n int, ok bool)) native {
-	return func(_ *Machine, args []value.Value) (value.Value, bool) {
-		if args[0].Kind() != value.Integer || args[1].Kind() != value.Integer {
-			return value.Value{}, false
-		}
-		n, ok := f(args[0].Int(), args[1].Int())
-		return value.Int(n), ok
-	}
-}
-
-var (
-	difference     = integers(func(x, y int) (int, bool) { return x - y, small(x, y) })
-	setsDifference = sets(false, false)
-)
-
-func minus(m *Machine, args []value.Value) (value.Value, bool) {
-	if args[0].Kind() == value.Set {
-		return setsDifference(m, args)
-	}
-	return difference(m, args)
-}
-
-// sets returns the elements of the first set that the second has, or does not have, and all
-// of both.
-func sets(shared, all bool) native {
-	return func(m *Machine, args []value.Value) (value.Value, bool) {
-		x, y := args[0], args[1]
-		if x.Kind() != value.Set || y.Kind() != value.Set || !light(x, y) {
-			return value.Value{}, false
-		}
-		out := m.arena.Alloc(x.Len() + y.Len())[:0]
-		for _, e := range x.Elems() {
-			if all || y.Has(e) == shared {
-				out = append(out, e)
+func isKind(kinds ...value.Kind) native {
+	return func(_ *value.Arena, args []value.Value) (value.Value, bool) {
+		for _, k := range kinds {
+			if args[0].Kind() == k {
+				return value.True, true
 			}
 		}
-		if all {
-			return m.arena.Set(append(out, y.Elems()...)), true
-		}
-		return value.SetOf(out), true
+		return value.False, args[0].Defined()
 	}
 }
 
-func arrayConcat(m *Machine, args []value.Value) (value.Value, bool) {
-	x, y := args[0], args[1]
-	if x.Kind() != value.Array || y.Kind() != value.Array || !light(x, y) {
-		return value.Value{}, false
-	}
-	return value.ArrayOf(append(append(m.arena.Alloc(x.Len() + y.Len())[:0], x.Elems()...), y.Elems()...)), true
-}
-
-func objectGet(_ *Machine, args []value.Value) (value.Value, bool) {
-	v, path, otherwise := args[0], args[1], args[2]
-	if v.Kind() != value.Object {
-		return value.Value{}, false
-	}
-	if path.Kind() != value.Array {
-		if v = v.Get(path); !v.Defined() {
-			v = otherwise
-		}
-		return v, true
-	}
-	for _, step := range path.Elems() {
-		if v = v.Get(step); !v.Defined() {
-			return otherwise, true
-		}
-	}
-	return v, true
-}
-
-func objectKeys(m *Machine, args []value.Value) (value.Value, bool) {
-	v := args[0]
-	if v.Kind() != value.Object || v.Len() > maxNativeElements {
-		return value.Value{}, false
-	}
-	keys := m.arena.Alloc(v.Len())
-	for i, pairs := 0, v.Pairs(); i < len(keys); i++ {
-		keys[i] = pairs[2*i]
-	}
-	return value.SetOf(keys), true
-}
-
-func isKind(kinds ...value.Kind) native {
-	return func(_ *Machine, args []value.Value) (value.Value, bool) {
-		return value.Bool(slices.Contains(kinds, args[0].Kind())), true
-	}
-}
-
-var typeNames = map[value.Kind]value.Value{
+var typeNames = [...]value.Value{
 	value.Null: value.Text("null"), value.Boolean: value.Text("boolean"), value.Integer: value.Text("number"), value.Number: value.Text("number"),
 	value.String: value.Text("string"), value.Array: value.Text("array"), value.Object: value.Text("object"), value.Set: value.Text("set"),
 }
 
-func typeName(_ *Machine, args []value.Value) (value.Value, bool) {
-	return typeNames[args[0].Kind()], true
+func typeName(_ *value.Arena, args []value.Value) (value.Value, bool) {
+	name := typeNames[args[0].Kind()]
+	return name, name.Defined()
 }
 
-func sprintf(_ *Machine, args []value.Value) (value.Value, bool) {
-	format, list := args[0], args[1]
-	if !isText(format) || list.Kind() != value.Array || !light(list) || !plainFormat(format.Str()) {
-		return value.Value{}, false
-	}
-	operands := make([]any, list.Len())
-	size := format.Len()
-	for i, v := range list.Elems() {
-		switch v.Kind() {
-		case value.String:
-			operands[i], size = v.Str(), size+v.Len()
-		case value.Integer:
-			operands[i] = int64(v.Int())
-		case value.Number:
-			return value.Value{}, false
-		default:
-			n, ok := v.Size(maxNativeText)
-			if size += n; !ok {
-				return value.Value{}, false
-			}
-			operands[i] = v.Term().Value.String()
-		}
-	}
-	if size > maxNativeText {
-		return value.Value{}, false
-	}
-	return value.Text(fmt.Sprintf(format.Str(), operands...)), true
-}
-
-// plainFormat reports whether a format has no widths, precisions and indexes, and few verbs.
-func plainFormat(s string) bool {
-	for n := 0; ; n++ {
-		i := strings.IndexByte(s, '%')
-		switch {
-		case i < 0:
-			return true
-		case n == 32 || i+1 == len(s) || !strings.ContainsRune("vsdq%", rune(s[i+1])):
-			return false
-		}
-		s = s[i+2:]
+// cast returns a value that is of a kind already.
+func cast(k value.Kind) native {
+	return func(_ *value.Arena, args []value.Value) (value.Value, bool) {
+		return args[0], args[0].Kind() == k
 	}
 }

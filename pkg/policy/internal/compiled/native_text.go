@@ -1,125 +1,131 @@
 package compiled
 
 import (
-	"regexp"
 	"strings"
 
 	"federator.dev/federator/pkg/policy/internal/value"
 )
 
+// What is compared with a text at every place is short.
+const maxNativePart = 128
+
 func predicate(f func(s, part string) bool) native {
-	return func(_ *Machine, args []value.Value) (value.Value, bool) {
-		if !isText(args[0]) || !isText(args[1]) {
-			return value.Value{}, false
+	return func(_ *value.Arena, args []value.Value) (value.Value, bool) {
+		if !isText(args[0], args[1]) {
+			return leave()
 		}
 		return value.Bool(f(args[0].Str(), args[1].Str())), true
 	}
 }
 
-// transform returns a part of its first argument.
-func transform(f func(s, part string) string) native {
-	return func(_ *Machine, args []value.Value) (value.Value, bool) {
-		if !isText(args[0]) || !isText(args[1]) || args[1].Len() > 256 {
-			return value.Value{}, false
+// cut returns a part of its first argument.
+func cut(f func(s, part string) string) native {
+	return func(_ *value.Arena, args []value.Value) (value.Value, bool) {
+		if !isText(args[0], args[1]) || args[1].Len() > maxNativePart {
+			return leave()
 		}
 		return value.Text(f(args[0].Str(), args[1].Str())), true
 	}
 }
 
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= 0x80 {
-			return false
+func trimSpace(_ *value.Arena, args []value.Value) (value.Value, bool) {
+	if !isText(args[0]) {
+		return leave()
+	}
+	return value.Text(strings.TrimSpace(args[0].Str())), true
+}
+
+// isASCII reports whether values are strings of ASCII characters.
+func isASCII(vs ...value.Value) bool {
+	if !isText(vs...) {
+		return false
+	}
+	for _, v := range vs {
+		s := v.Str()
+		for i := range len(s) {
+			if s[i] >= 0x80 {
+				return false
+			}
 		}
 	}
 	return true
 }
 
 func ascii(f func(string) string) native {
-	return func(_ *Machine, args []value.Value) (value.Value, bool) {
-		if !isText(args[0]) || !isASCII(args[0].Str()) {
-			return value.Value{}, false
+	return func(_ *value.Arena, args []value.Value) (value.Value, bool) {
+		if !isASCII(args[0]) {
+			return leave()
 		}
 		return value.Text(f(args[0].Str())), true
 	}
 }
 
-func concat(_ *Machine, args []value.Value) (value.Value, bool) {
-	sep, list := args[0], args[1]
-	if !isText(sep) || list.Kind() != value.Array && list.Kind() != value.Set || list.Len() > maxNativeElements {
-		return value.Value{}, false
+func reverse(_ *value.Arena, args []value.Value) (value.Value, bool) {
+	if !isASCII(args[0]) {
+		return leave()
 	}
-	size := 0
-	for _, v := range list.Elems() {
-		if v.Kind() != value.String {
-			return value.Value{}, false
-		}
-		size += v.Len() + sep.Len()
-	}
-	if size > maxNativeText {
-		return value.Value{}, false
-	}
+	s := args[0].Str()
 	var b strings.Builder
-	b.Grow(size)
-	for i, v := range list.Elems() {
-		if i > 0 {
-			b.WriteString(sep.Str())
-		}
-		b.WriteString(v.Str())
+	b.Grow(len(s))
+	for i := len(s) - 1; i >= 0; i-- {
+		b.WriteByte(s[i])
 	}
 	return value.Text(b.String()), true
 }
 
-func split2(m *Machine, args []value.Value) (value.Value, bool) {
-	if !isText(args[0]) || !isText(args[1]) || args[1].Len() == 0 {
-		return value.Value{}, false
+func indexOf(_ *value.Arena, args []value.Value) (value.Value, bool) {
+	if !isASCII(args[0], args[1]) || args[1].Len() == 0 || args[1].Len() > maxNativePart {
+		return leave()
 	}
-	s, sep := args[0].Str(), args[1].Str()
-	n := strings.Count(s, sep) + 1
-	if n > maxNativeElements {
-		return value.Value{}, false
-	}
-	parts := m.arena.Alloc(n)
-	for i := range n - 1 {
-		at := strings.Index(s, sep)
-		parts[i], s = value.Text(s[:at]), s[at+len(sep):]
-	}
-	parts[n-1] = value.Text(s)
-	return value.ArrayOf(parts), true
+	return value.Int(strings.Index(args[0].Str(), args[1].Str())), true
 }
 
-func replace(_ *Machine, args []value.Value) (value.Value, bool) {
-	if !isText(args[0]) || !isText(args[1]) || !isText(args[2]) || args[1].Len() == 0 || args[1].Len() > 256 || args[2].Len() > 256 {
-		return value.Value{}, false
+func occurrences(_ *value.Arena, args []value.Value) (value.Value, bool) {
+	if !isText(args[0], args[1]) {
+		return leave()
 	}
-	s, old := args[0].Str(), args[1].Str()
-	if strings.Count(s, old)*args[2].Len() > maxNativeText {
-		return value.Value{}, false
-	}
-	return value.Text(strings.ReplaceAll(s, old, args[2].Str())), true
+	return value.Int(strings.Count(args[0].Str(), args[1].Str())), true
 }
 
-func substring(_ *Machine, args []value.Value) (value.Value, bool) {
-	if !isText(args[0]) || args[1].Kind() != value.Integer || args[2].Kind() != value.Integer || args[1].Int() < 0 || !isASCII(args[0].Str()) {
-		return value.Value{}, false
+func substring(_ *value.Arena, args []value.Value) (value.Value, bool) {
+	from, length := args[1], args[2]
+	if from.Kind() != value.Integer || length.Kind() != value.Integer || from.Int() < 0 || !isASCII(args[0]) {
+		return leave()
 	}
-	s, start, length := args[0].Str(), args[1].Int(), args[2].Int()
-	if start >= len(s) {
-		return value.EmptyString, true
-	}
-	if s = s[start:]; length >= 0 && length < len(s) {
-		s = s[:length]
+	s := args[0].Str()
+	s = s[min(from.Int(), len(s)):]
+	if n := length.Int(); n >= 0 && n < len(s) {
+		s = s[:n]
 	}
 	return value.Text(s), true
 }
 
+// strs returns the strings of an array or a set, or one string, in buf where there is one.
+func strs(v value.Value, buf *[1]value.Value) (list []value.Value, ok bool) {
+	if v.Kind() == value.String {
+		buf[0] = v
+		return buf[:], isText(v)
+	}
+	if !isList(v) {
+		return nil, false
+	}
+	size := 0
+	for _, x := range v.Elems() {
+		if size += x.Len(); x.Kind() != value.String || size > maxNativeText {
+			return nil, false
+		}
+	}
+	return v.Elems(), true
+}
+
 // anyMatch reports whether any of some strings has any of some affixes.
 func anyMatch(match func(s, affix string) bool) native {
-	return func(_ *Machine, args []value.Value) (value.Value, bool) {
-		list, ok := texts(args[0])
-		affixes, also := texts(args[1])
-		if !ok || !also || len(list)*len(affixes) > maxNativeElements {
-			return value.Value{}, false
+	return func(_ *value.Arena, args []value.Value) (value.Value, bool) {
+		var one, other [1]value.Value
+		list, ok := strs(args[0], &one)
+		affixes, also := strs(args[1], &other)
+		if !ok || !also || len(list)*len(affixes) > maxNativeCompared {
+			return leave()
 		}
 		for _, s := range list {
 			for _, affix := range affixes {
@@ -132,54 +138,65 @@ func anyMatch(match func(s, affix string) bool) native {
 	}
 }
 
-// texts are the strings of an array or set, or one string.
-func texts(v value.Value) (list []value.Value, ok bool) {
-	switch v.Kind() {
-	case value.String:
-		return []value.Value{v}, isText(v)
-	case value.Array, value.Set:
-		if v.Len() > maxNativeElements {
-			return nil, false
-		}
-		for _, x := range v.Elems() {
-			if !isText(x) {
-				return nil, false
-			}
-		}
-		return v.Elems(), true
+func concat(_ *value.Arena, args []value.Value) (value.Value, bool) {
+	sep := args[0]
+	if !isText(sep) || args[1].Kind() == value.String {
+		return leave()
 	}
-	return nil, false
+	list, ok := strs(args[1], nil)
+	if !ok {
+		return leave()
+	}
+	switch len(list) {
+	case 0:
+		return value.EmptyString, true
+	case 1:
+		return list[0], true
+	}
+	size := sep.Len() * len(list)
+	for _, v := range list {
+		size += v.Len()
+	}
+	if size > maxNativeText {
+		return leave()
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for i, v := range list {
+		if i > 0 {
+			b.WriteString(sep.Str())
+		}
+		b.WriteString(v.Str())
+	}
+	return value.Text(b.String()), true
 }
 
-func regexMatch(m *Machine, args []value.Value) (value.Value, bool) {
-	if args[0].Kind() != value.String || args[0].Len() > 256 || args[1].Kind() != value.String || args[1].Len() > 1024 {
-		return value.Value{}, false
+func splitText(a *value.Arena, args []value.Value) (value.Value, bool) {
+	if !isText(args[0], args[1]) || args[1].Len() == 0 {
+		return leave()
 	}
-	p := m.patterns.get(args[0].Str())
-	if p == nil {
-		return value.Value{}, false
+	s, sep := args[0].Str(), args[1].Str()
+	n := strings.Count(s, sep) + 1
+	if n > maxNativeElements {
+		return leave()
 	}
-	return value.Bool(p.MatchString(args[1].Str())), true
+	parts := a.Alloc(n)
+	for i := range n - 1 {
+		at := strings.Index(s, sep)
+		parts[i], s = value.Text(s[:at]), s[at+len(sep):]
+	}
+	parts[n-1] = value.Text(s)
+	return value.ArrayOf(parts), true
 }
 
-// patternCache has compiled regular expressions: nearly all are constants of policies and
-// of parameters. nil is one that OPA is to look at.
-type patternCache map[string]*regexp.Regexp
-
-const maxPatterns = 1024
-
-func (c *patternCache) get(s string) *regexp.Regexp {
-	if re, known := (*c)[s]; known {
-		return re
+func replace(_ *value.Arena, args []value.Value) (value.Value, bool) {
+	if !isText(args...) || args[1].Len() == 0 || args[1].Len() > maxNativePart {
+		return leave()
 	}
-	if *c == nil || len(*c) >= maxPatterns {
-		*c = patternCache{}
+	s, old, with := args[0].Str(), args[1].Str(), args[2].Str()
+	n := strings.Count(s, old)
+	if len(s)+n*len(with) > maxNativeText {
+		return leave()
 	}
-	s = strings.Clone(s)
-	re, err := regexp.Compile(s)
-	if err != nil || strings.ContainsRune(s, '{') { // repetitions expand
-		re = nil
-	}
-	(*c)[s] = re
-	return re
+	return value.Text(strings.Replace(s, old, with, n)), true
 }

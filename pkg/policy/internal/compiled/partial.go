@@ -140,11 +140,11 @@ func (s *scope) partial(d *definition, r *ast.Rule, pos int, keys []int) code {
 // contribution collects one solution: the element of a set, the key and the value of an
 // object, or otherwise the path, the leaf and whether that is an element of a set.
 func (s *scope) contribution(d *definition, path ast.Ref, leaf *ast.Term, multi bool) code {
-	value1, ok := s.ground(leaf)
+	value1, ok := s.plugging().ground(leaf)
 	if !ok {
 		s.unsupported(leaf.Location, "a head that is not bound")
 	}
-	steps, ok := s.all(len(path), func(i int) *ast.Term { return path[i] })
+	steps, ok := s.plugging().all(len(path), func(i int) *ast.Term { return path[i] })
 	if !ok {
 		s.unsupported(leaf.Location, "a head that is not bound")
 	}

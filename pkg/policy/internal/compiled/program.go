@@ -101,11 +101,21 @@ type scope struct {
 	rule     *ast.Rule // nil: the query
 	location *ast.Location
 	vars     map[ast.Var]int // the slots of those that are bound
+	plugged  bool            // topdown replaces the variables of a term before it uses it
+}
+
+// plugging is the scope for terms whose variables topdown replaces by values first: sets and
+// objects of them are in order then.
+func (s *scope) plugging() *scope {
+	p := *s
+	p.plugged = true
+	return &p
 }
 
 // nested is a scope whose bindings end with it.
 func (s *scope) nested() *scope {
 	n := *s
+	n.plugged = false
 	n.vars = make(map[ast.Var]int, len(s.vars)+4)
 	for v, slot := range s.vars {
 		n.vars[v] = slot

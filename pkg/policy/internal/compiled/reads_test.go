@@ -14,7 +14,7 @@ import (
 )
 
 // readingPrograms is how many generated programs the reads of are compared.
-const readingPrograms = 1500
+const readingPrograms = 600
 
 // TestReads_AreThoseOfTopdown compares what evaluations read: what an evaluation depends on is
 // known by that.

@@ -85,6 +85,30 @@ var regressions = []struct {
 		query:  `data.p.s = x`,
 		data:   `{"a": {"b": {"1": 5}}}`,
 	},
+	{
+		name:   "pattern as a key of a partial set, whose rule enumerates by it",
+		module: "s contains x if { input.c[x] }\n\nc := [k | s[[k, _]]]",
+		query:  `data.p.c = x`,
+		input:  `{"c": [1, 2]}`,
+	},
+	{
+		name:   "order in which a set with variables is gone through",
+		module: `o := [k | some k in {input.a, input.b}]`,
+		query:  `data.p.o = x`,
+		input:  `{"a": 2, "b": 1}`,
+	},
+	{
+		name:   "order in which the value of a rule with variables is gone through",
+		module: "s := {x, y} if { x := input.a; y := input.b }\n\no := [k | s[k]]",
+		query:  `data.p.o = x`,
+		input:  `{"a": 2, "b": 1}`,
+	},
+	{
+		name:   "order in which an object with variables as keys is gone through",
+		module: `o := [k | some k, _ in {input.a: 1, input.b: 2}]`,
+		query:  `data.p.o = x`,
+		input:  `{"a": 2, "b": 1}`,
+	},
 }
 
 func TestRegressions(t *testing.T) {

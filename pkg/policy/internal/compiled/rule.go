@@ -100,10 +100,26 @@ func (s *scope) virtual(node *ast.TreeNode, ref ast.Ref, pos int) (start, bool) 
 		s.complete(d)
 		return start{func(m *Machine, _ frame) value.Value { return d.value(m) }, ref[pos+1:]}, true
 	}
+	s.refusePatterns(d, ref, pos)
 	if len(ref) > pos+1 && s.stepIsBound(ref[pos+1]) {
 		return start{s.keyed(d, ref, pos), ref[pos+1:]}, true
 	}
 	return start{s.extent(d, pos), ref[pos+1:]}, true
+}
+
+// refusePatterns ends the compilation for a reference to partial rules by a composite that
+// has variables to bind: topdown binds the variables of a rule's head to that, and what their
+// rule does with them then is not always what it does with values.
+func (s *scope) refusePatterns(d *definition, ref ast.Ref, pos int) {
+	end := pos + 2
+	for _, r := range d.ast.Rules {
+		end = max(end, len(r.Ref())+1)
+	}
+	for _, t := range ref[pos+1 : min(end, len(ref))] {
+		if _, isVar := t.Value.(ast.Var); !isVar && !s.stepIsBound(t) {
+			s.unsupported(t.Location, "a key of rules that is a pattern")
+		}
+	}
 }
 
 // inRule is the scope of a rule's body.

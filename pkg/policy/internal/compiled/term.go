@@ -1,6 +1,8 @@
 package compiled
 
 import (
+	"errors"
+
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"federator.dev/federator/pkg/policy/internal/value"
@@ -70,9 +72,14 @@ func (s *scope) groundArray(a *ast.Array) (expr, bool) {
 func (s *scope) groundSet(a ast.Set) (expr, bool) {
 	terms := a.Slice()
 	list, ok := s.all(len(terms), func(i int) *ast.Term { return terms[i] })
+	plugged := s.plugged
 	return func(m *Machine, fr frame) value.Value {
 		elems := m.arena.Alloc(len(list))
 		if !compute(m, fr, list, elems) {
+			return value.Value{}
+		}
+		if !plugged && !inOrder(elems, 1) {
+			m.err = errOrder
 			return value.Value{}
 		}
 		return m.arena.Set(elems)
@@ -91,6 +98,7 @@ func (s *scope) groundObject(o ast.Object) (expr, bool) {
 	for i, k := range keys {
 		sorted = sorted && constant(k).Defined() && (i == 0 || value.Compare(constant(keys[i-1]), constant(k)) < 0)
 	}
+	plugged := s.plugged
 	return func(m *Machine, fr frame) value.Value {
 		pairs := m.arena.Alloc(len(list))
 		if !compute(m, fr, list, pairs) {
@@ -99,6 +107,10 @@ func (s *scope) groundObject(o ast.Object) (expr, bool) {
 		if sorted {
 			return value.ObjectOf(pairs)
 		}
+		if !plugged && !inOrder(pairs, 2) {
+			m.err = errOrder
+			return value.Value{}
+		}
 		v, ok := m.arena.Object(pairs)
 		if !ok || v.Len() < len(keys) {
 			m.err = errConflict // topdown knows which is kept
@@ -106,6 +118,20 @@ func (s *scope) groundObject(o ast.Object) (expr, bool) {
 		}
 		return v
 	}, ok
+}
+
+// errOrder is the error of a set or an object whose elements are not in the order in which it
+// is written: it is in that in which topdown goes through it, until variables are replaced.
+var errOrder = errors.New("a set or an object that is not written in order")
+
+// inOrder reports whether each nth element is greater than the one before.
+func inOrder(elems []value.Value, n int) bool {
+	for i := n; i < len(elems); i += n {
+		if value.Compare(elems[i-n], elems[i]) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // each compiles a term of any number of values: code that goes on with each in a slot.
