@@ -229,6 +229,9 @@ func (s *scope) every(t *ast.Every) link {
 
 // forEach runs code for the elements of a collection. key is -1 where it is not wanted.
 func forEach(m *Machine, fr frame, v value.Value, key, elem int, next code) signal {
+	if v.IsLoose() {
+		return m.fail(errOrder)
+	}
 	switch v.Kind() {
 	case value.Array:
 		for i, x := range v.Elems() {

@@ -157,6 +157,8 @@ func (s *scope) callBuiltin(name string, decl *ast.Builtin, impl topdown.Builtin
 	}
 }
 
+var errNoResult = errors.New("a builtin has no result")
+
 // builtin is OPA's implementation of one.
 type builtin struct {
 	impl          topdown.BuiltinFunc
@@ -175,9 +177,12 @@ func (b *builtin) call(m *Machine, operands []value.Value) (out value.Value) {
 		}
 	}
 	err := b.impl(m.bctx, list, func(t *ast.Term) error {
-		if b.void || t == nil {
+		switch {
+		case b.void:
 			out = value.True
-		} else {
+		case t == nil: // topdown panics
+			m.err = errNoResult
+		default:
 			out = value.Of(&m.arena, t.Value)
 		}
 		return nil

@@ -19,8 +19,8 @@ func (s *scope) data(ref ast.Ref) (start, bool) {
 		return s.document(ref)
 	}
 	for i := 1; i < len(ref); i++ {
-		if !constant(ref[i]).Defined() {
-			return s.tree(node, ref[:i], ref[i:])
+		if _, ok := ref[i].Value.(ast.String); !ok {
+			s.unsupported(ref[i].Location, "rules whose name is not constant")
 		}
 		child := node.Child(ref[i].Value)
 		if child == nil {
@@ -34,12 +34,12 @@ func (s *scope) data(ref ast.Ref) (start, bool) {
 		}
 		node = child
 	}
-	return s.tree(node, ref, nil)
+	return s.tree(node, ref)
 }
 
 // tree compiles a reference to all rules below a node of the rule tree, as one object. Where
 // there are documents as well, topdown merges them.
-func (s *scope) tree(node *ast.TreeNode, ref, rest ast.Ref) (start, bool) {
+func (s *scope) tree(node *ast.TreeNode, ref ast.Ref) (start, bool) {
 	if len(ref) < 2 {
 		s.unsupported(ref[0].Location, "all of data as a value")
 	}
@@ -51,13 +51,6 @@ func (s *scope) tree(node *ast.TreeNode, ref, rest ast.Ref) (start, bool) {
 		}
 		path = append(path, string(name))
 	}
-	bound := 0
-	for bound < len(rest) && s.stepIsBound(rest[bound]) {
-		bound++
-	}
-	if bound > 0 {
-		return start{s.chosen(node, ref, rest[:bound]), rest[bound:]}, true
-	}
 	extent := s.rules(node, ref)
 	return start{func(m *Machine, fr frame) value.Value {
 		switch v := m.read(path); {
@@ -68,45 +61,10 @@ func (s *scope) tree(node *ast.TreeNode, ref, rest ast.Ref) (start, bool) {
 			return value.Value{}
 		}
 		return extent(m, fr)
-	}, rest}, true
+	}, nil}, true
 }
 
 var errMerge = errors.New("rules and documents have the same path")
-
-// chosen compiles a reference that goes on from a node with steps that are known only when it is
-// evaluated: nothing else below the node is, as in topdown.
-func (s *scope) chosen(node *ast.TreeNode, ref, rest ast.Ref) expr {
-	key, _ := s.ground(rest[0])
-	var names []value.Value
-	var values []expr
-	for _, k := range node.Sorted {
-		child := node.Children[k]
-		if child.External != nil {
-			s.unsupported(ref[0].Location, "rules from an external source")
-		}
-		at := append(append(ref[:len(ref):len(ref)], ast.NewTerm(child.Key)), rest[1:]...)
-		var h start
-		if len(child.Values) > 0 {
-			h, _ = s.virtual(child, at, len(ref))
-		} else {
-			h, _ = s.tree(child, at[:len(ref)+1], at[len(ref)+1:])
-		}
-		names, values = append(names, value.Of(nil, child.Key)), append(values, s.steps(h.base, h.rest))
-	}
-	other, _ := s.document(append(ref[:len(ref):len(ref)], rest...))
-	return func(m *Machine, fr frame) value.Value {
-		k := key(m, fr)
-		if !k.Defined() {
-			return k
-		}
-		for i, name := range names {
-			if value.Equal(name, k) {
-				return values[i](m, fr)
-			}
-		}
-		return other.base(m, fr)
-	}
-}
 
 // rules compiles the object of all rules below a node.
 func (s *scope) rules(node *ast.TreeNode, ref ast.Ref) expr {
@@ -116,10 +74,10 @@ func (s *scope) rules(node *ast.TreeNode, ref ast.Ref) expr {
 		child := node.Children[key]
 		at := append(ref[:len(ref):len(ref)], ast.NewTerm(child.Key))
 		name := value.Of(nil, child.Key)
-		if child.Hide || child.External != nil || !name.Defined() {
+		if child.Hide || child.External != nil || name.Kind() != value.String {
 			s.unsupported(ref[0].Location, "a package with rules that are hidden")
 		}
-		v := expr(nil)
+		var v expr
 		if len(child.Values) > 0 {
 			h, _ := s.virtual(child, at, len(at)-1)
 			v = h.base

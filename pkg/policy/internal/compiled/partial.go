@@ -1,6 +1,7 @@
 package compiled
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -59,17 +60,22 @@ func (s *scope) keyed(d *definition, ref ast.Ref, pos int) expr {
 	v := s.variant(d, pos, end, mask)
 	build := d.builder(pos)
 	return func(m *Machine, fr frame) value.Value {
-		if memo := &m.memo[d.memo]; memo.known {
-			return memo.value
-		}
 		at := len(m.args)
 		for _, key := range keys {
 			k := key(m, fr)
+			if k.Kind() == value.Number {
+				m.err = errNumberKey
+				k = value.Value{}
+			}
 			if !k.Defined() {
 				m.args = m.args[:at]
 				return k
 			}
 			m.args = append(m.args, k)
+		}
+		if memo := &m.memo[d.memo]; memo.known {
+			m.args = m.args[:at]
+			return memo.value
 		}
 		args := m.args[at:]
 		x, known := m.keyed[v.memo].find(args)
@@ -83,6 +89,10 @@ func (s *scope) keyed(d *definition, ref ast.Ref, pos int) expr {
 		return x
 	}
 }
+
+// errNumberKey is the error of a key that equals others which are written otherwise: which of
+// them topdown has depends on which it had first.
+var errNumberKey = errors.New("a key is a number that is not an integer")
 
 // variant compiles the rules of a definition for references whose elements from pos+1 to
 // end-1 are known where mask has a bit.

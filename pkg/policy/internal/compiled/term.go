@@ -78,11 +78,12 @@ func (s *scope) groundSet(a ast.Set) (expr, bool) {
 		if !compute(m, fr, list, elems) {
 			return value.Value{}
 		}
-		if !plugged && !inOrder(elems, 1) {
-			m.err = errOrder
-			return value.Value{}
+		loose := !plugged && !inOrder(elems, 1)
+		v := m.arena.Set(elems)
+		if loose {
+			v = v.Loose()
 		}
-		return m.arena.Set(elems)
+		return v
 	}, ok
 }
 
@@ -107,21 +108,20 @@ func (s *scope) groundObject(o ast.Object) (expr, bool) {
 		if sorted {
 			return value.ObjectOf(pairs)
 		}
-		if !plugged && !inOrder(pairs, 2) {
-			m.err = errOrder
-			return value.Value{}
-		}
+		loose := !plugged && !inOrder(pairs, 2)
 		v, ok := m.arena.Object(pairs)
 		if !ok || v.Len() < len(keys) {
 			m.err = errConflict // topdown knows which is kept
 			return value.Value{}
 		}
+		if loose {
+			v = v.Loose()
+		}
 		return v
 	}, ok
 }
 
-// errOrder is the error of a set or an object whose elements are not in the order in which it
-// is written: it is in that in which topdown goes through it, until variables are replaced.
+// errOrder is the error of going through a set or an object that is not written in order.
 var errOrder = errors.New("a set or an object that is not written in order")
 
 // inOrder reports whether each nth element is greater than the one before.

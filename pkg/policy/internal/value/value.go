@@ -31,7 +31,20 @@ type Value struct {
 	p    unsafe.Pointer // *byte of a String or Number, *Value of a collection
 	n    int            // the Integer; 1 for true; the length of what p points to: bytes, elements, pairs
 	kind Kind
+	// loose says that OPA goes through the collection in another order: see Loose.
+	loose bool
 }
+
+// Loose returns a set or an object that was written with variables, out of order: until OPA
+// has replaced the variables it goes through the elements as they are written. It is equal
+// to v in all else.
+func (v Value) Loose() Value {
+	v.loose = true
+	return v
+}
+
+// IsLoose reports whether v was returned by Loose.
+func (v Value) IsLoose() bool { return v.loose }
 
 // Constants.
 var (
