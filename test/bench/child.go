@@ -36,6 +36,7 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"watch-stock":         watchStock,
 	"query-server":        queryServer,
 	"policy-reviews":      policyReviews,
+	"policy-allocations":  policyAllocations,
 	"gatekeeper-verdicts": gatekeeperReviews,
 	"gatekeeper-memory":   gatekeeperMemory,
 	"policy-full":         policyFull,

@@ -62,6 +62,8 @@ var benchmarks = []benchmark{
 	{name: "query/watch_fanout", run: watchFanout},
 	{name: "query/policies,query/actions,query/violations", run: askPolicies},
 	{name: "policy/reviews_per_core,policy/gain", run: reviews},
+	{name: "policy/eval_vs_go", run: besideGo},
+	{name: "policy/allocations_clean_pod", run: allocations},
 	{name: "gatekeeper", run: gatekeeperVerdicts},
 	{name: "policy/full_reevaluation,policy/bytes", run: fullEvaluation},
 	{name: "policy/delta_p99", run: deltaLatency},

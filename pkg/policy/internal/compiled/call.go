@@ -96,6 +96,9 @@ func (s *scope) compare(name string, holds func(int) bool, a, b *ast.Term) link 
 	decl, impl := s.builtin(name)
 	slow := s.callBuiltin(name, decl, impl, []expr{f, g}, []*ast.Term{a, b})
 	equality, want := name == ast.Equal.Name || name == ast.NotEqual.Name, name == ast.Equal.Name
+	if c := constant(b); equality && c.Defined() && !c.IsCollection() {
+		return is(f, c, want)
+	}
 	return func(next code) code {
 		return func(m *Machine, fr frame) signal {
 			v := f(m, fr)
@@ -120,6 +123,22 @@ func (s *scope) compare(name string, holds func(int) bool, a, b *ast.Term) link 
 				ok = holds(value.Compare(v, w))
 			}
 			if !ok {
+				return more
+			}
+			return next(m, fr)
+		}
+	}
+}
+
+// is compiles a comparison with a constant that is a scalar: whether it is equal, or is not.
+func is(f expr, c value.Value, want bool) link {
+	return func(next code) code {
+		return func(m *Machine, fr frame) signal {
+			v := f(m, fr)
+			if !v.Defined() {
+				return m.none()
+			}
+			if value.Equal(v, c) != want {
 				return more
 			}
 			return next(m, fr)

@@ -64,6 +64,7 @@ type Machine struct {
 	top     int
 	collect []value.Value // of the collections that are being built
 	memo    []memoized
+	paths   []memoized // what paths below the input lead to
 	keyed   []keyedMemo
 	caches  []comprehensionCache
 	reads   readCache
@@ -75,7 +76,7 @@ type Machine struct {
 	outs    []value.Value
 }
 
-// memoized is the result of a rule in this evaluation.
+// memoized is the result of a rule, or of a path, in this evaluation.
 type memoized struct {
 	known bool
 	value value.Value // undefined: it has none
@@ -98,7 +99,7 @@ func (m *Machine) Run(p *Program, in Input, yield func(outs []value.Value) error
 	m.yield = yield
 	m.arena.Reset()
 	m.top, m.collect, m.args = 0, m.collect[:0], m.args[:0]
-	m.memo = reused(m.memo, p.memos)
+	m.memo, m.paths = reused(m.memo, p.memos), reused(m.paths, p.paths)
 	m.resetKeyed(p.keyed)
 	m.caches = reused(m.caches, p.caches)
 	m.reads.reset()
@@ -128,6 +129,7 @@ func (m *Machine) Release() {
 	}
 	m.top = 0
 	clear(m.memo[:cap(m.memo)])
+	clear(m.paths[:cap(m.paths)])
 	clear(m.caches[:cap(m.caches)])
 	for i := range m.keyed {
 		m.keyed[i] = keyedMemo{}

@@ -19,6 +19,7 @@ type Options struct {
 type Program struct {
 	run                         code
 	frame, memos, keyed, caches int
+	paths                       int // below the input
 }
 
 // Unsupported is the error of a construct that is not compiled.
@@ -43,7 +44,7 @@ func (u *Unsupported) Error() string {
 // needs. Its solutions are the values of variables outs. The error is an *Unsupported.
 func Compile(c *ast.Compiler, query ast.Body, outs []ast.Var, o Options) (p *Program, err error) {
 	p = &Program{}
-	k := &compiler{ast: c, options: o, program: p, definitions: map[*ast.TreeNode]*definition{}}
+	k := &compiler{ast: c, options: o, program: p, definitions: map[*ast.TreeNode]*definition{}, paths: map[string]int{}}
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -84,6 +85,7 @@ type compiler struct {
 	options     Options
 	program     *Program
 	definitions map[*ast.TreeNode]*definition
+	paths       map[string]int // below the input, by their names
 }
 
 // function is a frame that is laid out: of the query, of a rule, of an indexed comprehension.

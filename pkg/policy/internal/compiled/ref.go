@@ -1,6 +1,8 @@
 package compiled
 
 import (
+	"strings"
+
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"federator.dev/federator/pkg/policy/internal/value"
@@ -20,7 +22,7 @@ func (s *scope) head(ref ast.Ref) (h start, ok bool) {
 	case ast.Var:
 		switch {
 		case v.Equal(ast.InputRootDocument.Value):
-			return start{func(m *Machine, _ frame) value.Value { return m.input }, ref[1:]}, true
+			return s.input(ref), true
 		case v.Equal(ast.DefaultRootDocument.Value):
 			return s.data(ref)
 		}
@@ -32,6 +34,50 @@ func (s *scope) head(ref ast.Ref) (h start, ok bool) {
 	}
 	s.unsupported(ref[0].Location, "a reference from a %s", ast.ValueName(ref[0].Value))
 	return start{}, false
+}
+
+// input compiles the first elements of a reference below the input.
+func (s *scope) input(ref ast.Ref) start {
+	names := leading(ref[1:])
+	if len(names) == 0 {
+		return start{func(m *Machine, _ frame) value.Value { return m.input }, ref[1:]}
+	}
+	return start{s.path(names), ref[1+len(names):]}
+}
+
+// leading returns the names that a reference goes on with.
+func leading(rest ast.Ref) (names []string) {
+	for _, t := range rest {
+		name, ok := t.Value.(ast.String)
+		if !ok {
+			break
+		}
+		names = append(names, string(name))
+	}
+	return names
+}
+
+// path compiles a path of names below the input, which is followed once an evaluation.
+func (s *scope) path(names []string) expr {
+	key := strings.Join(names, "\x00")
+	id, known := s.paths[key]
+	if !known {
+		id = s.program.paths
+		s.program.paths++
+		s.paths[key] = id
+	}
+	find := func(m *Machine, _ frame) value.Value { return m.input }
+	if len(names) > 1 {
+		find, names = s.path(names[:1]), names[1:]
+	}
+	find = fields(find, names)
+	return func(m *Machine, fr frame) value.Value {
+		p := &m.paths[id]
+		if !p.known {
+			*p = memoized{true, find(m, fr)}
+		}
+		return p.value
+	}
 }
 
 // groundRef compiles a reference that has at most one value.
@@ -63,16 +109,8 @@ func (s *scope) stepIsBound(t *ast.Term) bool {
 // steps compiles elements of a reference all of which are bound.
 func (s *scope) steps(base expr, rest ast.Ref) expr {
 	for len(rest) > 0 {
-		var names []string
-		for len(rest) > 0 {
-			name, ok := rest[0].Value.(ast.String)
-			if !ok {
-				break
-			}
-			names, rest = append(names, string(name)), rest[1:]
-		}
-		if len(names) > 0 {
-			base = fields(base, names)
+		if names := leading(rest); len(names) > 0 {
+			base, rest = fields(base, names), rest[len(names):]
 		}
 		if len(rest) == 0 {
 			break

@@ -49,6 +49,9 @@ func onlyOf(f expr, kind value.Kind) expr {
 
 // assign unifies a value with a term.
 func (s *scope) assign(f expr, t *ast.Term) link {
+	if c := constant(t); c.Defined() {
+		return is(f, c, true)
+	}
 	if g, ok := s.ground(t); ok {
 		return func(next code) code {
 			return func(m *Machine, fr frame) signal {
