@@ -60,6 +60,7 @@ func TestGuards_AcceptUsualCalls(t *testing.T) {
 		`count(numbers.range_step(0, 1000000000, 1000000))`:               `1001`,
 		`sprintf("%-20s|%5.2f|%v", ["web", 1.5, {"a": 1}])`:               `"web                 | 1.50|{\"a\": 1}"`,
 		`sprintf("%[2]s %[1]s 100%%", ["a", "b"])`:                        `"b a 100%"`,
+		`sprintf("%v of 20000 replicas listens on 8080*", ["web"])`:       `"web of 20000 replicas listens on 8080*"`,
 		`concat(", ", ["a", "b"])`:                                        `"a, b"`,
 		`count(split("registry.example.com/team/web:1.2", "/"))`:          `3`,
 		`regex.match("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", "payments")`: `true`,

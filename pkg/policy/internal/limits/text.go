@@ -118,11 +118,13 @@ func replacedAll(args []*ast.Term) *Error {
 // where the format has indexes.
 func formatted(args []*ast.Term) *Error {
 	format := text(args[0])
-	verbs, width, number, indexed := 0, 0, 0, false
+	verbs, width, number, indexed, inVerb := 0, 0, 0, false, false
 	for i := strings.IndexByte(format, '%'); i >= 0 && i < len(format); i++ {
 		switch c := format[i]; {
+		case !inVerb && c != '%':
+			continue // text between the verbs
 		case c == '%':
-			verbs, number = verbs+1, 0
+			verbs, number, inVerb = verbs+1, 0, !inVerb
 		case c >= '0' && c <= '9':
 			if number = number*10 + int(c-'0'); number > MaxWidth {
 				return over("characters of width", MaxWidth)
@@ -132,6 +134,8 @@ func formatted(args []*ast.Term) *Error {
 			return &Error{Limit: "a width from an argument"}
 		case c == '[':
 			indexed = true
+		case !strings.ContainsRune("+-# .]", rune(c)):
+			inVerb = false // the letter of the verb
 		}
 		width, number = width+number, 0
 	}
