@@ -187,7 +187,7 @@ func clusterAdminBindings(params value.Value) rule {
 		for _, x := range elems(s.object.Field("subjects")) {
 			kind, _ := text(x.Field("kind"))
 			name, _ := text(x.Field("name"))
-			who := ""
+			var who string
 			switch stranger := (kind == "User" || kind == "Group") && slices.Contains(strangers, name); {
 			case stranger && open:
 				who = ", who may be anyone, has "
