@@ -442,6 +442,7 @@ func (w *worker) dropDocuments() {
 	w.objects.Release()
 	w.inputs.Release()
 	w.machine.Release()
+	w.found = nil // it may be as large as a policy makes it
 }
 
 func (ev *evaluation) charge(n int64) error {

@@ -160,6 +160,7 @@ func (w *worker) run(ctx context.Context, q query, input value.Value) (found []v
 
 // runProgram evaluates a query that is compiled, and reports whether that decides: topdown
 // has to where there is an error, which only topdown knows exactly, but for that of a limit.
+// Where topdown chooses rules by an index, it may not evaluate what exceeds a limit.
 func (w *worker) runProgram(q query, input value.Value) (decided bool, err error) {
 	ev := &w.evaluation
 	charged := ev.bytesRead
@@ -168,7 +169,7 @@ func (w *worker) runProgram(q query, input value.Value) (decided bool, err error
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, limits.ErrLimit):
+	case errors.Is(err, limits.ErrLimit) && !q.indexing:
 		return true, err
 	}
 	ev.bytesRead = charged
