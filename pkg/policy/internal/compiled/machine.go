@@ -136,7 +136,9 @@ func (m *Machine) Release() {
 	for i := range m.keyed {
 		m.keyed[i] = keyedMemo{}
 	}
-	m.reads.reset()
+	if m.reads.reset(); cap(m.reads.entries) > keptValues {
+		m.reads = readCache{}
+	}
 	clear(m.reads.path[:cap(m.reads.path)])
 }
 

@@ -206,10 +206,11 @@ func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) deltaEffect {
 
 // beforeAndAfter returns what m reads of an object before a delta and after it, which is small
 // to compare under the mask of each view and binding. known is false if there is nothing
-// before, or one of both is malformed: then after is not decoded either, so that its readers
+// before, or one of both is malformed: an object that is has no value, and its readers
 // report it.
 func (w *worker) beforeAndAfter(d aggregate.Delta, fresh bool, m *mask.Mask) (before, after value.Value, known bool) {
 	w.objects.Reset()
+	w.lastRequest = requestOf{}
 	var err error
 	if w.body, err = d.After.AppendBody(w.body[:0]); err != nil {
 		return before, after, false

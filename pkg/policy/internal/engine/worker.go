@@ -163,7 +163,7 @@ func (w *worker) run(ctx context.Context, q query, input value.Value) (found []v
 // Where topdown chooses rules by an index, it may not evaluate what exceeds a limit.
 func (w *worker) runProgram(q query, input value.Value) (decided bool, err error) {
 	ev := &w.evaluation
-	charged := ev.bytesRead
+	charged, wide := ev.bytesRead, ev.wideReads
 	w.found = w.found[:0]
 	err = w.machine.Run(q.program, compiled.Input{Input: input, Data: ev, Cancel: &ev.budget}, w.keep)
 	switch {
@@ -172,7 +172,7 @@ func (w *worker) runProgram(q query, input value.Value) (decided bool, err error
 	case errors.Is(err, limits.ErrLimit) && !q.indexing:
 		return true, err
 	}
-	ev.bytesRead = charged
+	ev.bytesRead, ev.wideReads = charged, wide
 	return false, nil
 }
 

@@ -38,10 +38,13 @@ func decode(a *Arena, body []byte, m *mask.Mask, copies bool) (Value, error) {
 		clear(d.stack[:cap(d.stack)])
 		a.stack = d.stack[:0]
 	}
+	if err == nil {
+		err = d.End()
+	}
 	if err != nil {
 		return Value{}, err
 	}
-	return v, d.End()
+	return v, nil
 }
 
 type decoder struct {
