@@ -48,7 +48,7 @@ var hostile = []struct {
 	s := concat("", [sprintf("%01000d", [i]) | some i in numbers.range(1, 100)])
 	t := replace(s, "0", s)
 	t != ""
-}`, "replace", ms},
+}`, "replace", 10 * ms},
 	{"digits", "", `violation contains {"msg": "x"} if {
 	a := to_number(concat("", ["1e", "999999999"]))
 	a * a > 0
@@ -220,7 +220,7 @@ func TestQuarantine_CountsTimeWithoutAResult(t *testing.T) {
 		}
 		return h
 	}
-	limits := policy.Limits{Evaluation: 2 * time.Second, Overruns: 2}
+	limits := policy.Limits{Evaluation: 400 * time.Millisecond, Overruns: 2}
 	h := health("hostile.result", limits)
 	if h.Evaluations < 3 || h.Evaluations > 24 || len(h.Quarantines) != 2 || !strings.Contains(h.Problem(), "larger than 1048576 bytes") {
 		t.Errorf("what is too large each time: %+v, want a quarantine after some evaluations", h)

@@ -149,7 +149,7 @@ func is(f expr, c value.Value, want bool) link {
 // callBuiltin compiles a call of a builtin that has at most one result.
 func (s *scope) callBuiltin(name string, decl *ast.Builtin, impl topdown.BuiltinFunc, args []expr, terms []*ast.Term) expr {
 	fast := nativeOf(name)
-	slow := &builtin{impl: impl, void: decl.Decl.Result() == nil, lenient: s.options.Lenient, fixed: make([]*ast.Term, len(args))}
+	slow := &builtin{location: s.location, impl: impl, void: decl.Decl.Result() == nil, lenient: s.options.Lenient, fixed: make([]*ast.Term, len(args))}
 	for i := range args {
 		if constant(terms[i]).Defined() {
 			slow.fixed[i] = terms[i]
@@ -180,6 +180,7 @@ var errNoResult = errors.New("a builtin has no result")
 
 // builtin is OPA's implementation of one.
 type builtin struct {
+	location      *ast.Location // of the call
 	impl          topdown.BuiltinFunc
 	void, lenient bool
 	fixed         []*ast.Term // the arguments that are constant
@@ -195,6 +196,7 @@ func (b *builtin) call(m *Machine, operands []value.Value) (out value.Value) {
 			list[i] = v.Term()
 		}
 	}
+	m.bctx.Location = b.location
 	err := b.impl(m.bctx, list, func(t *ast.Term) error {
 		switch {
 		case b.void:
@@ -208,7 +210,11 @@ func (b *builtin) call(m *Machine, operands []value.Value) (out value.Value) {
 	})
 	if err != nil {
 		out = value.Value{}
-		if _, halted := errors.AsType[topdown.Halt](err); halted || !b.lenient {
+		halt, halted := errors.AsType[topdown.Halt](err)
+		switch {
+		case halted:
+			m.err = halt.Err
+		case !b.lenient:
 			m.err = err
 		}
 	}

@@ -93,7 +93,8 @@ const maxKeyed = 16
 
 // Run evaluates a program and calls yield with the values of its variables for every
 // solution, in topdown's order. The values live until the next Run. An error, whichever it
-// is, means that topdown is to decide: it has the exact error, or a result after all.
+// is, means that topdown is to decide: it has the exact error, or a result after all. But one
+// that is limits.ErrLimit, of a builtin of OPA's, is topdown's.
 func (m *Machine) Run(p *Program, in Input, yield func(outs []value.Value) error) (err error) {
 	m.input, m.data, m.cancel, m.err = in.Input, in.Data, in.Cancel, nil
 	m.yield = yield

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/compiled"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/instants"
+	"federator.dev/federator/pkg/policy/internal/limits"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/value"
@@ -144,7 +146,7 @@ func (w *worker) run(ctx context.Context, q query, input value.Value) (found []v
 	ev.budget = w.meter.Start(w.e.opts.Limits.Evaluation, ctx.Done())
 	decided := false
 	if q.program != nil && w.trace == nil && w.tracer == nil {
-		decided = w.runProgram(q, input)
+		decided, err = w.runProgram(q, input)
 	}
 	if !decided && !ev.budget.Spent() {
 		err = w.interpret(ctx, q, input)
@@ -157,16 +159,20 @@ func (w *worker) run(ctx context.Context, q query, input value.Value) (found []v
 }
 
 // runProgram evaluates a query that is compiled, and reports whether that decides: topdown
-// has to where there is an error, which only topdown knows exactly.
-func (w *worker) runProgram(q query, input value.Value) bool {
+// has to where there is an error, which only topdown knows exactly, but for that of a limit.
+func (w *worker) runProgram(q query, input value.Value) (decided bool, err error) {
 	ev := &w.evaluation
 	charged := ev.bytesRead
 	w.found = w.found[:0]
-	err := w.machine.Run(q.program, compiled.Input{Input: input, Data: ev, Cancel: &ev.budget}, w.keep)
-	if err != nil {
-		ev.bytesRead = charged
+	err = w.machine.Run(q.program, compiled.Input{Input: input, Data: ev, Cancel: &ev.budget}, w.keep)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, limits.ErrLimit):
+		return true, err
 	}
-	return err == nil
+	ev.bytesRead = charged
+	return false, nil
 }
 
 func (w *worker) keepSolution(outs []value.Value) error {

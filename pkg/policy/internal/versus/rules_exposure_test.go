@@ -220,7 +220,7 @@ type holder struct {
 }
 
 func (r *adminRules) check(s *subject, to role, h holder, out *findings) {
-	who := ""
+	var who string
 	switch stranger := (h.kind == "User" || h.kind == "Group") && slices.Contains(r.strangers, h.name); {
 	case stranger && to.open:
 		who = ", who may be anyone, has "

@@ -130,10 +130,10 @@ func privileged(params value.Value) rule {
 
 // user is what a securityContext says of the user.
 type user struct {
-	id            int
-	hasID, isRoot bool
-	nonRoot       bool
-	hasNonRoot    bool
+	id         int
+	hasID      bool
+	nonRoot    bool
+	hasNonRoot bool
 }
 
 func userOf(context value.Value) (u user) {
