@@ -166,17 +166,18 @@ func (r *reader) annotated(name string) (is bool) {
 
 // notReady reads a condition, and returns since when the Node is not ready by it.
 func (r *reader) notReady() (since string, not bool) {
+	other, is := false, false
 	for key := range r.fields {
 		switch key {
 		case "lastTransitionTime":
 			since, _ = r.text()
 		case "status":
-			not = !r.is("True")
+			other = !r.is("True")
 		case "type":
-			not = r.is("Ready") && not
+			is = r.is("Ready")
 		}
 	}
-	return since, not
+	return since, is && other
 }
 
 func imageSkewBytes(params value.Value) byteRule {

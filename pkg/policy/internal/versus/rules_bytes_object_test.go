@@ -34,7 +34,7 @@ func suspendedCronJobBytes(params value.Value) byteRule {
 	annotation := params.Field("annotation").Str()
 	return func(_ *subject, body []byte, out *findings) {
 		r := newReader(body)
-		last, suspended := "", false
+		last, ran, suspended := "", false, false
 		for key := range r.fields {
 			switch key {
 			case "metadata":
@@ -54,11 +54,11 @@ func suspendedCronJobBytes(params value.Value) byteRule {
 					return
 				}
 			case "status":
-				last, _ = r.textAt("lastScheduleTime")
+				last, ran = r.textAt("lastScheduleTime")
 			}
 		}
 		if suspended {
-			out.add(suspendedMessage(annotation, last), nil)
+			out.add(suspendedMessage(annotation, last, ran), nil)
 		}
 	}
 }
@@ -308,15 +308,16 @@ func clusterAdminBindingsBytes(params value.Value) byteRule {
 			switch key {
 			case "roleRef":
 				var kind, name string
+				var named bool
 				for key := range r.fields {
 					switch key {
 					case "kind":
 						kind, _ = r.text()
 					case "name":
-						name, _ = r.text()
+						name, named = r.text()
 					}
 				}
-				if to = rules.role(kind, name); !to.strong && !to.open {
+				if to = rules.role(kind, name, named); !to.strong && !to.open {
 					return
 				}
 			case "subjects": // after the role

@@ -209,8 +209,8 @@ type role struct {
 	strong, open bool
 }
 
-func (r *adminRules) role(kind, name string) role {
-	return role{name, kind == "ClusterRole" && slices.Contains(r.roles, name), name != "" && !slices.Contains(r.public, name)}
+func (r *adminRules) role(kind, name string, named bool) role {
+	return role{name, kind == "ClusterRole" && slices.Contains(r.roles, name), named && !slices.Contains(r.public, name)}
 }
 
 // holder is a subject of a binding.
@@ -242,8 +242,8 @@ func clusterAdminBindings(params value.Value) rule {
 	return func(s *subject, out *findings) {
 		ref := s.object.Field("roleRef")
 		kind, _ := text(ref.Field("kind"))
-		name, _ := text(ref.Field("name"))
-		to := r.role(kind, name)
+		name, named := text(ref.Field("name"))
+		to := r.role(kind, name, named)
 		if !to.strong && !to.open {
 			return
 		}
