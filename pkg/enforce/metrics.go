@@ -67,7 +67,7 @@ var (
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descVerdicts, descViolations, descExempt, descByMember, descWorst, descEvaluations, descSeconds, descErrors, descOverruns, descQuarantined,
-		descWide, descSynced, descRevision, descMemory, descBehind, descInstants, descLag, descLagRevisions,
+		descWide, descInterpreted, descSynced, descRevision, descMemory, descBehind, descInstants, descLag, descLagRevisions,
 	} {
 		ch <- d
 	}

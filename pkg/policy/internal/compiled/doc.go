@@ -33,8 +33,8 @@
 // OPA's plan (v1/ir) is what a register machine would start from. It has lost which rules a
 // reference means where keys are known, evaluates rules as a whole where topdown evaluates
 // one key, and reads more of data so: the dependencies of a verdict would be wider than
-// topdown's. Closures over ast.Body keep topdown's order and reads, and measured 15 to 40
-// times faster than topdown.
+// topdown's. Closures over ast.Body keep topdown's order and reads; shipped rules take a
+// sixteenth of what topdown takes, in the mean.
 //
 // # Trade-offs
 //
