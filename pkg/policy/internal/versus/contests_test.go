@@ -15,10 +15,10 @@ import (
 type contest struct {
 	policy string
 	hand   func(params value.Value) rule
-	bytes  func(params value.Value) byteRule // nil: none
-	files  []string                          // of the corpus
-	vary   func(i int, o *object)            // so that some objects are clean and others are not; may be nil
-	fleet  func(w *world)                    // what else there is; nil: members alone
+	bytes  func(params value.Value) byteRule
+	files  []string               // of the corpus
+	vary   func(i int, o *object) // so that some objects are clean and others are not; may be nil
+	fleet  func(w *world)         // what else there is; nil: members alone
 }
 
 var podKinds = []string{"core_Pod", "apps_Deployment", "apps_StatefulSet", "apps_DaemonSet", "batch_Job", "batch_CronJob"}
@@ -28,24 +28,24 @@ var contests = []contest{
 	{"security.run_as_non_root", runAsNonRoot, runAsNonRootBytes, podKinds, varyUsers, nil},
 	{"security.host_namespaces", hostNamespaces, hostNamespacesBytes, podKinds, nil, nil},
 	{"security.image_registry", imageRegistry, imageRegistryBytes, podKinds, nil, nil},
-	{"hygiene.requests_and_limits", requestsAndLimits, nil, podKinds, varyResources, nil},
-	{"hygiene.probes", probes, nil, podKinds[1:4], nil, nil},
+	{"hygiene.requests_and_limits", requestsAndLimits, requestsAndLimitsBytes, podKinds, varyResources, nil},
+	{"hygiene.probes", probes, probesBytes, podKinds[1:4], nil, nil},
 	{"hygiene.required_labels", requiredLabels, requiredLabelsBytes, append([]string{"core_Service"}, podKinds[1:4]...), varyLabels, nil},
 	{"hygiene.suspended_cronjob", suspendedCronJob, suspendedCronJobBytes, podKinds[5:], varySuspend, nil},
-	{"exposure.ingress_tls", ingressTLS, nil, []string{"networking.k8s.io_Ingress"}, varyTLS, nil},
-	{"exposure.load_balancer", loadBalancer, nil, []string{"core_Service"}, varyBalancers, nil},
+	{"exposure.ingress_tls", ingressTLS, ingressTLSBytes, []string{"networking.k8s.io_Ingress"}, varyTLS, nil},
+	{"exposure.load_balancer", loadBalancer, loadBalancerBytes, []string{"core_Service"}, varyBalancers, nil},
 	{"exposure.node_port", nodePort, nodePortBytes, []string{"core_Service"}, varyNodePorts, nil},
-	{"rbac.cluster_admin_bindings", clusterAdminBindings, nil, []string{"rbac.authorization.k8s.io_ClusterRoleBinding", "rbac.authorization.k8s.io_RoleBinding"}, nil, nil},
+	{"rbac.cluster_admin_bindings", clusterAdminBindings, clusterAdminBindingsBytes, []string{"rbac.authorization.k8s.io_ClusterRoleBinding", "rbac.authorization.k8s.io_RoleBinding"}, nil, nil},
 	{"rbac.wildcards", wildcards, wildcardsBytes, []string{"rbac.authorization.k8s.io_ClusterRole", "rbac.authorization.k8s.io_Role"}, nil, nil},
-	{"workloads.pending_pod", pendingPod, nil, podKinds[:1], varyPhase, nil},
-	{"workloads.unfinished_job", unfinishedJob, nil, podKinds[4:5], varyJobs, nil},
-	{"availability.node_not_ready", nodeNotReady, nil, []string{"core_Node"}, varyNodes, nil},
-	{"workloads.image_skew", imageSkew, nil, podKinds[1:4], nil, imageWorld},
-	{"availability.min_regions", minRegions, nil, podKinds[1:2], varyMarks, regionWorld},
-	{"tenancy.namespace_owner", namespaceOwner, nil, []string{"core_Namespace"}, varyOwners, ownerWorld},
-	{"tenancy.unused_namespace", unusedNamespace, nil, []string{"core_Namespace"}, nil, namespaceWorld},
-	{"hygiene.orphaned_pvc", orphanedPVC, nil, []string{"core_PersistentVolumeClaim"}, nil, claimWorld},
-	{"network.unique_host", uniqueHost, nil, []string{"networking.k8s.io_Ingress"}, nil, hostWorld},
+	{"workloads.pending_pod", pendingPod, pendingPodBytes, podKinds[:1], varyPhase, nil},
+	{"workloads.unfinished_job", unfinishedJob, unfinishedJobBytes, podKinds[4:5], varyJobs, nil},
+	{"availability.node_not_ready", nodeNotReady, nodeNotReadyBytes, []string{"core_Node"}, varyNodes, nil},
+	{"workloads.image_skew", imageSkew, imageSkewBytes, podKinds[1:4], nil, imageWorld},
+	{"availability.min_regions", minRegions, minRegionsBytes, podKinds[1:2], varyMarks, regionWorld},
+	{"tenancy.namespace_owner", namespaceOwner, namespaceOwnerBytes, []string{"core_Namespace"}, varyOwners, ownerWorld},
+	{"tenancy.unused_namespace", unusedNamespace, unusedNamespaceBytes, []string{"core_Namespace"}, nil, namespaceWorld},
+	{"hygiene.orphaned_pvc", orphanedPVC, orphanedPVCBytes, []string{"core_PersistentVolumeClaim"}, nil, claimWorld},
+	{"network.unique_host", uniqueHost, uniqueHostBytes, []string{"networking.k8s.io_Ingress"}, nil, hostWorld},
 }
 
 // now is the time of the fleet, after the corpus was made.

@@ -5,15 +5,18 @@
 // # What is written by hand
 //
 // All shipped policies whose rules read their own object alone, and some of those that
-// read data.fleet, each as a function of the same decoded Values; some of the first also
-// as functions of the stored bytes, which they read without decoding. Parameters are
-// prepared once, as a Go programmer would. TestHandWritten_SaysWhatRegoSays holds all of
-// them to the same messages and details. Remedies are left out.
+// read data.fleet, each as a function of the same decoded Values, and as a function of the
+// stored bytes, which it walks through once, without decoding. Parameters are prepared
+// once, as a Go programmer would. Tests hold all of them to the same messages and details,
+// also of objects that lack fields or have others than they should. Remedies are left out.
 //
 // # What is compared
 //
 // A violation is kept as a message and the JSON of its details, by both sides. One object
-// in ten has some.
+// in ten has some. What is read of the fleet is decoded already, and all sides read the same
+// documents; whether a time has passed, Go asks of the clock itself, and Rego of
+// data.fleet.passed. From stored bytes there are two baselines: one decodes what the rule
+// reads, as the engine does, and then does what is done by hand; the other reads only.
 //
 // # What is left out
 //

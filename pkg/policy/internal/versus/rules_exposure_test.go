@@ -13,22 +13,35 @@ func isEmpty(v value.Value) bool {
 	return !v.Defined() || v.Kind() == value.Null || v.Kind() == value.Array && v.Len() == 0
 }
 
+// certifies reports whether a name of a tls section covers a host.
+func certifies(name, host string) bool {
+	if name == host {
+		return true
+	}
+	if name == "" || name[0] != '*' {
+		return false
+	}
+	at := strings.IndexByte(host, '.')
+	return at < 0 && name == "*" || at >= 0 && name[1:] == host[at:]
+}
+
 // covered reports whether a host is in the tls section of an Ingress, by itself or by its
 // wildcard.
 func covered(tls []value.Value, host string) bool {
-	_, domain, dotted := strings.Cut(host, ".")
 	for _, entry := range tls {
 		for _, h := range elems(entry.Field("hosts")) {
-			name, ok := text(h)
-			if !ok {
-				continue
-			}
-			if name == host || dotted && strings.HasPrefix(name, "*.") && name[2:] == domain || !dotted && name == "*" {
+			if name, ok := text(h); ok && certifies(name, host) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+const plainDefault = "the default backend, or a rule without a host, is served without TLS"
+
+func isPlain(out *findings, host string) {
+	out.add("host "+host+" is served without TLS", details(nil).text("host", host).end())
 }
 
 func ingressTLS(params value.Value) rule {
@@ -52,20 +65,22 @@ func ingressTLS(params value.Value) rule {
 			switch {
 			case host != "":
 				if !covered(tls, host) && !slices.Contains(plain, host) {
-					out.add("host "+host+" is served without TLS", details(nil).text("host", host).end())
+					isPlain(out, host)
 				}
 			case ok, !h.Defined() && r.Kind() == value.Object, h.Kind() == value.Null:
 				catchesAll = true
 			}
 		}
 		if catchesAll {
-			out.add("the default backend, or a rule without a host, is served without TLS", nil)
+			out.add(plainDefault, nil)
 		}
 	}
 }
 
 // annotation is an annotation with a value in lower case.
 type annotation struct{ key, value string }
+
+func (a *annotation) has(value string) bool { return strings.ToLower(value) == a.value }
 
 // balancers are the parameters of load_balancer.
 type balancers struct {
@@ -109,12 +124,16 @@ func sourceRanges(spec, annotations value.Value) (list []string) {
 		}
 	}
 	if list == nil {
-		if all, ok := text(annotations.Field(rangesAnnotation)); ok {
-			for text := range strings.SplitSeq(all, ",") {
-				if text = strings.TrimSpace(text); text != "" {
-					list = append(list, text)
-				}
-			}
+		all, _ := text(annotations.Field(rangesAnnotation))
+		return splitRanges(all)
+	}
+	return list
+}
+
+func splitRanges(all string) (list []string) {
+	for text := range strings.SplitSeq(all, ",") {
+		if text = strings.TrimSpace(text); text != "" {
+			list = append(list, text)
 		}
 	}
 	return list
@@ -129,21 +148,24 @@ func loadBalancer(params value.Value) rule {
 		}
 		annotations := s.object.Field("metadata").Field("annotations")
 		for i := range b.internal {
-			if v, ok := text(annotations.Field(b.internal[i].key)); ok && strings.ToLower(v) == b.internal[i].value {
+			if v, ok := text(annotations.Field(b.internal[i].key)); ok && b.internal[i].has(v) {
 				return
 			}
 		}
 		if class, ok := text(spec.Field("loadBalancerClass")); ok && slices.Contains(b.classes, class) {
 			return
 		}
-		ranges := sourceRanges(spec, annotations)
-		if len(ranges) == 0 {
-			out.add("the load balancer is not internal and accepts all addresses", nil)
-		}
-		for _, r := range ranges {
-			if !b.allow(r) {
-				out.add("the load balancer is not internal and accepts "+r, details(nil).text("range", r).end())
-			}
+		b.check(out, sourceRanges(spec, annotations))
+	}
+}
+
+func (b *balancers) check(out *findings, ranges []string) {
+	if len(ranges) == 0 {
+		out.add("the load balancer is not internal and accepts all addresses", nil)
+	}
+	for _, r := range ranges {
+		if !b.allow(r) {
+			out.add("the load balancer is not internal and accepts "+r, details(nil).text("range", r).end())
 		}
 	}
 }
@@ -156,57 +178,81 @@ func (a *admin) like(kind, name, namespace string) bool {
 }
 
 // called is how messages name the subject of a binding.
-func called(kind, name, namespace value.Value) string {
-	k, okKind := text(kind)
-	n, okName := text(name)
-	ns, ok := text(namespace)
+func (h *holder) called() string {
 	switch {
-	case !okKind || !okName:
+	case !h.hasKind || !h.hasName:
 		return "an unnamed subject"
-	case ok && k == "ServiceAccount":
-		return k + " " + ns + "/" + n
+	case h.namespaced && h.kind == "ServiceAccount":
+		return h.kind + " " + h.namespace + "/" + h.name
 	}
-	return k + " " + n
+	return h.kind + " " + h.name
+}
+
+// adminRules are the parameters of cluster_admin_bindings.
+type adminRules struct {
+	roles, public, strangers []string
+	admins                   []admin
+}
+
+func newAdminRules(params value.Value) *adminRules {
+	r := &adminRules{roles: strs(params.Field("roles")), public: strs(params.Field("publicRoles")), strangers: strs(params.Field("strangers"))}
+	for _, a := range elems(params.Field("subjects")) {
+		namespace, _ := text(a.Field("namespace"))
+		r.admins = append(r.admins, admin{a.Field("kind").Str(), a.Field("name").Str(), namespace})
+	}
+	return r
+}
+
+// role is one that a binding gives: whether only some may have it, and whether some may not.
+type role struct {
+	name         string
+	strong, open bool
+}
+
+func (r *adminRules) role(kind, name string, named bool) role {
+	return role{name, kind == "ClusterRole" && slices.Contains(r.roles, name), named && !slices.Contains(r.public, name)}
+}
+
+// holder is a subject of a binding.
+type holder struct {
+	kind, name, namespace        string
+	hasKind, hasName, namespaced bool
+}
+
+func (r *adminRules) check(s *subject, to role, h holder, out *findings) {
+	var who string
+	switch stranger := (h.kind == "User" || h.kind == "Group") && slices.Contains(r.strangers, h.name); {
+	case stranger && to.open:
+		who = ", who may be anyone, has "
+	case to.strong && !stranger && !slices.ContainsFunc(r.admins, func(a admin) bool { return a.like(h.kind, h.name, h.namespace) }):
+		who = " has "
+	default:
+		return
+	}
+	label := h.called()
+	msg := label + who + to.name
+	if s.kind == "RoleBinding.rbac.authorization.k8s.io" {
+		msg += " in namespace " + s.namespace
+	}
+	out.add(msg, details(nil).text("role", to.name).text("subject", label).end())
 }
 
 func clusterAdminBindings(params value.Value) rule {
-	roles, public, strangers := strs(params.Field("roles")), strs(params.Field("publicRoles")), strs(params.Field("strangers"))
-	var admins []admin
-	for _, a := range elems(params.Field("subjects")) {
-		namespace, _ := text(a.Field("namespace"))
-		admins = append(admins, admin{a.Field("kind").Str(), a.Field("name").Str(), namespace})
-	}
+	r := newAdminRules(params)
 	return func(s *subject, out *findings) {
 		ref := s.object.Field("roleRef")
-		role, ok := text(ref.Field("name"))
-		strong := is(ref.Field("kind"), "ClusterRole") && slices.Contains(roles, role)
-		open := ok && !slices.Contains(public, role)
-		if !strong && !open {
+		kind, _ := text(ref.Field("kind"))
+		name, named := text(ref.Field("name"))
+		to := r.role(kind, name, named)
+		if !to.strong && !to.open {
 			return
 		}
 		for _, x := range elems(s.object.Field("subjects")) {
-			kind, _ := text(x.Field("kind"))
-			name, _ := text(x.Field("name"))
-			var who string
-			switch stranger := (kind == "User" || kind == "Group") && slices.Contains(strangers, name); {
-			case stranger && open:
-				who = ", who may be anyone, has "
-			case strong && !stranger && !allowedAdmin(admins, kind, name, x.Field("namespace")):
-				who = " has "
-			default:
-				continue
-			}
-			label := called(x.Field("kind"), x.Field("name"), x.Field("namespace"))
-			msg := label + who + role
-			if s.kind == "RoleBinding.rbac.authorization.k8s.io" {
-				msg += " in namespace " + s.namespace
-			}
-			out.add(msg, details(nil).text("role", role).text("subject", label).end())
+			var h holder
+			h.kind, h.hasKind = text(x.Field("kind"))
+			h.name, h.hasName = text(x.Field("name"))
+			h.namespace, h.namespaced = text(x.Field("namespace"))
+			r.check(s, to, h, out)
 		}
 	}
-}
-
-func allowedAdmin(admins []admin, kind, name string, namespace value.Value) bool {
-	ns, _ := text(namespace)
-	return slices.ContainsFunc(admins, func(a admin) bool { return a.like(kind, name, ns) })
 }

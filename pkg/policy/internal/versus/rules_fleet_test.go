@@ -75,26 +75,31 @@ func imageSkew(params value.Value) rule {
 			return
 		}
 		var room [8]running
-		var of [8]running
-		for _, own := range images(room[:0], podSpec(s)) {
-			var differing []elsewhere
-			parsed, done := image{}, false
-			for i := 0; i < len(siblings); i += 2 {
-				for _, other := range images(of[:0], siblings[i+1].Field("spec").Field("template").Field("spec")) {
-					if other.name != own.name || other.image == own.image {
-						continue
-					}
-					if !done {
-						parsed, done = parseImage(own.image), true
-					}
-					if parsed.differs(parseImage(other.image)) && s.peer(siblings[i].Str(), group) {
-						differing = append(differing, elsewhere{other.image, siblings[i].Str()})
-					}
+		s.skew(images(room[:0], podSpec(s)), siblings, group, out)
+	}
+}
+
+// skew compares the images of the subject's containers with those of its namesakes.
+func (s *subject) skew(list []running, siblings []value.Value, group string, out *findings) {
+	var of [8]running
+	for _, own := range list {
+		var differing []elsewhere
+		parsed, done := image{}, false
+		for i := 0; i < len(siblings); i += 2 {
+			for _, other := range images(of[:0], siblings[i+1].Field("spec").Field("template").Field("spec")) {
+				if other.name != own.name || other.image == own.image {
+					continue
+				}
+				if !done {
+					parsed, done = parseImage(own.image), true
+				}
+				if parsed.differs(parseImage(other.image)) && s.peer(siblings[i].Str(), group) {
+					differing = append(differing, elsewhere{other.image, siblings[i].Str()})
 				}
 			}
-			if differing != nil {
-				reportSkew(out, own, differing)
-			}
+		}
+		if differing != nil {
+			reportSkew(out, own, differing)
 		}
 	}
 }
@@ -120,30 +125,34 @@ func reportSkew(out *findings, own running, differing []elsewhere) {
 func minRegions(params value.Value) rule {
 	mark, label, required := params.Field("mark").Str(), params.Field("region").Str(), params.Field("regions").Int()
 	return func(s *subject, out *findings) {
-		if _, marked := text(s.object.Field("metadata").Field("labels").Field(mark)); mark != "" && !marked {
-			return
+		if _, marked := text(s.object.Field("metadata").Field("labels").Field(mark)); mark == "" || marked {
+			s.regions(label, required, out)
 		}
-		var room [8]string
-		regions := room[:0]
-		siblings := s.namesakes("Deployment.apps")
-		for i := 0; i < len(siblings); i += 2 {
-			if replicas := siblings[i+1].Field("spec").Field("replicas"); replicas.IsNumber() && replicas.Int() == 0 {
-				continue
-			}
-			if region := s.fleet.group(siblings[i].Str(), label); region != "" && !slices.Contains(regions, region) {
-				regions = append(regions, region)
-			}
-		}
-		if len(regions) >= required {
-			return
-		}
-		slices.Sort(regions)
-		number, named := "none", ""
-		if len(regions) > 0 {
-			number, named = strconv.Itoa(len(regions)), ": "+few(regions)
-		}
-		out.add("runs in "+number+" of "+strconv.Itoa(required)+" regions"+named, details(nil).texts("regions", regions).int("required", required).end())
 	}
+}
+
+// regions counts the regions in which the subject has namesakes.
+func (s *subject) regions(label string, required int, out *findings) {
+	var room [8]string
+	regions := room[:0]
+	siblings := s.namesakes("Deployment.apps")
+	for i := 0; i < len(siblings); i += 2 {
+		if replicas := siblings[i+1].Field("spec").Field("replicas"); replicas.IsNumber() && replicas.Int() == 0 {
+			continue
+		}
+		if region := s.fleet.group(siblings[i].Str(), label); region != "" && !slices.Contains(regions, region) {
+			regions = append(regions, region)
+		}
+	}
+	if len(regions) >= required {
+		return
+	}
+	slices.Sort(regions)
+	number, named := "none", ""
+	if len(regions) > 0 {
+		number, named = strconv.Itoa(len(regions)), ": "+few(regions)
+	}
+	out.add("runs in "+number+" of "+strconv.Itoa(required)+" regions"+named, details(nil).texts("regions", regions).int("required", required).end())
 }
 
 // stated says which owners members name.
@@ -166,51 +175,87 @@ func ownersDetails(own string, others map[string][]string) []byte {
 	return append(details(nil).key("others"), list.end()...).text("owner", own).end()
 }
 
-func namespaceOwner(params value.Value) rule {
-	label, exempt, group := params.Field("label").Str(), strs(params.Field("exempt")), params.Field("group").Str()
-	ownerOf := func(object value.Value) string {
-		owner, _ := text(object.Field("metadata").Field("labels").Field(label))
-		return owner
-	}
-	return func(s *subject, out *findings) {
-		if slices.ContainsFunc(exempt, func(p string) bool { return glob(p, s.name, '.') }) {
-			return
-		}
-		own := ownerOf(s.object)
-		var others map[string][]string
-		siblings := s.namesakes("Namespace")
-		for i := 0; i < len(siblings); i += 2 {
-			if owner := ownerOf(siblings[i+1]); owner != "" && owner != own && s.peer(siblings[i].Str(), group) {
-				if others == nil {
-					others = map[string][]string{}
-				}
-				others[owner] = append(others[owner], siblings[i].Str())
+// ownerRules are the parameters of namespace_owner.
+type ownerRules struct {
+	label, group string
+	exempt       []string
+}
+
+func newOwnerRules(params value.Value) *ownerRules {
+	return &ownerRules{params.Field("label").Str(), params.Field("group").Str(), strs(params.Field("exempt"))}
+}
+
+func (r *ownerRules) exempts(s *subject) bool {
+	return slices.ContainsFunc(r.exempt, func(p string) bool { return glob(p, s.name, '.') })
+}
+
+func (r *ownerRules) owner(object value.Value) string {
+	owner, _ := text(object.Field("metadata").Field("labels").Field(r.label))
+	return owner
+}
+
+// compare compares the owner with those of namesakes.
+func (r *ownerRules) compare(s *subject, own string, out *findings) {
+	var others map[string][]string
+	siblings := s.namesakes("Namespace")
+	for i := 0; i < len(siblings); i += 2 {
+		if owner := r.owner(siblings[i+1]); owner != "" && owner != own && s.peer(siblings[i].Str(), r.group) {
+			if others == nil {
+				others = map[string][]string{}
 			}
+			others[owner] = append(others[owner], siblings[i].Str())
 		}
-		switch {
-		case own == "" && others == nil:
-			out.add("label "+label+" is missing", ownersDetails(own, others))
-		case own == "":
-			out.add("label "+label+" is missing; it is "+stated(others), ownersDetails(own, others))
-		case others != nil:
-			out.add("owner is "+own+" here and "+stated(others), ownersDetails(own, others))
+	}
+	switch {
+	case own == "" && others == nil:
+		out.add("label "+r.label+" is missing", ownersDetails(own, others))
+	case own == "":
+		out.add("label "+r.label+" is missing; it is "+stated(others), ownersDetails(own, others))
+	case others != nil:
+		out.add("owner is "+own+" here and "+stated(others), ownersDetails(own, others))
+	}
+}
+
+func namespaceOwner(params value.Value) rule {
+	r := newOwnerRules(params)
+	return func(s *subject, out *findings) {
+		if !r.exempts(s) {
+			r.compare(s, r.owner(s.object), out)
 		}
 	}
 }
 
+// unusedRules are the parameters of unused_namespace.
+type unusedRules struct {
+	annotation, msg string
+	age             time.Duration
+}
+
+func newUnusedRules(params value.Value) *unusedRules {
+	days := params.Field("days").Int()
+	return &unusedRules{
+		params.Field("annotation").Str(), "nothing runs in it, and it is more than " + strconv.Itoa(days) + " days old",
+		time.Duration(days) * 24 * time.Hour,
+	}
+}
+
+func (*unusedRules) concern(s *subject) bool {
+	return s.kind == "Namespace" && !strings.HasPrefix(s.name, "kube-") && s.name != "default"
+}
+
+func (r *unusedRules) check(s *subject, created string, out *findings) {
+	if s.fleet.older(created, r.age) && !s.fleet.view("federator.tenancy.unused_namespace", "used").Field(s.member+" "+s.name).Defined() {
+		out.add(r.msg, nil)
+	}
+}
+
 func unusedNamespace(params value.Value) rule {
-	days, annotation := params.Field("days").Int(), params.Field("annotation").Str()
-	msg := "nothing runs in it, and it is more than " + strconv.Itoa(days) + " days old"
+	r := newUnusedRules(params)
 	return func(s *subject, out *findings) {
-		if s.kind != "Namespace" || strings.HasPrefix(s.name, "kube-") || s.name == "default" {
-			return
-		}
 		meta := s.object.Field("metadata")
-		if holds(meta.Field("annotations").Field(annotation)) || !s.fleet.older(meta.Field("creationTimestamp"), time.Duration(days)*24*time.Hour) {
-			return
-		}
-		if !s.fleet.view("federator.tenancy.unused_namespace", "used").Field(s.member + " " + s.name).Defined() {
-			out.add(msg, nil)
+		if r.concern(s) && !holds(meta.Field("annotations").Field(r.annotation)) {
+			created, _ := text(meta.Field("creationTimestamp"))
+			r.check(s, created, out)
 		}
 	}
 }
@@ -228,20 +273,31 @@ func orphanedPVC(params value.Value) rule {
 		if slices.ContainsFunc(labels, func(key string) bool { return holds(has.Field(key)) }) {
 			return
 		}
-		claim := s.member + "/" + s.namespace + "/" + s.name
-		if s.fleet.view("federator.hygiene.orphaned_pvc", "used").Field(claim).Defined() {
+		if s.claimed() {
 			return
 		}
-		if at := ordinal.FindStringIndex(claim); at != nil && s.fleet.view("federator.hygiene.orphaned_pvc", "made").Field(claim[:at[0]]).Defined() {
-			return
-		}
-		msg := "nothing uses the claim"
-		if size, ok := text(status.Field("capacity").Field("storage")); ok {
-			msg += " of " + size
-		}
+		size, sized := text(status.Field("capacity").Field("storage"))
 		volume, _ := text(s.object.Field("spec").Field("volumeName"))
-		out.add(msg, details(nil).text("volume", volume).end())
+		orphaned(out, size, sized, volume)
 	}
+}
+
+// claimed reports whether something uses the claim that the subject is.
+func (s *subject) claimed() bool {
+	claim := s.member + "/" + s.namespace + "/" + s.name
+	if s.fleet.view("federator.hygiene.orphaned_pvc", "used").Field(claim).Defined() {
+		return true
+	}
+	at := ordinal.FindStringIndex(claim)
+	return at != nil && s.fleet.view("federator.hygiene.orphaned_pvc", "made").Field(claim[:at[0]]).Defined()
+}
+
+func orphaned(out *findings, size string, sized bool, volume string) {
+	msg := "nothing uses the claim"
+	if sized {
+		msg += " of " + size
+	}
+	out.add(msg, details(nil).text("volume", volume).end())
 }
 
 func hostsOf(s *subject, hosts []string) []string {
@@ -262,40 +318,53 @@ func hostsOf(s *subject, hosts []string) []string {
 	return hosts
 }
 
-func uniqueHost(params value.Value) rule {
-	shared, labels := strs(params.Field("sharedHosts")), strs(params.Field("sharingLabels"))
-	sharing := func(s *subject, member string) bool {
-		of := s.fleet.tree.Field("members").Field(member).Field("labels")
-		return slices.ContainsFunc(labels, func(label string) bool {
-			own := s.labels.Field(label)
-			return own.Defined() && value.Equal(own, of.Field(label))
-		})
-	}
-	return func(s *subject, out *findings) {
-		var room [8]string
-		for _, host := range hostsOf(s, room[:0]) {
-			if slices.ContainsFunc(shared, func(p string) bool { return glob(p, host, '.') }) {
+// hostClaims are the parameters of unique_host.
+type hostClaims struct{ shared, labels []string }
+
+func newHostClaims(params value.Value) *hostClaims {
+	return &hostClaims{strs(params.Field("sharedHosts")), strs(params.Field("sharingLabels"))}
+}
+
+// sharing reports whether a member may serve the same hosts.
+func (r *hostClaims) sharing(s *subject, member string) bool {
+	of := s.fleet.tree.Field("members").Field(member).Field("labels")
+	return slices.ContainsFunc(r.labels, func(label string) bool {
+		own := s.labels.Field(label)
+		return own.Defined() && value.Equal(own, of.Field(label))
+	})
+}
+
+func (r *hostClaims) check(s *subject, hosts []string, out *findings) {
+	for _, host := range hosts {
+		if slices.ContainsFunc(r.shared, func(p string) bool { return glob(p, host, '.') }) {
+			continue
+		}
+		var refs []value.Value
+		var places []string
+		for _, claim := range elems(s.fleet.view("federator.network.unique_host", "hosts").Field(host)) {
+			ref := claim.Field("ref")
+			member, namespace := ref.Field("member").Str(), ref.Field("namespace").Str()
+			switch {
+			case member == s.member && namespace != s.namespace:
+				places = append(places, "namespace "+namespace)
+			case member != s.member && !r.sharing(s, member):
+				places = append(places, member)
+			default:
 				continue
 			}
-			var refs []value.Value
-			var places []string
-			for _, claim := range elems(s.fleet.view("federator.network.unique_host", "hosts").Field(host)) {
-				ref := claim.Field("ref")
-				member, namespace := ref.Field("member").Str(), ref.Field("namespace").Str()
-				switch {
-				case member == s.member && namespace != s.namespace:
-					places = append(places, "namespace "+namespace)
-				case member != s.member && !sharing(s, member):
-					places = append(places, member)
-				default:
-					continue
-				}
-				refs = append(refs, ref)
-			}
-			if refs != nil {
-				text, _ := value.ArrayOf(refs).JSON()
-				out.add("host "+host+" is also served from "+few(sorted(places)), append(details(nil).text("host", host).key("others"), text...).end())
-			}
+			refs = append(refs, ref)
 		}
+		if refs != nil {
+			text, _ := value.ArrayOf(refs).JSON()
+			out.add("host "+host+" is also served from "+few(sorted(places)), append(details(nil).text("host", host).key("others"), text...).end())
+		}
+	}
+}
+
+func uniqueHost(params value.Value) rule {
+	r := newHostClaims(params)
+	return func(s *subject, out *findings) {
+		var room [8]string
+		r.check(s, hostsOf(s, room[:0]), out)
 	}
 }

@@ -65,25 +65,24 @@ func (r *imageRules) known(name string) bool {
 	return slices.Contains(r.registries, name) || slices.ContainsFunc(r.below, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-func (r *imageRules) check(out *findings, what string, name, reference value.Value) {
-	ref, ok := text(reference)
-	if !ok || ref == "" || slices.Contains(r.placeholders, ref) {
+func (r *imageRules) check(out *findings, what, name, ref string) {
+	if ref == "" || slices.Contains(r.placeholders, ref) {
 		return
 	}
 	i := parseImage(ref)
 	if len(r.registries) > 0 {
 		if full := i.full(); !r.known(full) {
-			out.add(what+orUnnamed(name)+" uses an image from a registry that is not allowed: "+ref, details(nil).text("image", ref).text("name", full).end())
+			out.add(what+name+" uses an image from a registry that is not allowed: "+ref, details(nil).text("image", ref).text("name", full).end())
 		}
 	}
 	if i.hasDigest {
 		return
 	}
 	if slices.Contains(r.movingTags, i.tag) {
-		out.add(what+orUnnamed(name)+" uses an image with the mutable tag "+i.tag+": "+ref, details(nil).text("image", ref).text("tag", i.tag).end())
+		out.add(what+name+" uses an image with the mutable tag "+i.tag+": "+ref, details(nil).text("image", ref).text("tag", i.tag).end())
 	}
 	if r.digest {
-		out.add(what+orUnnamed(name)+" uses an image without a digest: "+ref, details(nil).text("image", ref).end())
+		out.add(what+name+" uses an image without a digest: "+ref, details(nil).text("image", ref).end())
 	}
 }
 
@@ -96,12 +95,13 @@ func imageRegistry(params value.Value) rule {
 		pod := podSpec(s)
 		for _, list := range containerLists {
 			for _, c := range elems(pod.Field(list)) {
-				r.check(out, "container ", c.Field("name"), c.Field("image"))
+				ref, _ := text(c.Field("image"))
+				r.check(out, "container ", nameOf(c), ref)
 			}
 		}
 		for _, volume := range elems(pod.Field("volumes")) {
-			if of := volume.Field("image"); of.Defined() {
-				r.check(out, "volume ", volume.Field("name"), of.Field("reference"))
+			if ref, _ := text(volume.Field("image").Field("reference")); ref != "" {
+				r.check(out, "volume ", nameOf(volume), ref)
 			}
 		}
 	}

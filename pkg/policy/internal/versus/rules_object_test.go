@@ -51,8 +51,8 @@ func requiredLabels(params value.Value) rule {
 	}
 }
 
-func suspendedMessage(annotation, lastRun string) string {
-	if lastRun == "" {
+func suspendedMessage(annotation, lastRun string, ran bool) string {
+	if !ran {
 		return "suspended without annotation " + annotation + "; it never ran"
 	}
 	return "suspended without annotation " + annotation + "; it last ran at " + lastRun
@@ -67,8 +67,8 @@ func suspendedCronJob(params value.Value) rule {
 		if why, _ := text(s.object.Field("metadata").Field("annotations").Field(annotation)); strings.TrimSpace(why) != "" {
 			return
 		}
-		last, _ := text(s.object.Field("status").Field("lastScheduleTime"))
-		out.add(suspendedMessage(annotation, last), nil)
+		last, ran := text(s.object.Field("status").Field("lastScheduleTime"))
+		out.add(suspendedMessage(annotation, last, ran), nil)
 	}
 }
 

@@ -32,17 +32,23 @@ func templated(s *subject) bool {
 		if !owner.Field("controller").IsTrue() {
 			continue
 		}
-		version, kind := owner.Field("apiVersion"), owner.Field("kind")
-		if s.kind == "Job.batch" {
-			return is(version, "batch/v1") && is(kind, "CronJob")
-		}
-		if is(version, "batch/v1") {
-			return is(kind, "Job")
-		}
-		if !is(version, "apps/v1") {
-			return false
-		}
-		return is(kind, "DaemonSet") || is(kind, "StatefulSet") || is(kind, "ReplicaSet") && holds(meta.Field("labels").Field("pod-template-hash"))
+		version, _ := text(owner.Field("apiVersion"))
+		kind, _ := text(owner.Field("kind"))
+		return hasTemplate(s.kind, version, kind, kind == "ReplicaSet" && holds(meta.Field("labels").Field("pod-template-hash")))
+	}
+	return false
+}
+
+// hasTemplate reports whether what is of a kind and has this controller was made from a template
+// that is evaluated itself. hash says whether it has the label of Deployments.
+func hasTemplate(kind, version, controller string, hash bool) bool {
+	switch {
+	case kind == "Job.batch":
+		return version == "batch/v1" && controller == "CronJob"
+	case version == "batch/v1":
+		return controller == "Job"
+	case version == "apps/v1":
+		return controller == "DaemonSet" || controller == "StatefulSet" || controller == "ReplicaSet" && hash
 	}
 	return false
 }
@@ -50,13 +56,15 @@ func templated(s *subject) bool {
 // containerLists are the fields of a Pod's containers.
 var containerLists = [...]string{"containers", "initContainers", "ephemeralContainers"}
 
+const unnamed = "(unnamed)"
+
 func nameOf(container value.Value) string { return orUnnamed(container.Field("name")) }
 
 func orUnnamed(v value.Value) string {
 	if name, ok := text(v); ok {
 		return name
 	}
-	return "(unnamed)"
+	return unnamed
 }
 
 // hostPaths are the directories of nodes that may be mounted.
@@ -84,6 +92,10 @@ func (c capabilities) check(out *findings, container, added string) {
 	}
 }
 
+func isPrivileged(out *findings, container string) {
+	out.add("container "+container+" is privileged", details(nil).text("container", container).end())
+}
+
 func mounts(out *findings, volume, path string) {
 	out.add("volume "+volume+" mounts "+path+" of the node", details(nil).text("path", path).text("volume", volume).end())
 }
@@ -99,8 +111,7 @@ func privileged(params value.Value) rule {
 			for _, c := range elems(pod.Field(list)) {
 				context := c.Field("securityContext")
 				if context.Field("privileged").IsTrue() {
-					name := nameOf(c)
-					out.add("container "+name+" is privileged", details(nil).text("container", name).end())
+					isPrivileged(out, nameOf(c))
 				}
 				for _, added := range elems(context.Field("capabilities").Field("add")) {
 					if name, ok := text(added); ok {
@@ -229,6 +240,10 @@ func hostNamespaces(params value.Value) rule {
 	}
 }
 
+func lacks(out *findings, container, what, field, resource string) {
+	out.add("container "+container+" has no "+what+" for "+resource, details(nil).text("container", container).text("field", field).text("resource", resource).end())
+}
+
 func requestsAndLimits(params value.Value) rule {
 	requests, limits := strs(params.Field("requests")), strs(params.Field("limits"))
 	init := params.Field("initContainers").IsTrue()
@@ -236,21 +251,17 @@ func requestsAndLimits(params value.Value) rule {
 		v := resources.Field(field).Field(resource)
 		return v.Defined() && v.Kind() != value.Null
 	}
-	report := func(out *findings, c value.Value, what, field, resource string) {
-		name := nameOf(c)
-		out.add("container "+name+" has no "+what+" for "+resource, details(nil).text("container", name).text("field", field).text("resource", resource).end())
-	}
 	check := func(out *findings, c, pod value.Value) {
 		own, shared := c.Field("resources"), pod.Field("resources")
 		limited := func(r string) bool { return given(own, "limits", r) || given(shared, "limits", r) }
 		for _, r := range requests {
 			if !given(own, "requests", r) && !given(shared, "requests", r) && !limited(r) {
-				report(out, c, "request", "requests", r)
+				lacks(out, nameOf(c), "request", "requests", r)
 			}
 		}
 		for _, r := range limits {
 			if !limited(r) {
-				report(out, c, "limit", "limits", r)
+				lacks(out, nameOf(c), "limit", "limits", r)
 			}
 		}
 	}
@@ -270,6 +281,10 @@ func requestsAndLimits(params value.Value) rule {
 	}
 }
 
+func unprobed(out *findings, container, probe string) {
+	out.add("container "+container+" has no "+probe, details(nil).text("container", container).text("probe", probe).end())
+}
+
 func probes(params value.Value) rule {
 	wanted := strs(params.Field("probes"))
 	all := params.Field("allContainers").IsTrue()
@@ -279,8 +294,7 @@ func probes(params value.Value) rule {
 		}
 		for _, probe := range wanted {
 			if c.Field(probe).Kind() != value.Object {
-				name := nameOf(c)
-				out.add("container "+name+" has no "+probe, details(nil).text("container", name).text("probe", probe).end())
+				unprobed(out, nameOf(c), probe)
 			}
 		}
 	}

@@ -9,9 +9,8 @@ import (
 
 // instant returns the time that a text of RFC 3339 is, if it is one of the centuries that
 // policies know.
-func instant(v value.Value) (time.Time, bool) {
-	s, ok := text(v)
-	if !ok {
+func instant(s string) (time.Time, bool) {
+	if s == "" {
 		return time.Time{}, false
 	}
 	t, err := time.Parse(time.RFC3339, s)
@@ -19,7 +18,7 @@ func instant(v value.Value) (time.Time, bool) {
 }
 
 // older reports whether what was created then has an age: from the next whole second on.
-func (f *fleet) older(created value.Value, age time.Duration) bool {
+func (f *fleet) older(created string, age time.Duration) bool {
 	t, ok := instant(created)
 	return ok && !t.Add(age).After(time.Unix(f.now, 0))
 }
@@ -37,7 +36,10 @@ func pendingPod(params value.Value) rule {
 	after, age := ageParam(params)
 	return func(s *subject, out *findings) {
 		status := s.object.Field("status")
-		if !is(status.Field("phase"), "Pending") || !s.fleet.older(s.object.Field("metadata").Field("creationTimestamp"), age) {
+		if !is(status.Field("phase"), "Pending") {
+			return
+		}
+		if created, _ := text(s.object.Field("metadata").Field("creationTimestamp")); !s.fleet.older(created, age) {
 			return
 		}
 		var reasons []string
@@ -53,19 +55,23 @@ func pendingPod(params value.Value) rule {
 				}
 			}
 		}
-		why := ""
-		if len(reasons) > 0 {
-			why = ": " + strings.Join(sorted(reasons), ", ")
-		}
-		out.add("pending for more than "+after+why, nil)
+		isPending(out, after, reasons)
 	}
+}
+
+func isPending(out *findings, after string, reasons []string) {
+	why := ""
+	if len(reasons) > 0 {
+		why = ": " + strings.Join(sorted(reasons), ", ")
+	}
+	out.add("pending for more than "+after+why, nil)
 }
 
 func unfinishedJob(params value.Value) rule {
 	after, age := ageParam(params)
 	return func(s *subject, out *findings) {
 		status := s.object.Field("status")
-		started := status.Field("startTime")
+		started, _ := text(status.Field("startTime"))
 		if !s.fleet.older(started, age) || s.object.Field("spec").Field("suspend").IsTrue() {
 			return
 		}
@@ -74,7 +80,7 @@ func unfinishedJob(params value.Value) rule {
 				return
 			}
 		}
-		out.add("has run for more than "+after+", since "+started.Str(), nil)
+		out.add("has run for more than "+after+", since "+started, nil)
 	}
 }
 
@@ -83,12 +89,13 @@ func nodeNotReady(params value.Value) rule {
 	annotation := params.Field("annotation").Str()
 	return func(s *subject, out *findings) {
 		for _, c := range elems(s.object.Field("status").Field("conditions")) {
-			status, changed := c.Field("status"), c.Field("lastTransitionTime")
+			status := c.Field("status")
+			changed, _ := text(c.Field("lastTransitionTime"))
 			if !is(c.Field("type"), "Ready") || !status.Defined() || is(status, "True") || !s.fleet.older(changed, age) {
 				continue
 			}
 			if !holds(s.object.Field("metadata").Field("annotations").Field(annotation)) {
-				out.add("not ready for more than "+after+", since "+changed.Str(), nil)
+				out.add("not ready for more than "+after+", since "+changed, nil)
 			}
 		}
 	}
