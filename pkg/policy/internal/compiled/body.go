@@ -70,18 +70,7 @@ func (s *scope) expr(e *ast.Expr) link {
 // condition is a term by itself: it holds for each value but false.
 func (s *scope) condition(t *ast.Term) link {
 	if f, ok := s.ground(t); ok {
-		return func(next code) code {
-			return func(m *Machine, fr frame) signal {
-				v := f(m, fr)
-				if !v.Defined() {
-					return m.none()
-				}
-				if v.IsFalse() {
-					return more
-				}
-				return next(m, fr)
-			}
-		}
+		return holds(f)
 	}
 	slot := s.function.slot()
 	each := s.each(t, slot)
@@ -92,6 +81,22 @@ func (s *scope) condition(t *ast.Term) link {
 			}
 			return next(m, fr)
 		})
+	}
+}
+
+// holds goes on if an expression has a value other than false.
+func holds(f expr) link {
+	return func(next code) code {
+		return func(m *Machine, fr frame) signal {
+			v := f(m, fr)
+			if !v.Defined() {
+				return m.none()
+			}
+			if v.IsFalse() {
+				return more
+			}
+			return next(m, fr)
+		}
 	}
 }
 
@@ -118,51 +123,30 @@ func (s *scope) search(b ast.Body, first bool) func(m *Machine, fr frame) (found
 }
 
 // not holds if a body has no solution.
-func (s *scope) not(b ast.Body) link {
-	search := s.search(b, false)
-	return func(next code) code {
-		return func(m *Machine, fr frame) signal {
-			found, failed := search(m, fr)
-			switch {
-			case failed:
-				return halt
-			case found:
-				return more
-			}
-			return next(m, fr)
-		}
-	}
-}
+func (s *scope) not(b ast.Body) link { return whether(s.search(b, false), false) }
 
 // operand holds if a body has a solution.
-func (s *scope) operand(b ast.Body) link {
-	search := s.search(b, true)
-	return func(next code) code {
-		return func(m *Machine, fr frame) signal {
-			found, failed := search(m, fr)
-			switch {
-			case failed:
-				return halt
-			case !found:
-				return more
-			}
-			return next(m, fr)
-		}
-	}
-}
+func (s *scope) operand(b ast.Body) link { return whether(s.search(b, true), true) }
 
 func (s *scope) or(t *ast.LogicalOr) link {
 	left, right := s.search(t.Lhs, true), s.search(t.Rhs, true)
+	return whether(func(m *Machine, fr frame) (found, failed bool) {
+		if found, failed = left(m, fr); found || failed {
+			return found, failed
+		}
+		return right(m, fr)
+	}, true)
+}
+
+// whether goes on if a search finds something, or if it finds nothing.
+func whether(search func(m *Machine, fr frame) (found, failed bool), want bool) link {
 	return func(next code) code {
 		return func(m *Machine, fr frame) signal {
-			found, failed := left(m, fr)
-			if !found && !failed {
-				found, failed = right(m, fr)
-			}
+			found, failed := search(m, fr)
 			switch {
 			case failed:
 				return halt
-			case !found:
+			case found != want:
 				return more
 			}
 			return next(m, fr)

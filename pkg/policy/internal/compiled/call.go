@@ -48,19 +48,7 @@ func (s *scope) call(terms []*ast.Term) link {
 	if len(terms)-1 > arity {
 		return s.assign(f, terms[arity+1])
 	}
-	void := decl.Decl.Result() == nil
-	return func(next code) code {
-		return func(m *Machine, fr frame) signal {
-			v := f(m, fr)
-			if !v.Defined() {
-				return m.none()
-			}
-			if v.IsFalse() && !void {
-				return more
-			}
-			return next(m, fr)
-		}
-	}
+	return holds(f) // one without a result is true
 }
 
 // builtin returns a builtin as topdown finds it.
@@ -249,18 +237,7 @@ func (s *scope) callRule(ref ast.Ref, terms []*ast.Term) link {
 	if len(terms) > d.args {
 		return s.assign(f, terms[d.args])
 	}
-	return func(next code) code {
-		return func(m *Machine, fr frame) signal {
-			v := f(m, fr)
-			if !v.Defined() {
-				return m.none()
-			}
-			if v.IsFalse() {
-				return more
-			}
-			return next(m, fr)
-		}
-	}
+	return holds(f)
 }
 
 // call calls a function.

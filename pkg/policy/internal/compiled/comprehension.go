@@ -39,12 +39,12 @@ func (s *scope) comprehension(t *ast.Term) expr {
 	n := s.nested()
 	body := n.body(c.body)
 	run := body(n.collector(c.terms))
+	kind := c.kind
 	return func(m *Machine, fr frame) value.Value {
 		base := len(m.collect)
-		c := run(m, fr)
 		x := value.Value{}
-		if c != halt {
-			x = m.collection(parts{kind: kindOf(t)}.kind, m.collect[base:])
+		if run(m, fr) != halt {
+			x = m.collection(kind, m.collect[base:])
 		}
 		m.collect = m.collect[:base]
 		return x
@@ -158,6 +158,9 @@ func (m *Machine) buildCache(cache *comprehensionCache, kind value.Kind, keys, w
 	}
 	lists := map[uint64][]*members{}
 	for ; len(collected) > 0; collected = collected[width:] {
+		if m.tick() {
+			return false
+		}
 		h := hashAll(collected[:keys])
 		var of *members
 		for _, g := range lists[h] {
@@ -205,19 +208,35 @@ func equalAll(a, b []value.Value) bool {
 
 var hashSeed = maphash.MakeSeed()
 
-// hashAll returns a hash of scalars; collections and numbers that are not integers count by
-// their kind only.
+// hashAll returns a hash of keys, which is the same for equal ones.
 func hashAll(keys []value.Value) uint64 {
 	var h maphash.Hash
 	h.SetSeed(hashSeed)
 	for _, k := range keys {
-		switch k.Kind() {
-		case value.String:
-			_, _ = h.WriteString(k.Str())
-		case value.Boolean:
-			_ = h.WriteByte(byte(k.Int()))
-		}
-		_ = h.WriteByte(0)
+		addHash(&h, k)
 	}
 	return h.Sum64()
+}
+
+func addHash(h *maphash.Hash, v value.Value) {
+	var elems []value.Value
+	switch v.Kind() {
+	case value.String:
+		_, _ = h.WriteString(v.Str())
+	case value.Boolean:
+		_ = h.WriteByte(byte(v.Int()))
+	case value.Integer:
+		maphash.WriteComparable(h, float64(v.Int()))
+	case value.Number: // 1.0 equals 1
+		f, _ := ast.Number(v.Str()).Float64()
+		maphash.WriteComparable(h, f+0) // -0 is 0
+	case value.Array, value.Set:
+		elems = v.Elems()
+	case value.Object:
+		elems = v.Pairs()
+	}
+	for _, x := range elems {
+		addHash(h, x)
+	}
+	_ = h.WriteByte(0)
 }

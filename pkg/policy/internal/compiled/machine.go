@@ -39,7 +39,7 @@ type signal uint8
 
 const (
 	more signal = iota // the next solution is wanted
-	stop               // whoever began the search has what it wants
+	stop               // the search has found what it looked for
 	halt               // the machine has an error
 )
 
@@ -160,7 +160,7 @@ func (m *Machine) resetKeyed(n int) {
 	for len(m.keyed) < n {
 		m.keyed = append(m.keyed, keyedMemo{})
 	}
-	for i := range m.keyed {
+	for i := range m.keyed[:n] {
 		m.keyed[i].keys, m.keyed[i].results = m.keyed[i].keys[:0], m.keyed[i].results[:0]
 	}
 }
