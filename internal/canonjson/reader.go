@@ -1,8 +1,6 @@
 package canonjson
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 )
@@ -199,18 +197,4 @@ func (r *Reader) find(name string) bool {
 		r.Skip()
 	}
 	return false
-}
-
-// Unquote returns the string that is written as raw between its quotes.
-func Unquote(raw []byte) (string, error) {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw), nil
-	}
-	quoted := make([]byte, 0, len(raw)+2)
-	quoted = append(append(append(quoted, '"'), raw...), '"')
-	var s string
-	if err := json.Unmarshal(quoted, &s); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrSyntax, err)
-	}
-	return s, nil
 }
