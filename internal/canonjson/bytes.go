@@ -53,8 +53,10 @@ func skipString(b []byte, i int) int {
 
 // skip returns the index after the value that starts at i, -1 when there is none or
 // it does not end.
-func skip(b []byte, i int) int {
-	depth := 0
+func skip(b []byte, i int) int { return skipOut(b, i, 0) }
+
+// skipOut is skip within so many objects and arrays, of which the outermost is left, too.
+func skipOut(b []byte, i, depth int) int {
 	for i < len(b) {
 		switch b[i] {
 		case '"':

@@ -126,6 +126,7 @@ func FuzzReader_TakesAnything(f *testing.F) {
 	for _, s := range seeds {
 		f.Add([]byte(s), []byte("okvkvn"))
 		f.Add([]byte(s), []byte("OtN1Nsx"))
+		f.Add([]byte(s), []byte("OtLxL"))
 	}
 	f.Fuzz(func(t *testing.T, raw, calls []byte) {
 		if !bytes.Contains(raw, canonjson.Get(raw, "a", "b")) {
@@ -153,6 +154,8 @@ func FuzzReader_TakesAnything(f *testing.F) {
 				part = r.Number()
 			case 'l':
 				r.Literal("true")
+			case 'L':
+				r.Leave()
 			case 'v':
 				part = r.Value()
 			default:

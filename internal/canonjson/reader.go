@@ -92,6 +92,16 @@ func (r *Reader) Next(bracket byte) bool {
 	return false
 }
 
+// Leave steps over what is left of the object or array behind a value of it that was read, and
+// over its closing bracket.
+func (r *Reader) Leave() {
+	if c := r.Peek(); c != ',' && c != '}' && c != ']' {
+		r.fail()
+		return
+	}
+	r.to(skipOut(r.in, r.pos, 1))
+}
+
 // Key reads a key and its colon. It returns what Text does.
 func (r *Reader) Key() (raw []byte, escaped bool) {
 	raw, escaped = r.Text()
@@ -160,8 +170,10 @@ func (r *Reader) Value() []byte {
 }
 
 // Skip steps over any value.
-func (r *Reader) Skip() {
-	end := skip(r.in, r.pos)
+func (r *Reader) Skip() { r.to(skip(r.in, r.pos)) }
+
+// to steps to an index; there is nothing valid before where it is negative.
+func (r *Reader) to(end int) {
 	if end < 0 {
 		r.fail()
 		return

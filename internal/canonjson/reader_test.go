@@ -134,3 +134,28 @@ func TestUnquote(t *testing.T) {
 		}
 	}
 }
+
+func TestReader_LeavesWhatIsLeft(t *testing.T) {
+	for in, rest := range map[string]string{
+		`{"a":1,"b":{"c":[2,"}"]},"d":[]}x`: "x",
+		`{"a":1},2`:                         ",2",
+		`{"a":1,"b":{}`:                     "an error",
+		`{"a":1`:                            "an error",
+		`{"a":1"b"`:                         "an error",
+	} {
+		r := canonjson.NewReader([]byte(in))
+		r.Open('{')
+		r.Key()
+		r.Skip()
+		r.Leave()
+		if rest == "an error" {
+			if !errors.Is(r.Err(), canonjson.ErrSyntax) {
+				t.Errorf("%s: %v", in, r.Err())
+			}
+			continue
+		}
+		if got := in[r.Pos():]; got != rest || r.Err() != nil {
+			t.Errorf("%s: %q is left, %v", in, got, r.Err())
+		}
+	}
+}

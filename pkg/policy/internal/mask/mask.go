@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // Mask is a set of paths into a JSON value. A nil Mask reads nothing, not even
@@ -18,6 +19,8 @@ type Mask struct {
 	All    bool
 	Fields map[string]*Mask
 	Elem   *Mask
+
+	sorted atomic.Pointer[[]Field] // what Sorted has returned
 }
 
 // Whole returns the mask that reads everything.

@@ -12,7 +12,8 @@ import (
 )
 
 // Decode returns the parts of a body that m reads, undefined for a nil mask: what
-// document.Value returns. Its strings alias body.
+// document.Value returns. Its strings alias body, but for keys that m names. It reads no further
+// than the last of what m reads, so that what is malformed behind it is not seen.
 func Decode(a *Arena, body []byte, m *mask.Mask) (Value, error) {
 	return decode(a, body, m, false)
 }
@@ -33,12 +34,12 @@ func decode(a *Arena, body []byte, m *mask.Mask, copies bool) (Value, error) {
 	if a != nil {
 		d.stack = a.stack[:0]
 	}
-	v, err := d.value(m, 0)
+	v, err := d.value(m, 0, true)
 	if a != nil {
 		clear(d.stack[:cap(d.stack)])
 		a.stack = d.stack[:0]
 	}
-	if err == nil {
+	if err == nil && !d.done {
 		err = d.End()
 	}
 	if err != nil {
@@ -54,6 +55,7 @@ type decoder struct {
 	copies bool
 	text   []byte // copies of strings, many to an allocation
 	size   int    // of the body
+	done   bool   // nothing is read of what follows
 }
 
 // keep returns what lives as long as the value.
@@ -69,13 +71,22 @@ func (d *decoder) keep(raw []byte) []byte {
 	return d.text[at:len(d.text):len(d.text)]
 }
 
-// value reads the value that is next. m is not nil.
-func (d *decoder) value(m *mask.Mask, depth int) (Value, error) {
+// value reads the value that is next. m is not nil. last says that nothing is read behind it.
+func (d *decoder) value(m *mask.Mask, depth int, last bool) (Value, error) {
 	switch d.Peek() {
 	case '{':
-		return d.object(m, depth+1)
+		if depth++; depth > document.MaxDepth {
+			return Value{}, document.ErrDepth
+		}
+		if m.All || m.Elem != nil {
+			return d.object(m, depth)
+		}
+		return d.fields(m.Sorted(), depth, last)
 	case '[':
-		return d.array(m, depth+1)
+		if depth++; depth > document.MaxDepth {
+			return Value{}, document.ErrDepth
+		}
+		return d.array(m, depth)
 	case '"':
 		raw, escaped := d.Text()
 		if raw == nil {
@@ -115,14 +126,8 @@ func (d *decoder) textOf(raw []byte, escaped bool) (Value, error) {
 	return bytesText(d.keep(raw)), nil
 }
 
+// object reads an object under a mask that reads fields of any name.
 func (d *decoder) object(m *mask.Mask, depth int) (Value, error) {
-	if depth > document.MaxDepth {
-		return Value{}, document.ErrDepth
-	}
-	if !m.All && m.Elem == nil && len(m.Fields) == 0 {
-		d.Skip()
-		return EmptyObject, d.Err()
-	}
 	base := len(d.stack)
 	for more := d.Open('{'); more; more = d.Next('}') {
 		raw, escaped := d.Key()
@@ -147,21 +152,75 @@ func (d *decoder) object(m *mask.Mask, depth int) (Value, error) {
 		if n := len(d.stack); n > base && d.stack[n-2].Str() >= key.Str() {
 			return Value{}, fmt.Errorf("%w: its keys are not in order", document.ErrSyntax)
 		}
-		v, err := d.value(child, depth)
+		v, err := d.value(child, depth, false)
 		if err != nil {
 			return Value{}, err
 		}
 		d.stack = append(d.stack, key, v)
 	}
+	return d.objectOf(base)
+}
+
+// objectOf takes an object's pairs from the stack.
+func (d *decoder) objectOf(base int) (Value, error) {
 	pairs := d.arena.keep(d.stack[base:])
 	d.stack = d.stack[:base]
 	return ObjectOf(pairs), d.Err()
 }
 
-func (d *decoder) array(m *mask.Mask, depth int) (Value, error) {
-	if depth > document.MaxDepth {
-		return Value{}, document.ErrDepth
+// fields reads those fields of an object, which are in order as its keys are.
+func (d *decoder) fields(wanted []mask.Field, depth int, last bool) (Value, error) {
+	if len(wanted) == 0 {
+		if d.done = last; !last {
+			d.Skip()
+		}
+		return EmptyObject, d.Err()
 	}
+	base := len(d.stack)
+	before, first := "", true
+	for more := d.Open('{'); more; more = d.Next('}') {
+		raw, escaped := d.Key()
+		if raw == nil {
+			return Value{}, d.Err()
+		}
+		name := unsafe.String(unsafe.SliceData(raw), len(raw))
+		if escaped {
+			var err error
+			if name, err = canonjson.Unquote(raw); err != nil {
+				return Value{}, err
+			}
+		}
+		if name <= before && !first {
+			return Value{}, fmt.Errorf("%w: its keys are not in order", document.ErrSyntax)
+		}
+		before, first = name, false
+		for len(wanted) > 0 && wanted[0].Name < name {
+			wanted = wanted[1:]
+		}
+		switch {
+		case len(wanted) > 0 && wanted[0].Name == name:
+			field := wanted[0]
+			wanted = wanted[1:]
+			v, err := d.value(field.Mask, depth, last && len(wanted) == 0)
+			if err != nil {
+				return Value{}, err
+			}
+			d.stack = append(d.stack, Text(field.Name), v)
+		case len(wanted) > 0 || !last:
+			d.Skip()
+		}
+		if len(wanted) == 0 {
+			if !last {
+				d.Leave()
+			}
+			break
+		}
+	}
+	d.done = last && len(wanted) == 0
+	return d.objectOf(base)
+}
+
+func (d *decoder) array(m *mask.Mask, depth int) (Value, error) {
 	child := m.Element()
 	if child == nil {
 		d.Skip()
@@ -169,7 +228,7 @@ func (d *decoder) array(m *mask.Mask, depth int) (Value, error) {
 	}
 	base := len(d.stack)
 	for more := d.Open('['); more; more = d.Next(']') {
-		v, err := d.value(child, depth)
+		v, err := d.value(child, depth, false)
 		if err != nil {
 			return Value{}, err
 		}

@@ -61,12 +61,9 @@ func allIdentical(a, b []Value) bool {
 // objectsEqualUnder compares the fields that m reads.
 func objectsEqualUnder(a, b Value, m *mask.Mask) bool {
 	if m.Elem == nil {
-		for name, child := range m.Fields {
-			if child == nil {
-				continue
-			}
-			x, y := a.Field(name), b.Field(name)
-			if x.Defined() != y.Defined() || x.Defined() && !EqualUnder(x, y, child) {
+		for _, f := range m.Sorted() {
+			x, y := a.Field(f.Name), b.Field(f.Name)
+			if x.Defined() != y.Defined() || x.Defined() && !EqualUnder(x, y, f.Mask) {
 				return false
 			}
 		}

@@ -246,7 +246,7 @@ func TestEqualUnder_ComparesOnlyWhatTheMaskReads(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, s := range []string{`{"a":[1,"b",null,true],"c":{"d":1.5}}`, `[]`, `{"a":1,"a":2}`, `"\ud800"`, `{"b":1,"a":2}`, `01`, `[1,]`} {
+	for _, s := range []string{`{"a":[1,"b",null,true],"c":{"d":1.5}}`, `[]`, `{"a":1,"a":2}`, `"\ud800"`, `{"b":1,"a":2}`, `01`, `[1,]`, `{"a":{"b":1,"c":2},"b":{},"c":[1],"d":"x"}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -257,6 +257,15 @@ func FuzzDecode(f *testing.F) {
 		}
 		if err == nil && want.Compare(got.AST()) != 0 {
 			t.Fatalf("%q is %v, want %v", body, got.AST(), want)
+		}
+		for _, m := range []*mask.Mask{{}, {Fields: map[string]*mask.Mask{"a": {}, "c": mask.Whole()}}, mask.Path(mask.Whole(), "a", "*", "b"), mask.Path(&mask.Mask{}, "a", "b")} {
+			part, partErr := value.Decode(nil, body, m)
+			if err != nil { // it may be malformed where the mask reads nothing
+				continue
+			}
+			if want, err := document.Value(body, m); err != nil || partErr != nil || want.Compare(part.AST()) != 0 {
+				t.Fatalf("%q under %v is %v, %v, want %v, %v", body, m, part.AST(), partErr, want, err)
+			}
 		}
 	})
 }
