@@ -248,11 +248,13 @@ func (d *definition) call(m *Machine, caller frame, args []expr) value.Value {
 		m.pop(d.function.slots)
 		return value.Value{}
 	}
-	v, known := m.keyed[d.keep].find(fr[slotArgs : slotArgs+d.args])
+	keys := fr[slotArgs : slotArgs+d.args]
+	at := mark(keys)
+	v, known := m.keyed[d.keep].find(at, keys)
 	if !known {
 		v = d.solve(m, fr)
 		if m.err == nil {
-			m.keyed[d.keep].add(fr[slotArgs:slotArgs+d.args], v)
+			m.keyed[d.keep].add(at, keys, v)
 		}
 	}
 	m.pop(d.function.slots)

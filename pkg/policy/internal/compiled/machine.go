@@ -84,8 +84,18 @@ type memoized struct {
 
 // keyedMemo are the results of a partial rule for keys in this evaluation.
 type keyedMemo struct {
+	marks   []uint64 // of the keys of each result
 	keys    []value.Value
 	results []value.Value
+}
+
+// mark is that of keys.
+func mark(keys []value.Value) uint64 {
+	var h uint64
+	for _, k := range keys {
+		h = h*31 + k.Mark()
+	}
+	return h
 }
 
 // maxKeyed is how many results for keys are looked through.
@@ -161,20 +171,20 @@ func (m *Machine) resetKeyed(n int) {
 		m.keyed = append(m.keyed, keyedMemo{})
 	}
 	for i := range m.keyed[:n] {
-		m.keyed[i].keys, m.keyed[i].results = m.keyed[i].keys[:0], m.keyed[i].results[:0]
+		m.keyed[i].clear()
 	}
 }
 
-// find returns the result for keys.
-func (k *keyedMemo) find(keys []value.Value) (value.Value, bool) {
+// clear forgets all results.
+func (k *keyedMemo) clear() { k.marks, k.keys, k.results = k.marks[:0], k.keys[:0], k.results[:0] }
+
+// find returns the result for keys, whose mark it is given.
+func (k *keyedMemo) find(mark uint64, keys []value.Value) (value.Value, bool) {
 	n := len(keys)
 	for i := range k.results {
-		same := true
-		for j := range keys {
-			if !value.Equal(k.keys[i*n+j], keys[j]) {
-				same = false
-				break
-			}
+		same := k.marks[i] == mark
+		for j := 0; same && j < n; j++ {
+			same = value.Equal(k.keys[i*n+j], keys[j])
 		}
 		if same {
 			return k.results[i], true
@@ -184,11 +194,11 @@ func (k *keyedMemo) find(keys []value.Value) (value.Value, bool) {
 }
 
 // add keeps the result for keys, while there is room.
-func (k *keyedMemo) add(keys []value.Value, v value.Value) {
+func (k *keyedMemo) add(mark uint64, keys []value.Value, v value.Value) {
 	if len(k.results) == maxKeyed {
-		k.keys, k.results = k.keys[:0], k.results[:0]
+		k.clear()
 	}
-	k.keys, k.results = append(k.keys, keys...), append(k.results, v)
+	k.marks, k.keys, k.results = append(k.marks, mark), append(k.keys, keys...), append(k.results, v)
 }
 
 // push returns a frame of n variables.

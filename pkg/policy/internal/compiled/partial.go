@@ -78,11 +78,12 @@ func (s *scope) keyed(d *definition, ref ast.Ref, pos int) expr {
 			return memo.value
 		}
 		args := m.args[at:]
-		x, known := m.keyed[v.memo].find(args)
+		of := mark(args)
+		x, known := m.keyed[v.memo].find(of, args)
 		if !known {
 			x = v.solve(m, args, build)
 			if m.err == nil {
-				m.keyed[v.memo].add(m.args[at:at+len(keys)], x)
+				m.keyed[v.memo].add(of, m.args[at:at+len(keys)], x)
 			}
 		}
 		m.args = m.args[:at]

@@ -269,3 +269,37 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestMark_IsThatOfEqualValues: however they are written.
+func TestMark_IsThatOfEqualValues(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	differ := 0
+	for range 3000 {
+		x, y := random(r, 3, true), random(r, 3, true)
+		a, b := value.Of(nil, x.Value), value.Of(nil, y.Value)
+		again := value.Of(nil, a.AST())
+		if a.Mark() != again.Mark() {
+			t.Fatalf("%v has two marks", a.AST())
+		}
+		if value.Equal(a, b) && a.Mark() != b.Mark() {
+			t.Fatalf("%v and %v have two marks", a.AST(), b.AST())
+		}
+		if a.Mark() != b.Mark() {
+			differ++
+		}
+	}
+	if differ < 1000 {
+		t.Errorf("marks of %d of 3000 pairs differ", differ)
+	}
+	for _, pair := range [][2]value.Value{
+		{value.Int(1), value.Numeral("1.0")},
+		{value.ArrayOf([]value.Value{value.Numeral("1e0")}), value.ArrayOf([]value.Value{value.Int(1)})},
+		{value.Text("a long text of many bytes"), value.Text("a long text " + "of many bytes")},
+		{value.SetOf([]value.Value{value.Int(1)}).Loose(), value.SetOf([]value.Value{value.Int(1)})},
+		{value.ObjectOf([]value.Value{value.Text("a"), value.Int(1)}).Loose(), value.ObjectOf([]value.Value{value.Text("a"), value.Int(1)})},
+	} {
+		if value.Equal(pair[0], pair[1]) && pair[0].Mark() != pair[1].Mark() {
+			t.Errorf("%v and %v have two marks", pair[0].AST(), pair[1].AST())
+		}
+	}
+}
