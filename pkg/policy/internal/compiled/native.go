@@ -47,7 +47,8 @@ var natives = map[string]native{
 	"trim_prefix": cut(strings.TrimPrefix), "trim_suffix": cut(strings.TrimSuffix),
 	"concat": concat, "split": splitText, "replace": replace, "substring": substring, "sprintf": sprintf,
 
-	"net.cidr_contains": cidrContains, "semver.compare": semverCompare, "time.parse_rfc3339_ns": parseRFC3339,
+	"net.cidr_contains": cidrContains, "semver.compare": semverCompare,
+	"time.parse_rfc3339_ns": parseRFC3339, "time.parse_duration_ns": parseDuration, "time.format": formatTime,
 
 	"is_array": isKind(value.Array), "is_boolean": isKind(value.Boolean), "is_null": isKind(value.Null),
 	"is_number": isKind(value.Integer, value.Number), "is_object": isKind(value.Object), "is_set": isKind(value.Set),

@@ -38,7 +38,7 @@ var signatures = map[string]string{
 	"strings.count": "ss", "strings.reverse": "s", "indexof": "ss", "lower": "s", "upper": "s",
 	"trim": "ss", "trim_left": "ss", "trim_right": "ss", "trim_space": "s", "trim_prefix": "ss", "trim_suffix": "ss",
 	"concat": "sl", "split": "ss", "replace": "sss", "substring": "sii", "sprintf": "FO",
-	"regex.match": "Rs", "re_match": "Rs", "glob.match": "GDs", "net.cidr_contains": "CC", "semver.compare": "VV", "time.parse_rfc3339_ns": "T",
+	"regex.match": "Rs", "re_match": "Rs", "glob.match": "GDs", "net.cidr_contains": "CC", "semver.compare": "VV", "time.parse_rfc3339_ns": "T", "time.parse_duration_ns": "W", "time.format": "L",
 	"is_array": "v", "is_boolean": "v", "is_null": "v", "is_number": "v", "is_object": "v", "is_set": "v", "is_string": "v", "type_name": "v",
 	"cast_array": "e", "cast_set": "e", "cast_string": "s", "cast_boolean": "v", "cast_null": "v", "cast_object": "o",
 }
@@ -81,6 +81,9 @@ var (
 	cidrTexts  = []string{"10.0.0.0/8", "10.1.2.3/8", "10.1.0.0/16", "10.1.2.3", "0.0.0.0/0", "192.168.0.1/32", "192.168.0.1", "10.0.0.0/33", "10.0.0.0/08", "010.0.0.1", "::/0", "::1", "fe80::/10", "fe80::1%eth0", "fe80::1", "::ffff:10.1.2.3", "::ffff:0:0/96", "::ffff:10.0.0.0/104", "2001:db8::/32", "2001:db8:1::/48", "::/80", "::10.1.2.3", "x", "10.0.0.0/", "1.2.3", "fe80::%a/64", "1.2.3.4/+8", "255.255.255.255/1"}
 	versions   = []string{"1.2.3", "v1.2.3", "1.2.4", "1.10.0", "0.0.0", "01.2.3", "1.2", "1.2.3.4", "1.2.3-rc1", "1.2.3+m", "1.2.3-", "vv1.2.3", "", "v", "1..3", "1.2.+3", "1.2.-3", "10.0.0", "999999999999999.0.0", "9999999999999999.0.0", "9223372036854775808.0.0", "1.2.x", "a.b.c", "1.2.3 "}
 	timeTexts  = []string{"2024-01-02T03:04:05Z", "2024-01-02T03:04:05.123456789Z", "2024-01-02T03:04:05+02:00", "1677-09-21T00:12:43Z", "1677-09-21T00:12:44Z", "1677-09-21T00:12:43.145224192Z", "1677-09-21T00:12:43.145224191Z", "2262-04-11T23:47:16.854775807Z", "2262-04-11T23:47:16.854775808Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "2024-13-01T00:00:00Z", "2024-02-30T00:00:00Z", "", "2024-01-02", "2024-01-02t03:04:05z", "2024-01-02T03:04:05,5Z", "2024-01-02T03:04:05.1234567891Z", "2024-01-02T24:00:00Z", "2024-01-02T03:04:60Z", "1969-12-31T23:59:59.9Z", "2024-01-02T3:04:05Z", "2024-01-02T03:04:05-23:59"}
+	durations  = []string{"1s", "720h", "90m", "1h30m5s", "1.5h", "-2m", "+3ms", "1us", "1µs", "0", "", "1d", "2w", "1y", "1d12h", "5", "h", "1h-2m", "2562047h47m16.854775807s", "2562047h47m16.854775808s", ".5s", "1e3s", " 1s", "1h ", strings.Repeat("1h", 40)}
+	layouts    = []string{"2006-01-02T15:04:05Z", "2006", "2006-01-02", "2006-01-02T15:04:05.999999999Z07:00", "RFC3339", "RFC1123", "ANSIC", "", "15:04", "2006 Jan _2 MST", "2006\xff", "2006-01-02 é", "2006" + strings.Repeat("-01", 40)}
+	zones      = []string{"UTC", "", "UTC", "Local", "Europe/Berlin", "utc"}
 	units      = []string{"", "m", "k", "K", "M", "g", "G", "t", "T", "P", "p", "E", "e", "Ki", "ki", "KI", "kI", "Mi", "mi", "MI", "Gi", "gi", "Ti", "Pi", "Ei", "ei", "kb", "KB", "kib", "KiB", "MB", "mb", "MiB", "gb", "GiB", "TB", "tib", "pb", "PiB", "EB", "eib", "b", "B", "i", "ib", "x", " ", "mm", "im", "é", "\"", "\u212a", "\u212ai", "e1", "E3", "+", "_", "0m", "kk", "k-", "K\"", "\vi", "\v", "-"}
 	amounts    = []string{"0", "1", "5", "10", "100", "250", "500", "1000", "1024", "1500", "999999", "1000000", "1000001", "123456789", "123456789012", "9007199254740993", "999999999999999", "9223372036854775807", "18446744073709551616", "1.5", "-1", "+1", "00", "007", "", ".5", "1e3", "10e", "0x1", "1_0", "9", "8"}
 	dots       = []string{".", "/", ":", "é", "ab", "", "\xff", "a"}
@@ -211,10 +214,14 @@ func special(c byte, d dice) value.Value {
 			list[i] = value.Text(pick(d, dots))
 		}
 		return value.ArrayOf(list)
+	case 'L':
+		list := []value.Value{argument('n', d, 0), value.Text(pick(d, zones)), value.Text(pick(d, layouts))}
+		return value.ArrayOf(list[:1+(d.IntN(4)|2)%3])
 	case 'z':
 		return value.NullValue
 	}
 	return value.Text(pick(d, map[byte][]string{
+		'W': durations,
 		'F': formats, 'R': regexTexts, 'G': globTexts, 'C': cidrTexts, 'V': versions, 'T': timeTexts,
 	}[c]))
 }

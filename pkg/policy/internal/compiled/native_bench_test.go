@@ -36,6 +36,8 @@ var calls = []struct{ name, args string }{
 	{"units.parse", `["250m"]`},
 	{"semver.compare", `["1.30.2", "1.29.0"]`},
 	{"time.parse_rfc3339_ns", `["2024-01-02T03:04:05Z"]`},
+	{"time.parse_duration_ns", `["720h"]`},
+	{"time.format", `[[1704164645000000000, "UTC", "2006-01-02T15:04:05Z"]]`},
 	{"net.cidr_contains", `["10.0.0.0/8", "10.1.2.3"]`},
 	{"is_string", `["a"]`},
 }

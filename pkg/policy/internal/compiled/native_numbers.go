@@ -5,7 +5,6 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
-	"time"
 
 	"federator.dev/federator/pkg/policy/internal/value"
 )
@@ -216,20 +215,4 @@ func milli(n uint64) (value.Value, bool) {
 	var buf [24]byte
 	b := append(strconv.AppendUint(buf[:0], n/1000, 10), '.', byte('0'+n/100%10), byte('0'+n/10%10), byte('0'+n%10))
 	return value.Numeral(string(append(b, "0000000"...))), true
-}
-
-var (
-	minTime = time.Unix(0, math.MinInt64)
-	maxTime = time.Unix(0, math.MaxInt64)
-)
-
-func parseRFC3339(_ *value.Arena, args []value.Value) (value.Value, bool) {
-	if args[0].Kind() != value.String || args[0].Len() > 64 {
-		return leave()
-	}
-	t, err := time.Parse(time.RFC3339, args[0].Str())
-	if err != nil || t.Before(minTime) || t.After(maxTime) {
-		return leave()
-	}
-	return value.Int(int(t.UnixNano())), true
 }
