@@ -239,7 +239,7 @@ func (w *worker) decodeObject(o aggregate.Object, m *mask.Mask) (value.Value, er
 	if err := w.loadBody(o, m); err != nil {
 		return value.Value{}, err
 	}
-	return w.decode(o, m, false)
+	return w.decode(o, m)
 }
 
 // loadBody reads an object's body, if a mask reads anything of it.
@@ -252,17 +252,12 @@ func (w *worker) loadBody(o aggregate.Object, m *mask.Mask) (err error) {
 }
 
 // decode decodes what a mask reads of the object whose body was loaded: it lives until the
-// next is. pruned says that the memo holds the body's parts already.
-func (w *worker) decode(o aggregate.Object, m *mask.Mask, pruned bool) (value.Value, error) {
+// next is.
+func (w *worker) decode(o aggregate.Object, m *mask.Mask) (value.Value, error) {
 	w.objects.Reset()
 	w.lastRequest = requestOf{}
 	if m == nil || o.IsZero() {
 		return value.Value{}, nil // A mask that reads nothing has no value.
-	}
-	if pruned {
-		if v, err := value.Decode(&w.objects, w.memo.pruned, m); err == nil {
-			return v, nil
-		}
 	}
 	return value.Decode(&w.objects, w.body, m)
 }

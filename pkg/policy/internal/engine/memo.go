@@ -1,9 +1,8 @@
 package engine
 
 import (
-	"encoding/binary"
+	"slices"
 
-	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -15,10 +14,15 @@ import (
 // them. A verdict is a function of what is read, and of nothing else.
 type memo struct {
 	passID   int64
-	outcomes map[string]memoized
+	outcomes map[memoKey]memoized
 	bytes    int
-	key      []byte
-	pruned   []byte // the parts of the object that any binding reads
+
+	// Of the object that is being evaluated.
+	twins   *twins
+	wanted  []uint64 // the places of bindings that share their verdicts
+	any     bool     // whether there are any
+	digests []document.Digest
+	key     memoKey // of the last get
 }
 
 // memoized is an outcome, and what was read of time for it.
@@ -34,9 +38,9 @@ type times struct {
 }
 
 const (
-	maxMemoBytes = 8 << 20  // bytes of keys that one worker keeps
-	maxMemoKey   = 32 << 10 // bytes of one key
-	minMemoTasks = 4        // fewer hardly repeat each other
+	maxMemoBytes = 8 << 20 // bytes that one worker keeps, outcomes aside
+	memoEntry    = 96      // bytes of an entry, about
+	minMemoTasks = 4       // fewer hardly repeat each other
 )
 
 // memoizable reports whether verdicts of a binding depend only on the kind of the
@@ -68,37 +72,89 @@ func (t *memo) release() {
 	}
 }
 
-// start prepares the memo for an object, pruned to what all evaluations of it read.
-func (t *memo) start(passID int64, body []byte, m *mask.Mask) bool {
+// twins tells which objects of a kind are equal in what bindings read.
+type twins struct {
+	number uint32 // of the kind in the engine
+	fan    *document.Fan
+	places map[*boundBinding]int // of what a binding reads in the fan
+}
+
+// newTwins returns nil where no verdict is shared.
+func newTwins(number uint32, bound []*boundBinding) *twins {
+	t := &twins{number: number, places: map[*boundBinding]int{}}
+	var masks []*mask.Mask
+	for _, b := range bound {
+		if !b.memoizable || b.mask == nil || b.mask.At("metadata", "uid") != nil || b.mask.At("metadata", "resourceVersion") != nil {
+			continue // a version of an object has no twin in these
+		}
+		at := slices.IndexFunc(masks, func(m *mask.Mask) bool { return m.Covers(b.mask) && b.mask.Covers(m) })
+		if at < 0 {
+			at, masks = len(masks), append(masks, b.mask)
+		}
+		t.places[b] = at
+	}
+	if len(masks) == 0 {
+		return nil
+	}
+	t.fan = document.NewFan(masks)
+	return t
+}
+
+// memoKey is a binding, a kind and the digest of what the binding reads of an object.
+type memoKey [3]uint64
+
+// start prepares the memo for the bindings of a task that share their verdicts.
+func (t *memo) start(passID int64, k *kindPlan, task *task) {
+	t.twins, t.any = k.twins, false
+	if t.twins == nil || task.object.IsZero() {
+		return
+	}
 	if t.passID != passID || t.bytes > maxMemoBytes {
 		if t.passID, t.bytes = passID, 0; t.outcomes == nil || len(t.outcomes) > 256 {
-			t.outcomes = map[string]memoized{} // clearing a large map would slow down every pass
+			t.outcomes = map[memoKey]memoized{} // clearing a large map would slow down every pass
 		}
 		clear(t.outcomes)
 	}
-	var err error
-	t.pruned, err = document.Prune(t.pruned[:0], body, m)
-	return err == nil
+	t.wanted = append(t.wanted[:0], make([]uint64, t.twins.fan.Words())...)
+	for i := range task.bindings {
+		if one := &task.bindings[i]; one.evaluate && one.b.scores.Reason(task.subject.Ref.Member) == "" {
+			if at, ok := t.twins.places[one.b]; ok {
+				t.wanted[at/64] |= 1 << (at % 64)
+				t.any = true
+			}
+		}
+	}
 }
 
-// get returns the outcome of an object of equal content.
-func (t *memo) get(b *boundBinding, kind aggregate.Kind) (f memoized, ok bool) {
-	t.key = binary.LittleEndian.AppendUint32(t.key[:0], b.id)
-	t.key = append(append(t.key, kind...), 0)
-	var err error
-	if t.key, err = document.Prune(t.key, t.pruned, b.mask); err != nil {
-		t.key = t.key[:0] // nothing is stored
-		return memoized{}, false
+// read digests the object's body. After an error nothing is shared.
+func (t *memo) read(body []byte) {
+	if !t.any {
+		return
 	}
-	f, ok = t.outcomes[string(t.key)]
-	return f, ok
+	t.digests = slices.Grow(t.digests[:0], t.twins.fan.Len())[:t.twins.fan.Len()]
+	t.any = t.twins.fan.Digests(body, t.wanted, t.digests) == nil
+}
+
+// get returns the outcome of an object of equal content. share says whether the binding's
+// outcome is to be put there.
+func (t *memo) get(b *boundBinding) (f memoized, ok, share bool) {
+	if !t.any {
+		return f, false, false
+	}
+	at, share := t.twins.places[b]
+	if share = share && t.wanted[at/64]>>(at%64)&1 == 1; !share {
+		return f, false, false
+	}
+	d := &t.digests[at]
+	t.key = memoKey{uint64(b.id)<<32 | uint64(t.twins.number), d[0], d[1]}
+	f, ok = t.outcomes[t.key]
+	return f, ok, true
 }
 
 // put stores the result for the object of the last get. Errors are not stored: they
 // may be transient.
 func (t *memo) put(r *result) {
-	n := len(t.key)
-	if n == 0 || n > maxMemoKey || r.outcome != nil && r.outcome.Failure != nil {
+	if r.outcome != nil && r.outcome.Failure != nil {
 		return
 	}
 	f := memoized{outcome: r.outcome}
@@ -106,6 +162,6 @@ func (t *memo) put(r *result) {
 		f.times = &times{r.keys, r.readSet.InDoubt}
 		t.bytes += 64 + 8*len(r.keys)
 	}
-	t.outcomes[string(t.key)] = f
-	t.bytes += n + 64
+	t.outcomes[t.key] = f
+	t.bytes += memoEntry
 }

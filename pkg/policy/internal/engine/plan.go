@@ -25,6 +25,7 @@ type kindPlan struct {
 	objectMask      *mask.Mask      // what any of bindings reads of the object
 	fleetMask       *mask.Mask      // what is read of it through data.fleet
 	readMask        *mask.Mask      // the union: by bindings, views and through data.fleet
+	twins           *twins
 }
 
 func (e *Engine) kindPlan(kind aggregate.Kind) *kindPlan {
@@ -59,6 +60,7 @@ func (e *Engine) kindPlan(kind aggregate.Kind) *kindPlan {
 	for _, v := range p.views {
 		p.readMask = mask.Union(p.readMask, v.Def.Mask)
 	}
+	p.twins = newTwins(uint32(len(e.kindPlans)), p.bindings)
 	e.kindPlans[kind] = p
 	return p
 }

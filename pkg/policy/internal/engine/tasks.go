@@ -75,7 +75,11 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 		m = r.e.kindPlans[kind].objectMask
 	}
 	err := w.loadBody(t.object, m)
-	share := r.useMemo && err == nil && !t.object.IsZero() && w.memo.start(r.e.passID, w.body, m)
+	share := r.useMemo && err == nil && !t.object.IsZero()
+	if share {
+		w.memo.start(r.e.passID, r.e.kindPlans[kind], t)
+		w.memo.read(w.body)
+	}
 	var object value.Value
 	decoded := false
 	for i := range t.bindings {
@@ -83,9 +87,11 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 		if !one.evaluate {
 			continue
 		}
-		alike := share && one.b.memoizable && one.b.scores.Reason(t.subject.Ref.Member) == ""
-		if alike {
-			if f, ok := w.memo.get(one.b, kind); ok {
+		alike := false
+		if share {
+			var f memoized
+			var known bool
+			if f, known, alike = w.memo.get(one.b); known {
 				one.b.evaluations.Add(1)
 				r.e.memoized.Add(1)
 				one.b.memoized.Add(1)
@@ -94,7 +100,7 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 			}
 		}
 		if !decoded && err == nil {
-			object, err = w.decode(t.object, m, share)
+			object, err = w.decode(t.object, m)
 			decoded = true
 		}
 		if err != nil {

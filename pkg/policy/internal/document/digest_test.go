@@ -1,0 +1,202 @@
+package document_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+
+	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/test/seed"
+)
+
+// digests are those of a body under all masks of a fan.
+func digests(t *testing.T, f *document.Fan, body []byte, masks int) []document.Digest {
+	t.Helper()
+	out := make([]document.Digest, masks)
+	if err := f.Digests(body, wantAll(f), out); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return out
+}
+
+func wantAll(f *document.Fan) []uint64 {
+	wanted := make([]uint64, f.Words())
+	for i := range wanted {
+		wanted[i] = ^uint64(0)
+	}
+	return wanted
+}
+
+// altered returns a value with something of it replaced, removed, added or moved.
+func altered(r *rand.Rand, v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for key, x := range v {
+			switch r.IntN(8) {
+			case 0:
+			case 1:
+				out[key] = altered(r, x)
+			case 2:
+				out["{"], out["}"] = x, "]"
+			default:
+				out[key] = x
+			}
+		}
+		return out
+	case []any:
+		var out []any
+		for _, x := range v {
+			switch r.IntN(6) {
+			case 0:
+				out = append(out, altered(r, x))
+			case 1:
+				out = append(out, []any{x})
+			case 2:
+				out = append(out, x, x)
+			default:
+				out = append(out, x)
+			}
+		}
+		return out
+	}
+	return []any{"{", "}", []any{}, map[string]any{}, nil, "[", true, 1}[r.IntN(8)]
+}
+
+// TestDigests_AreThoseOfWhatIsPruned: two bodies have one digest under a mask where they have
+// one pruned body, and nowhere else.
+func TestDigests_AreThoseOfWhatIsPruned(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed.Of(t), 1))
+	bodies := corpus(t, ".jsonl", 60)
+	for _, s := range samples {
+		bodies = append(bodies, canonical(t, []byte(s)))
+	}
+	for round := range 12 {
+		var masks []*mask.Mask
+		for len(masks) < 70 { // more than a word has bits
+			masks = append(masks, randomMask(r, decode(t, bodies[r.IntN(len(bodies))])))
+		}
+		if round == 0 {
+			masks = []*mask.Mask{typical, mask.Whole(), {}, mask.Path(mask.Whole(), "spec"), mask.Path(&mask.Mask{}, "spec", "containers", "*", "name")}
+		}
+		fan := document.NewFan(masks)
+		byDigest := make([]map[document.Digest]string, len(masks))
+		byText := make([]map[string]document.Digest, len(masks))
+		for i := range masks {
+			byDigest[i], byText[i] = map[document.Digest]string{}, map[string]document.Digest{}
+		}
+		for range 40 {
+			body := bodies[r.IntN(len(bodies))]
+			for range 3 {
+				out := digests(t, fan, body, len(masks))
+				for i, m := range masks {
+					pruned, err := document.Prune(nil, body, m)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if other, known := byDigest[i][out[i]]; known && other != string(pruned) {
+						t.Fatalf("under %v %s and %s have one digest", m, pruned, other)
+					}
+					if other, known := byText[i][string(pruned)]; known && other != out[i] {
+						t.Fatalf("under %v %s has two digests", m, pruned)
+					}
+					byDigest[i][out[i]], byText[i][string(pruned)] = string(pruned), out[i]
+				}
+				body = encode(t, altered(r, decode(t, body)))
+			}
+		}
+	}
+}
+
+// TestDigests_OfSome are those of all.
+func TestDigests_OfSome(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed.Of(t), 2))
+	body := canonical(t, []byte(samples[len(samples)-1]))
+	for range 200 {
+		var masks []*mask.Mask
+		for range 1 + r.IntN(100) {
+			masks = append(masks, randomMask(r, decode(t, body)))
+		}
+		fan := document.NewFan(masks)
+		all := digests(t, fan, body, len(masks))
+		wanted, out := make([]uint64, fan.Words()), make([]document.Digest, len(masks))
+		for i := range wanted {
+			wanted[i] = r.Uint64() & r.Uint64()
+		}
+		if err := fan.Digests(body, wanted, out); err != nil {
+			t.Fatal(err)
+		}
+		for i := range masks {
+			if wanted[i/64]>>(i%64)&1 == 1 && out[i] != all[i] {
+				t.Fatalf("%v has another digest beside fewer masks", masks[i])
+			}
+		}
+	}
+}
+
+// FuzzDigests holds that any bytes have digests or an error, and those that are canonical the
+// digests of what is pruned.
+func FuzzDigests(f *testing.F) {
+	masks := []*mask.Mask{mask.Whole(), {}, {Elem: mask.Whole()}, {Elem: &mask.Mask{Elem: &mask.Mask{}}}, {Fields: map[string]*mask.Mask{"a": mask.Whole(), "c": {}}}, mask.Path(mask.Whole(), "a", "*", "b")}
+	fan := document.NewFan(masks)
+	for _, s := range samples {
+		f.Add([]byte(s), []byte(s))
+	}
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		x, y := make([]document.Digest, len(masks)), make([]document.Digest, len(masks))
+		errX, errY := fan.Digests(a, wantAll(fan), x), fan.Digests(b, wantAll(fan), y)
+		if errX != nil || errY != nil || !json.Valid(a) || !json.Valid(b) {
+			return
+		}
+		for i, m := range masks {
+			p, err := document.Prune(nil, a, m)
+			q, err2 := document.Prune(nil, b, m)
+			if err == nil && err2 == nil && (x[i] == y[i]) != bytes.Equal(p, q) {
+				t.Fatalf("%q and %q under %v: one digest %v, one text %v", a, b, m, x[i] == y[i], bytes.Equal(p, q))
+			}
+		}
+	})
+}
+
+// BenchmarkDigests compares with pruning once for all masks, and that again under each, of the
+// same Pods.
+func BenchmarkDigests(b *testing.B) {
+	bodies := pods(b)
+	var masks []*mask.Mask
+	for _, path := range [][]string{
+		{"spec", "containers", "*", "image"},
+		{"spec", "containers", "*", "resources", "limits"},
+		{"spec", "containers", "*", "securityContext"},
+		{"spec", "hostNetwork"},
+		{"metadata", "labels"},
+		{"spec", "containers", "*", "name"},
+	} {
+		masks = append(masks, mask.Path(mask.Whole(), path...))
+	}
+	all := mask.Union(masks...)
+	b.Run("digests", func(b *testing.B) {
+		fan, out := document.NewFan(masks), make([]document.Digest, len(masks))
+		wanted := wantAll(fan)
+		for i := 0; b.Loop(); i++ {
+			if err := fan.Digests(bodies[i%len(bodies)], wanted, out); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("pruning", func(b *testing.B) {
+		var once, key []byte
+		for i := 0; b.Loop(); i++ {
+			var err error
+			if once, err = document.Prune(once[:0], bodies[i%len(bodies)], all); err != nil {
+				b.Fatal(err)
+			}
+			for _, m := range masks {
+				if key, err = document.Prune(key[:0], once, m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+}
