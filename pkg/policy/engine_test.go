@@ -232,7 +232,9 @@ func TestEngine_ConfigureEvaluatesWhatChanged(t *testing.T) {
 	}
 	set := load(t, oracleTexts("divide", "skew", "budget")...)
 	bindings := bindingsOf(set)
-	e, _ := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindings})
+	e, cursor := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindings})
+	mustDo(t, w, op{Do: "put", Member: "fleet/a", Kind: "Deployment.apps", NS: "shop", Name: "d0", Object: map[string]any{"spec": map[string]any{"replicas": 2, "image": "web:2"}}}) // what was compared of it makes no difference
+	apply(t, e, cursor)
 	evaluated := func(do func()) int64 {
 		before := e.Stats().Evaluations
 		do()
@@ -254,6 +256,9 @@ func TestEngine_ConfigureEvaluatesWhatChanged(t *testing.T) {
 		t.Errorf("another mode costs %d evaluations", n)
 	}
 	was := health("oracle.skew")
+	if was == 40 {
+		t.Fatal("evaluating all would not be noticed")
+	}
 	changed := load(t, strings.ReplaceAll(oraclePolicies["divide"], "x > 3", "x > 5"), oraclePolicies["skew"], oraclePolicies["budget"])
 	configure(changed, bindings)()
 	if n := health("oracle.divide"); n != 40 {

@@ -176,6 +176,26 @@ func BenchmarkDigests(b *testing.B) {
 		masks = append(masks, mask.Path(mask.Whole(), path...))
 	}
 	all := mask.Union(masks...)
+	b.Run("one/digest", func(b *testing.B) {
+		fan, out := document.NewFan(masks), make([]document.Digest, len(masks))
+		for i := 0; b.Loop(); i++ {
+			if err := fan.Digests(bodies[i%len(bodies)], []uint64{1}, out); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("one/pruning", func(b *testing.B) {
+		var once, key []byte
+		for i := 0; b.Loop(); i++ {
+			var err error
+			if once, err = document.Prune(once[:0], bodies[i%len(bodies)], masks[0]); err != nil {
+				b.Fatal(err)
+			}
+			if key, err = document.Prune(key[:0], once, masks[0]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	b.Run("digests", func(b *testing.B) {
 		fan, out := document.NewFan(masks), make([]document.Digest, len(masks))
 		wanted := wantAll(fan)

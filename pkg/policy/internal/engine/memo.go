@@ -87,7 +87,7 @@ func newTwins(number uint32, bound []*boundBinding) *twins {
 		if !b.memoizable || b.mask == nil || b.mask.At("metadata", "uid") != nil || b.mask.At("metadata", "resourceVersion") != nil {
 			continue // a version of an object has no twin in these
 		}
-		at := slices.IndexFunc(masks, func(m *mask.Mask) bool { return m.Covers(b.mask) && b.mask.Covers(m) })
+		at := slices.IndexFunc(masks, b.mask.Equal)
 		if at < 0 {
 			at, masks = len(masks), append(masks, b.mask)
 		}

@@ -20,7 +20,7 @@ type Mask struct {
 	Fields map[string]*Mask
 	Elem   *Mask
 
-	sorted atomic.Pointer[[]Field] // what Sorted has returned
+	sorted atomic.Pointer[[]Field] // what Sorted has returned: masks are compared by Equal
 }
 
 // Whole returns the mask that reads everything.
@@ -130,6 +130,9 @@ func (m *Mask) Covers(other *Mask) bool {
 	}
 	return true
 }
+
+// Equal reports whether both read the same.
+func (m *Mask) Equal(other *Mask) bool { return m.Covers(other) && other.Covers(m) }
 
 // String writes the mask for messages, one path a piece: "metadata.name,
 // spec.containers[].image.**", where ** is everything below. A nil Mask is

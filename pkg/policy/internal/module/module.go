@@ -3,6 +3,8 @@ package module
 import (
 	"bytes"
 	"cmp"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -87,6 +89,31 @@ type Reads struct {
 	Inventory       []InventoryKind // data.inventory
 	NamespaceObject *mask.Mask      // of input.review.namespaceObject; nil when not read
 	Review          *mask.Mask      // of input.review, of a template in Rego; nil when not read
+}
+
+// EqualButViews reports whether both read the same, views aside.
+func (r *Reads) EqualButViews(other *Reads) bool {
+	x, y := *r, *other
+	x.Views, y.Views = nil, nil
+	if !maps.EqualFunc(x.Fleet, y.Fleet, (*mask.Mask).Equal) {
+		return false
+	}
+	x.Fleet, y.Fleet = nil, nil
+	for _, of := range []func(r *Reads) **mask.Mask{ // a Mask has more than what it reads
+		func(r *Reads) **mask.Mask { return &r.Object },
+		func(r *Reads) **mask.Mask { return &r.Members },
+		func(r *Reads) **mask.Mask { return &r.Member },
+		func(r *Reads) **mask.Mask { return &r.Ref },
+		func(r *Reads) **mask.Mask { return &r.NamespaceObject },
+		func(r *Reads) **mask.Mask { return &r.Review },
+	} {
+		a, b := of(&x), of(&y)
+		if !(*a).Equal(*b) {
+			return false
+		}
+		*a, *b = nil, nil
+	}
+	return reflect.DeepEqual(x, y)
 }
 
 // OfFleet reports whether any document of data.fleet can be read that objects or members make. What time it
