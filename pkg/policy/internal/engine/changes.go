@@ -33,8 +33,9 @@ type Change struct {
 }
 
 // add notes a subject with an outcome, of the version of the policy that is in effect for it.
+// After a reset all are compared.
 func (c *Changes) add(b *boundBinding, s verdict.Subject, found ...*state.Outcome) {
-	if b.inEffect(s.Ref.Member) {
+	if !c.reset && b.inEffect(s.Ref.Member) {
 		c.touch(b.Name, s, found...)
 	}
 }

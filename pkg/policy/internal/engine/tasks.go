@@ -231,7 +231,11 @@ func (r *pass) accept(t *task, one *bindingTask) {
 		b.count(s.Ref.Member, oldClass, old, -1)
 	}
 	b.count(s.Ref.Member, c, next, 1)
-	b.Put(s, c, next)
+	if r.changes.rebuilt && !one.before { // subjects come in order
+		b.Append(s, c, next)
+	} else {
+		b.Put(s, c, next)
+	}
 	if !one.before {
 		old = nil
 	}

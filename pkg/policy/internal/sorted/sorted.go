@@ -34,6 +34,12 @@ func (t *Tree[T]) Set(item T) (old T, had bool) {
 	return t.BTreeG.Set(item)
 }
 
+// Append is Set of an item that mostly comes after all others.
+func (t *Tree[T]) Append(item T) (old T, had bool) {
+	t.written++
+	return t.Load(item)
+}
+
 // Delete removes an item.
 func (t *Tree[T]) Delete(item T) (old T, had bool) {
 	t.written++

@@ -73,6 +73,13 @@ func (b *Verdicts) Put(s verdict.Subject, c *completeness.ReadSet, f *Outcome) {
 	b.records.Set(record{subject: s, readSet: c, outcome: f})
 }
 
+// Append is Put for a subject that has no verdict, and comes after most that have one.
+func (b *Verdicts) Append(s verdict.Subject, c *completeness.ReadSet, f *Outcome) {
+	if f != nil || c != b.Defaults[s.Ref.Kind] {
+		b.records.Append(record{subject: s, readSet: c, outcome: f})
+	}
+}
+
 // Delete forgets a subject.
 func (b *Verdicts) Delete(s verdict.Subject) { b.records.Delete(record{subject: s}) }
 

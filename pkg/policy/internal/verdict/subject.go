@@ -3,6 +3,7 @@ package verdict
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -27,8 +28,18 @@ func (s Subject) String() string {
 
 // Compare orders subjects by member, kind, namespace, name and key.
 func (s Subject) Compare(o Subject) int {
-	return cmp.Or(
-		cmp.Compare(s.Ref.Member, o.Ref.Member), cmp.Compare(s.Ref.Kind, o.Ref.Kind),
-		cmp.Compare(s.Ref.Namespace, o.Ref.Namespace), cmp.Compare(s.Ref.Name, o.Ref.Name),
-		cmp.Compare(s.Key, o.Key))
+	// Most that are compared are of one member and kind: each step ends it.
+	if s.Ref.Member != o.Ref.Member {
+		return strings.Compare(s.Ref.Member, o.Ref.Member)
+	}
+	if s.Ref.Kind != o.Ref.Kind {
+		return cmp.Compare(s.Ref.Kind, o.Ref.Kind)
+	}
+	if s.Ref.Namespace != o.Ref.Namespace {
+		return strings.Compare(s.Ref.Namespace, o.Ref.Namespace)
+	}
+	if c := strings.Compare(s.Ref.Name, o.Ref.Name); c != 0 {
+		return c
+	}
+	return strings.Compare(s.Key, o.Key)
 }
