@@ -52,6 +52,7 @@ type boundBinding struct {
 
 	retries      map[verdict.Subject]int   // how often subjects exceeded the budget
 	frozen       *state.Binding            // nil when the verdicts have changed since
+	published    *state.Binding            // what freeze returned last
 	heldBytes    int64                     // of violations and remembered reads
 	heldByMember map[string]int64          // the same, by member
 	refused      map[verdict.Subject]int64 // subjects without room for their verdicts, and the bytes that these take
@@ -117,7 +118,8 @@ func (v *view) clear() {
 
 // freeze returns an immutable copy of the binding as it is now.
 func (b *boundBinding) freeze() *state.Binding {
-	if b.frozen == nil {
+	fresh := b.frozen == nil
+	if fresh {
 		b.frozen = &state.Binding{
 			Binding: b.Binding, ID: b.id, Pkg: b.pkg, Described: b.Describe(b.pkg), Selection: b.sel, Selected: b.selected, Visible: b.visible, Tolerated: b.tolerated, Profile: b.profile,
 			Verdicts: b.Verdicts.Freeze(),
@@ -126,14 +128,25 @@ func (b *boundBinding) freeze() *state.Binding {
 			b.frozen.View = b.view.ID
 		}
 	}
-	s := *b.frozen
-	s.Health = verdict.Health{
+	health := verdict.Health{
 		Evaluations: b.evaluations.Load(), Nanoseconds: b.nanoseconds.Load(), Overruns: b.overruns.Load(),
 		Errors: b.errors.Load(), WideReads: b.wideReads.Load(), Interpreted: b.interpretedCount.Load(), NotCompiled: b.query.interpreted,
 	}
-	s.Health.Quarantines = b.scores.List()
-	s.Retrying = b.retrying()
-	return &s
+	health.Quarantines = b.scores.List()
+	retrying := b.retrying()
+	// Most deltas concern few bindings: what is published of the others is shared.
+	if last := b.published; fresh || last == nil || last.Next != nil || b.next != nil || last.Retrying != retrying || !sameCosts(&last.Health, &health) {
+		s := *b.frozen
+		s.Health, s.Retrying = health, retrying
+		b.published = &s
+	}
+	return b.published
+}
+
+// sameCosts reports whether nothing was evaluated in between, and nothing is quarantined.
+func sameCosts(a, b *verdict.Health) bool {
+	return len(a.Quarantines)+len(b.Quarantines) == 0 && a.Evaluations == b.Evaluations && a.Nanoseconds == b.Nanoseconds && a.Overruns == b.Overruns &&
+		a.Errors == b.Errors && a.WideReads == b.WideReads && a.Interpreted == b.Interpreted
 }
 
 const readBytes = 48 // about what one remembered read takes

@@ -197,8 +197,30 @@ func version(apiVersion string) string {
 	return apiVersion
 }
 
+// fleetMask is under which mask the binding's package has documents of a kind: that of all
+// bindings, so that these share them, or its own, of the package that is returned then.
+func (ev *evaluation) fleetMask(kind aggregate.Kind, pin string) (*mask.Mask, *module.Package) {
+	pkg := ev.binding.pkg
+	m := pkg.Reads.Fleet[module.KindRef{Kind: kind, Version: pin}]
+	if m == nil {
+		return mask.Whole(), pkg // static analysis missed the read
+	}
+	if p := ev.w.e.kindPlans[kind]; pin == "" && p != nil {
+		return p.fleetMask, nil
+	}
+	return m, pkg
+}
+
 // document returns what the binding's package reads of an object.
 func (ev *evaluation) document(o aggregate.Object, pin string) (value.Value, error) {
+	m := ev.binding.pkg.Reads.Fleet[module.KindRef{Kind: o.Ref().Kind, Version: pin}]
+	if m == nil {
+		m = mask.Whole() // static analysis missed the read
+	}
+	return ev.documentUnder(o, pin, m)
+}
+
+func (ev *evaluation) documentUnder(o aggregate.Object, pin string, m *mask.Mask) (value.Value, error) {
 	if pin != "" && pin != version(o.APIVersion()) {
 		return value.Value{}, fmt.Errorf("%s is stored at version %s, but the policy requires %s", o.Ref(), o.APIVersion(), pin)
 	}
@@ -211,10 +233,6 @@ func (ev *evaluation) document(o aggregate.Object, pin string) (value.Value, err
 	}
 	if err := ev.charge(int64(len(ev.w.otherBody))); err != nil {
 		return value.Value{}, err
-	}
-	m := ev.binding.pkg.Reads.Fleet[module.KindRef{Kind: o.Ref().Kind, Version: pin}]
-	if m == nil {
-		m = mask.Whole() // static analysis missed the read
 	}
 	return value.DecodeCopy(ev.w.otherBody, m)
 }
@@ -239,13 +257,14 @@ func (ev *evaluation) byName(path []string) (value.Value, []string, error) {
 		v, err := ev.list(q, pin, path, func(o aggregate.Object) []string { return []string{o.Namespace(), o.Name(), o.Member()} })
 		return v, nil, err
 	}
-	doc, err := ev.cached(documentKey{section: readNamed, pkg: ev.binding.pkg, a: path[0], b: path[1], c: path[2]}, func() (value.Value, error) {
+	m, of := ev.fleetMask(kind, pin)
+	doc, err := ev.cached(documentKey{section: readNamed, pkg: of, a: path[0], b: path[1], c: path[2]}, func() (value.Value, error) {
 		t := fleetdoc.NewTree(nil)
 		for o := range ev.w.e.snapshot.Named(kind, path[1], path[2]) {
 			if !ev.binding.visible.Has(o.Member()) {
 				continue
 			}
-			v, err := ev.document(o, pin)
+			v, err := ev.documentUnder(o, pin, m)
 			if err != nil {
 				return value.Value{}, err
 			}
@@ -307,8 +326,9 @@ func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (value.Va
 	if !ok || !ev.binding.visible.Has(ref.Member) {
 		return value.Value{}, nil // It does not exist.
 	}
-	k := documentKey{section: readObject, pkg: ev.binding.pkg, a: as + "\x00" + ref.Member, b: ref.Namespace, c: ref.Name}
-	return ev.cached(k, func() (value.Value, error) { return ev.document(o, pin) })
+	m, of := ev.fleetMask(ref.Kind, pin)
+	k := documentKey{section: readObject, pkg: of, a: as + "\x00" + ref.Member, b: ref.Namespace, c: ref.Name}
+	return ev.cached(k, func() (value.Value, error) { return ev.documentUnder(o, pin, m) })
 }
 
 // list is the document of the objects below a path; q selects these and perhaps more.
@@ -403,7 +423,7 @@ type documentCache struct {
 type documentKey struct {
 	section    byte
 	visibility uint32
-	pkg        *module.Package // of objects, which are pruned to what it reads
+	pkg        *module.Package // of objects that are pruned to what it reads; nil: to what any reads
 	a, b, c    string
 }
 
