@@ -110,6 +110,32 @@ func TestDigests_AreThoseOfWhatIsPruned(t *testing.T) {
 	}
 }
 
+func TestDigests_DifferInWhatTheMaskReads(t *testing.T) {
+	before := []byte(`{"metadata":{"labels":{"app":"web"},"name":"a"},"spec":{"containers":[{"image":"nginx:1.27","name":"proxy"}]},"status":{"conditions":[{"status":"True","type":"Ready"}]}}`)
+	spec := mask.Path(mask.Whole(), "spec")
+	for _, c := range []struct {
+		name, old, new string
+		m              *mask.Mask
+		same           bool
+	}{
+		{"a heartbeat, to a policy that reads spec", `"status":"True"`, `"status":"False"`, spec, true},
+		{"an image, to a policy that reads spec", "nginx:1.27", "nginx:1.28", spec, false},
+		{"an image, to one that reads names of containers", "nginx:1.27", "nginx:1.28", mask.Path(mask.Whole(), "spec", "containers", "*", "name"), true},
+		{"a container's name, to one that reads them", `"name":"proxy"`, `"name":"side"`, mask.Path(mask.Whole(), "spec", "containers", "*", "name"), false},
+		{"a label's key, to one that reads whether there are labels", `"app"`, `"apq"`, mask.Path(&mask.Mask{}, "metadata", "labels"), true},
+		{"a label's key, to one that reads keys", `"app"`, `"apq"`, mask.Path(&mask.Mask{}, "metadata", "labels", "*"), false},
+	} {
+		after := bytes.Replace(before, []byte(c.old), []byte(c.new), 1)
+		if bytes.Equal(before, after) {
+			t.Fatalf("%s: nothing was replaced", c.name)
+		}
+		fan := document.NewFan([]*mask.Mask{c.m})
+		if same := digests(t, fan, before, 1)[0] == digests(t, fan, after, 1)[0]; same != c.same {
+			t.Errorf("%s: the same digest: %t", c.name, same)
+		}
+	}
+}
+
 // TestDigests_OfSome are those of all.
 func TestDigests_OfSome(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.Of(t), 2))

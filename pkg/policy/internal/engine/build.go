@@ -138,10 +138,10 @@ func (r *pass) evaluateKind(kind aggregate.Kind, bound []*boundBinding) error {
 // finish does the work and publishes the state.
 func (r *pass) finish(work func() error) (*Changes, error) {
 	e := r.e
+	defer e.rest()
 	if err := work(); err != nil {
 		return nil, err
 	}
-	e.callerWorker.memo.release()
 	e.readSets.Sweep()
 	parts := state.Parts{Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.Now}
 	var retry time.Time

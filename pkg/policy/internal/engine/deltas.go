@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/value"
@@ -183,45 +182,46 @@ func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) deltaEffect {
 		return n
 	}
 	fresh := d.Before.IsZero() || d.Before.APIVersion() != d.After.APIVersion() || d.Before.Resource() != d.After.Resource()
-	before, after, known := w.beforeAndAfter(d, fresh, p.readMask)
-	unchanged := known && value.EqualUnder(before, after, p.readMask) // of a half of all deltas nothing is read
-	same := func(m *mask.Mask) bool {
-		if !known || !unchanged && !value.EqualUnder(before, after, m) {
-			return false
-		}
-		w.e.unchanged.Add(1)
-		return true
-	}
+	known := w.digestBoth(d, fresh, p.reading)
+	same := func(at int) bool { return known && (at < 0 || w.before[at] == w.after[at]) }
+	var object value.Value
 	for i, v := range p.views {
-		if !same(v.Def.Mask) {
-			n.evaluated[i], n.contributions[i] = true, w.contribute(ctx, v, d.After, after)
+		if same(p.reading.views[i]) {
+			w.e.unchanged.Add(1)
+			continue
 		}
+		if !object.Defined() { // which is malformed where it stays undefined: the view reports it
+			object, _ = w.decode(d.After, p.readMask)
+		}
+		n.evaluated[i], n.contributions[i] = true, w.contribute(ctx, v, d.After, object)
 	}
-	n.fleetUnchanged = known && (unchanged || value.EqualUnder(before, after, p.fleetMask))
+	n.fleetUnchanged = same(p.reading.fleet)
 	labels := !fresh && labelsChanged(d)
 	for i, b := range p.bindings {
-		n.evaluate[i] = labels && b.sel.ByLabels() || !same(b.mask)
+		unchanged := same(p.reading.bindings[i])
+		if unchanged {
+			w.e.unchanged.Add(1)
+		}
+		n.evaluate[i] = labels && b.sel.ByLabels() || !unchanged
 	}
 	return n
 }
 
-// beforeAndAfter returns what m reads of an object before a delta and after it, which is small
-// to compare under the mask of each view and binding. known is false if there is nothing
-// before, or one of both is malformed: an object that is has no value, and its readers
-// report it.
-func (w *worker) beforeAndAfter(d aggregate.Delta, fresh bool, m *mask.Mask) (before, after value.Value, known bool) {
-	w.objects.Reset()
+// digestBoth digests what is read of an object before a delta and after it, and loads the body
+// that it has after it. known is false if there is nothing before, or one of both is malformed:
+// the readers of an object that is report it.
+func (w *worker) digestBoth(d aggregate.Delta, fresh bool, r *reading) (known bool) {
 	w.lastRequest = requestOf{}
 	var err error
-	if w.body, err = d.After.AppendBody(w.body[:0]); err != nil {
-		return before, after, false
-	}
-	if after, err = value.Decode(&w.objects, w.body, m); err != nil || fresh {
-		return before, after, false
+	if w.body, err = d.After.AppendBody(w.body[:0]); err != nil || fresh {
+		return false
 	}
 	if w.otherBody, err = d.Before.AppendBody(w.otherBody[:0]); err != nil {
-		return before, after, false
+		return false
 	}
-	before, err = value.Decode(&w.objects, w.otherBody, m)
-	return before, after, err == nil
+	if w.before, err = r.digests(w.before, w.otherBody, r.all); err != nil {
+		return false
+	}
+	w.after, err = r.digests(w.after, w.body, r.all)
+	return err == nil
 }

@@ -413,7 +413,7 @@ func (ev *evaluation) passed(path []string) (value.Value, []string, error) {
 }
 
 // documentCache keeps documents that several evaluations of one snapshot read, until
-// the evaluations end: an idle engine holds none. Reads are recorded above it,
+// the pass ends: an idle engine holds none. Reads are recorded above it,
 // so cache hits are recorded, too.
 type documentCache struct {
 	values map[documentKey]cachedDocument
@@ -432,7 +432,7 @@ type cachedDocument struct {
 	bytes int64
 }
 
-const maxCachedBytes = 16 << 20 // bytes of text in one worker's cache
+const maxCachedBytes = 8 << 20 // bytes of text in one worker's cache
 
 // cached returns a document, built once per snapshot while the cache has room, and
 // charges the evaluation for it.
@@ -456,8 +456,9 @@ func (ev *evaluation) cached(k documentKey, build func() (value.Value, error)) (
 	return v, err
 }
 
-// dropDocuments empties the cache.
-func (w *worker) dropDocuments() {
+// rest drops the cache, the memo and what the last evaluation has left behind.
+func (w *worker) rest() {
+	w.memo.release()
 	w.documents, w.lastRequest = documentCache{}, requestOf{}
 	w.objects.Release()
 	w.inputs.Release()

@@ -65,6 +65,7 @@ type Engine struct {
 	kindPlans    map[aggregate.Kind]*kindPlan
 	nextID       uint32
 	callerWorker *worker
+	crew         crew
 	snapshot     *aggregate.Snapshot
 	passID       int64 // identifies the pass whose documents workers cache
 	clock        instants.Clock

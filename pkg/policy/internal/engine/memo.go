@@ -18,7 +18,7 @@ type memo struct {
 	bytes    int
 
 	// Of the object that is being evaluated.
-	twins   *twins
+	reading *reading
 	wanted  []uint64 // the places of bindings that share their verdicts
 	any     bool     // whether there are any
 	digests []document.Digest
@@ -72,41 +72,13 @@ func (t *memo) release() {
 	}
 }
 
-// twins tells which objects of a kind are equal in what bindings read.
-type twins struct {
-	number uint32 // of the kind in the engine
-	fan    *document.Fan
-	places map[*boundBinding]int // of what a binding reads in the fan
-}
-
-// newTwins returns nil where no verdict is shared.
-func newTwins(number uint32, bound []*boundBinding) *twins {
-	t := &twins{number: number, places: map[*boundBinding]int{}}
-	var masks []*mask.Mask
-	for _, b := range bound {
-		if !b.memoizable || b.mask == nil || b.mask.At("metadata", "uid") != nil || b.mask.At("metadata", "resourceVersion") != nil {
-			continue // a version of an object has no twin in these
-		}
-		at := slices.IndexFunc(masks, b.mask.Equal)
-		if at < 0 {
-			at, masks = len(masks), append(masks, b.mask)
-		}
-		t.places[b] = at
-	}
-	if len(masks) == 0 {
-		return nil
-	}
-	t.fan = document.NewFan(masks)
-	return t
-}
-
 // memoKey is a binding, a kind and the digest of what the binding reads of an object.
 type memoKey [3]uint64
 
 // start prepares the memo for the bindings of a task that share their verdicts.
 func (t *memo) start(passID int64, k *kindPlan, task *task) {
-	t.twins, t.any = k.twins, false
-	if t.twins == nil || task.object.IsZero() {
+	t.reading, t.any = k.reading, false
+	if len(t.reading.sharing) == 0 || task.object.IsZero() {
 		return
 	}
 	if t.passID != passID || t.bytes > maxMemoBytes {
@@ -115,10 +87,11 @@ func (t *memo) start(passID int64, k *kindPlan, task *task) {
 		}
 		clear(t.outcomes)
 	}
-	t.wanted = append(t.wanted[:0], make([]uint64, t.twins.fan.Words())...)
+	t.wanted = slices.Grow(t.wanted[:0], t.reading.fan.Words())[:t.reading.fan.Words()]
+	clear(t.wanted)
 	for i := range task.bindings {
 		if one := &task.bindings[i]; one.evaluate && one.b.scores.Reason(task.subject.Ref.Member) == "" {
-			if at, ok := t.twins.places[one.b]; ok {
+			if at, ok := t.reading.sharing[one.b]; ok {
 				t.wanted[at/64] |= 1 << (at % 64)
 				t.any = true
 			}
@@ -131,8 +104,9 @@ func (t *memo) read(body []byte) {
 	if !t.any {
 		return
 	}
-	t.digests = slices.Grow(t.digests[:0], t.twins.fan.Len())[:t.twins.fan.Len()]
-	t.any = t.twins.fan.Digests(body, t.wanted, t.digests) == nil
+	var err error
+	t.digests, err = t.reading.digests(t.digests, body, t.wanted)
+	t.any = err == nil
 }
 
 // get returns the outcome of an object of equal content. share says whether the binding's
@@ -141,12 +115,12 @@ func (t *memo) get(b *boundBinding) (f memoized, ok, share bool) {
 	if !t.any {
 		return f, false, false
 	}
-	at, share := t.twins.places[b]
+	at, share := t.reading.sharing[b]
 	if share = share && t.wanted[at/64]>>(at%64)&1 == 1; !share {
 		return f, false, false
 	}
 	d := &t.digests[at]
-	t.key = memoKey{uint64(b.id)<<32 | uint64(t.twins.number), d[0], d[1]}
+	t.key = memoKey{uint64(b.id)<<32 | uint64(t.reading.number), d[0], d[1]}
 	f, ok = t.outcomes[t.key]
 	return f, ok, true
 }

@@ -8,6 +8,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/lineprofile"
 	"federator.dev/federator/pkg/policy/internal/mask"
@@ -24,7 +25,7 @@ type kindPlan struct {
 	objectMask      *mask.Mask      // what any of bindings reads of the object
 	fleetMask       *mask.Mask      // what is read of it through data.fleet
 	readMask        *mask.Mask      // the union: by bindings, views and through data.fleet
-	twins           *twins
+	reading         *reading
 }
 
 func (e *Engine) kindPlan(kind aggregate.Kind) *kindPlan {
@@ -59,9 +60,59 @@ func (e *Engine) kindPlan(kind aggregate.Kind) *kindPlan {
 	for _, v := range p.views {
 		p.readMask = mask.Union(p.readMask, v.Def.Mask)
 	}
-	p.twins = newTwins(uint32(len(e.kindPlans)), p.bindings)
+	p.reading = newReading(uint32(len(e.kindPlans)), p)
 	e.kindPlans[kind] = p
 	return p
+}
+
+// reading tells whether objects of a kind differ in what is read of them. What reads has a place
+// among the digests of a body, and -1 where it reads nothing.
+type reading struct {
+	number          uint32 // of the kind in the engine
+	fan             *document.Fan
+	all             []uint64 // a bit for each place
+	bindings, views []int    // the places of those of the plan
+	fleet           int
+	sharing         map[*boundBinding]int // the places of bindings whose verdicts twins share
+}
+
+func newReading(number uint32, p *kindPlan) *reading {
+	r := &reading{number: number, sharing: map[*boundBinding]int{}}
+	var masks []*mask.Mask
+	place := func(m *mask.Mask) int {
+		if m == nil {
+			return -1
+		}
+		at := slices.IndexFunc(masks, m.Equal)
+		if at < 0 {
+			at, masks = len(masks), append(masks, m)
+		}
+		return at
+	}
+	for _, b := range p.bindings {
+		at := place(b.mask)
+		r.bindings = append(r.bindings, at)
+		// A version of an object has no twin in these fields.
+		if at >= 0 && b.memoizable && b.mask.At("metadata", "uid") == nil && b.mask.At("metadata", "resourceVersion") == nil {
+			r.sharing[b] = at
+		}
+	}
+	for _, v := range p.views {
+		r.views = append(r.views, place(v.Def.Mask))
+	}
+	r.fleet = place(p.fleetMask)
+	r.fan = document.NewFan(masks)
+	r.all = make([]uint64, r.fan.Words())
+	for at := range masks {
+		r.all[at/64] |= 1 << (at % 64)
+	}
+	return r
+}
+
+// digests digests a body into the memory of into.
+func (r *reading) digests(into []document.Digest, body []byte, wanted []uint64) ([]document.Digest, error) {
+	into = slices.Grow(into[:0], r.fan.Len())[:r.fan.Len()]
+	return into, r.fan.Digests(body, wanted, into)
 }
 
 func (e *Engine) view(pkg, name string) *view { return findView(e.views, pkg, name) }

@@ -126,6 +126,7 @@ func (p *Preview) Run(ctx context.Context, opts PreviewOptions) error {
 	}
 	p.opts, p.e.wait = opts, opts.Wait
 	r := p.e.startPass(ctx, p.s.Snapshot)
+	defer p.e.rest()
 	r.preview = p
 	var bound []*boundBinding
 	for _, b := range p.e.bindings {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/budget"
 	"federator.dev/federator/pkg/policy/internal/compiled"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/limits"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -98,6 +100,8 @@ type worker struct {
 	memo        memo
 	body        []byte
 	otherBody   []byte
+	before      []document.Digest // of what is read of the object of a delta
+	after       []document.Digest
 	kinds       map[string]module.KindRef // as policies write them
 	lastRequest requestOf
 	machine     compiled.Machine
@@ -245,6 +249,8 @@ func (e *Engine) runWorkers(ctx context.Context, body func() error) error {
 	for range e.opts.Parallelism - 1 {
 		wg.Go(func() {
 			w := e.newWorker()
+			e.crew.add(w)
+			defer e.crew.remove(w)
 			for {
 				select {
 				case <-ctx.Done():
@@ -293,7 +299,6 @@ type job struct {
 
 func (j *job) work(w *worker) {
 	defer w.meter.LockThread()()
-	defer w.dropDocuments()
 	for {
 		i := int(j.next.Add(1)) - 1
 		if i >= j.n {
@@ -314,9 +319,40 @@ func (j *job) work(w *worker) {
 	}
 }
 
+// crew are the workers of Run. Between jobs they belong to whoever makes the engine's next call.
+type crew struct {
+	mu      sync.Mutex // guards workers
+	workers []*worker
+}
+
+func (c *crew) add(w *worker) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.workers = append(c.workers, w)
+}
+
+func (c *crew) remove(w *worker) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.workers = slices.DeleteFunc(c.workers, func(x *worker) bool { return x == w })
+}
+
+// rest has all workers drop what only the evaluations of one snapshot share. No job is running.
+func (e *Engine) rest() {
+	e.callerWorker.rest()
+	e.crew.mu.Lock()
+	defer e.crew.mu.Unlock()
+	for _, w := range e.crew.workers {
+		w.rest()
+	}
+}
+
 // parallel calls f for 0 to n-1 on the caller's goroutine and on idle ones of Run. It
 // returns when all calls have returned, or an error when the context has ended.
 func (e *Engine) parallel(ctx context.Context, n int, f func(w *worker, i int)) error {
+	if n == 0 && ctx.Err() == nil {
+		return nil
+	}
 	j := &job{n: n, stop: ctx.Done(), f: f}
 	if e.wait != nil {
 		j.wait = func() error { return e.wait(ctx) }

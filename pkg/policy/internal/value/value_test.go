@@ -124,83 +124,6 @@ func TestDecode_GivesWhatDocumentsHave(t *testing.T) {
 	}
 }
 
-// TestEqualUnder_ComparesWhatTheMaskReads: as what is pruned under the mask compares.
-func TestEqualUnder_ComparesWhatTheMaskReads(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 8))
-	equal := 0
-	for range 5000 {
-		x := random(r, 4, false)
-		y := x
-		if r.IntN(4) > 0 {
-			y = changed(r, x)
-		}
-		m := randomMask(r, 3)
-		pruned := func(t2 *ast.Term) string {
-			v, err := document.Value(jsonOf(t, t2), m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return fmt.Sprint(v)
-		}
-		want := pruned(x) == pruned(y)
-		if got := value.EqualUnder(value.Of(nil, x.Value), value.Of(nil, y.Value), m); got != want {
-			t.Fatalf("%v and %v under %v: %t, want %t", x, y, m, got, want)
-		}
-		if want {
-			equal++
-		}
-	}
-	if equal < 1000 || equal > 4500 {
-		t.Errorf("%d are equal", equal)
-	}
-}
-
-func jsonOf(t *testing.T, x *ast.Term) []byte {
-	t.Helper()
-	text, err := document.JSON(x.Value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
-// changed is a value with one part replaced.
-func changed(r *rand.Rand, x *ast.Term) *ast.Term {
-	switch v := x.Value.(type) {
-	case ast.Object:
-		if v.Len() == 0 {
-			break
-		}
-		out := ast.NewObject()
-		at, i := r.IntN(v.Len()), 0
-		v.Foreach(func(k, y *ast.Term) {
-			if i++; i-1 == at {
-				if r.IntN(4) == 0 {
-					return
-				}
-				y = changed(r, y)
-			}
-			out.Insert(k, y)
-		})
-		return ast.NewTerm(out)
-	case *ast.Array:
-		if v.Len() == 0 {
-			break
-		}
-		at := r.IntN(v.Len())
-		var list []*ast.Term
-		for i := range v.Len() {
-			y := v.Elem(i)
-			if i == at {
-				y = changed(r, y)
-			}
-			list = append(list, y)
-		}
-		return ast.ArrayTerm(list...)
-	}
-	return parsed[r.IntN(len(parsed))]
-}
-
 func randomMask(r *rand.Rand, depth int) *mask.Mask {
 	if depth == 0 || r.IntN(4) == 0 {
 		return mask.Whole()
@@ -213,36 +136,6 @@ func randomMask(r *rand.Rand, depth int) *mask.Mask {
 		m.Elem = randomMask(r, depth-1)
 	}
 	return m
-}
-
-func TestEqualUnder_ComparesOnlyWhatTheMaskReads(t *testing.T) {
-	before := []byte(`{"metadata":{"labels":{"app":"web"},"name":"a"},"spec":{"containers":[{"image":"nginx:1.27","name":"proxy"}]},"status":{"conditions":[{"status":"True","type":"Ready"}]}}`)
-	spec := mask.Path(mask.Whole(), "spec")
-	for _, c := range []struct {
-		name, old, new string
-		m              *mask.Mask
-		same           bool
-	}{
-		{"a heartbeat, to a policy that reads spec", `"status":"True"`, `"status":"False"`, spec, true},
-		{"an image, to a policy that reads spec", "nginx:1.27", "nginx:1.28", spec, false},
-		{"an image, to one that reads names of containers", "nginx:1.27", "nginx:1.28", mask.Path(mask.Whole(), "spec", "containers", "*", "name"), true},
-		{"a container's name, to one that reads them", `"name":"proxy"`, `"name":"side"`, mask.Path(mask.Whole(), "spec", "containers", "*", "name"), false},
-		{"a label's key, to one that reads whether there are labels", `"app"`, `"apq"`, mask.Path(&mask.Mask{}, "metadata", "labels"), true},
-		{"a label's key, to one that reads keys", `"app"`, `"apq"`, mask.Path(&mask.Mask{}, "metadata", "labels", "*"), false},
-	} {
-		after := bytes.Replace(before, []byte(c.old), []byte(c.new), 1)
-		if bytes.Equal(before, after) {
-			t.Fatalf("%s: nothing was replaced", c.name)
-		}
-		x, err := value.Decode(nil, before, mask.Whole())
-		y, err2 := value.Decode(nil, after, mask.Whole())
-		if err != nil || err2 != nil {
-			t.Fatal(err, err2)
-		}
-		if same := value.EqualUnder(x, y, c.m); same != c.same {
-			t.Errorf("%s: EqualUnder = %t", c.name, same)
-		}
-	}
 }
 
 func FuzzDecode(f *testing.F) {
