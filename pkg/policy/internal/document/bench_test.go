@@ -40,7 +40,6 @@ func pods(tb testing.TB) [][]byte {
 func BenchmarkValue(b *testing.B) {
 	bodies := pods(b)
 	size := 0
-	var pruned []byte
 	for _, body := range bodies {
 		size += len(body)
 	}
@@ -68,11 +67,6 @@ func BenchmarkValue(b *testing.B) {
 		}},
 		{"typical", func(body []byte) error {
 			_, err := document.Value(body, typical)
-			return err
-		}},
-		{"prune", func(body []byte) error {
-			var err error
-			pruned, err = document.Prune(pruned[:0], body, typical)
 			return err
 		}},
 	} {

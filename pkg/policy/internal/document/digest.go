@@ -11,8 +11,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
-// Digest identifies what a mask reads of a body, in this process: it is that of Prune's result.
-// It is 128 bits of keyed hashes, so that two bodies that differ under a mask never have one.
+// Digest identifies what a mask reads of a body, in this process: bodies of which it reads the
+// same have one. It is 128 bits of keyed hashes, so that no two others have.
 type Digest [2]uint64
 
 // Fan digests what several masks read of a body in one walk through it. It is immutable.

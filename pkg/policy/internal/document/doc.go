@@ -9,6 +9,11 @@
 // or array under an empty mask is kept empty. Policies that read no more than
 // their mask says cannot distinguish the pruned value from the complete one.
 //
+// # Digests
+//
+// A [Fan] digests what each of several masks reads of a body, in one walk: for what is
+// equal to the policies of a mask no value is made at all.
+//
 // # Concurrency
 //
 // All functions are safe for concurrent use. Values share terms with each other

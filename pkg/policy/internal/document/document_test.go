@@ -146,7 +146,7 @@ func randomMask(r *rand.Rand, v any) *mask.Mask {
 	return m
 }
 
-// check holds Value and Prune to the oracle.
+// check holds Value to the oracle.
 func check(t *testing.T, body []byte, m *mask.Mask) {
 	t.Helper()
 	want := prune(decode(t, body), m)
@@ -164,13 +164,7 @@ func check(t *testing.T, body []byte, m *mask.Mask) {
 	if got.Hash() != wantValue.Hash() || !got.IsGround() {
 		t.Fatalf("Value(%s, %v) has another hash than OPA's own value", body, m)
 	}
-	pruned, err := document.Prune([]byte("x"), body, m)
-	if err != nil || pruned[0] != 'x' {
-		t.Fatalf("Prune(%s, %v) = %s, %v", body, m, pruned, err)
-	}
-	if pruned = pruned[1:]; !bytes.Equal(pruned, encode(t, want)) {
-		t.Fatalf("Prune(%s, %v) = %s, want %s", body, m, pruned, encode(t, want))
-	}
+	pruned := encode(t, want)
 	again, err := document.Value(pruned, m)
 	if err != nil || again.Compare(got) != 0 {
 		t.Fatalf("Value(%s, %v) = %v, %v, of the complete body %v", pruned, m, again, err, got)
@@ -198,9 +192,6 @@ func TestValue_EqualsOPAOnThePrunedObject(t *testing.T) {
 func TestValue_NilMaskHasNone(t *testing.T) {
 	if v, err := document.Value([]byte(`{"a":1}`), nil); v != nil || err != nil {
 		t.Errorf("Value = %v, %v", v, err)
-	}
-	if p, err := document.Prune(nil, []byte(`{"a":1}`), nil); p != nil || err != nil {
-		t.Errorf("Prune = %s, %v", p, err)
 	}
 }
 
