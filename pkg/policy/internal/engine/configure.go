@@ -160,9 +160,6 @@ func (e *Engine) install(set *module.Set, bound []*boundBinding, views []*view) 
 			e.kinds = appendNew(e.kinds, k.Kind)
 		}
 	}
-	for _, kind := range e.kinds {
-		e.kindPlan(kind) // which workers look up
-	}
 	e.dropPrograms()
 }
 

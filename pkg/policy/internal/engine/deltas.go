@@ -213,7 +213,10 @@ func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) deltaEffect {
 func (w *worker) digestBoth(d aggregate.Delta, fresh bool, r *reading) (known bool) {
 	w.lastRequest = requestOf{}
 	var err error
-	if w.body, err = d.After.AppendBody(w.body[:0]); err != nil || fresh {
+	if w.body, err = d.After.AppendBody(w.body[:0]); err != nil {
+		w.body = w.body[:0] // no part of it is its value
+	}
+	if err != nil || fresh {
 		return false
 	}
 	if w.otherBody, err = d.Before.AppendBody(w.otherBody[:0]); err != nil {

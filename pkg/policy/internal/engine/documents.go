@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/storage"
@@ -197,30 +198,9 @@ func version(apiVersion string) string {
 	return apiVersion
 }
 
-// fleetMask is under which mask the binding's package has documents of a kind: that of all
-// bindings, so that these share them, or its own, of the package that is returned then.
-func (ev *evaluation) fleetMask(kind aggregate.Kind, pin string) (*mask.Mask, *module.Package) {
-	pkg := ev.binding.pkg
-	m := pkg.Reads.Fleet[module.KindRef{Kind: kind, Version: pin}]
-	if m == nil {
-		return mask.Whole(), pkg // static analysis missed the read
-	}
-	if p := ev.w.e.kindPlans[kind]; pin == "" && p != nil {
-		return p.fleetMask, nil
-	}
-	return m, pkg
-}
-
-// document returns what the binding's package reads of an object.
+// document returns what the binding's package reads of an object: not more, or what others read
+// of it would cost this evaluation, and make it fail.
 func (ev *evaluation) document(o aggregate.Object, pin string) (value.Value, error) {
-	m := ev.binding.pkg.Reads.Fleet[module.KindRef{Kind: o.Ref().Kind, Version: pin}]
-	if m == nil {
-		m = mask.Whole() // static analysis missed the read
-	}
-	return ev.documentUnder(o, pin, m)
-}
-
-func (ev *evaluation) documentUnder(o aggregate.Object, pin string, m *mask.Mask) (value.Value, error) {
 	if pin != "" && pin != version(o.APIVersion()) {
 		return value.Value{}, fmt.Errorf("%s is stored at version %s, but the policy requires %s", o.Ref(), o.APIVersion(), pin)
 	}
@@ -233,6 +213,10 @@ func (ev *evaluation) documentUnder(o aggregate.Object, pin string, m *mask.Mask
 	}
 	if err := ev.charge(int64(len(ev.w.otherBody))); err != nil {
 		return value.Value{}, err
+	}
+	m := ev.binding.pkg.Reads.Fleet[module.KindRef{Kind: o.Ref().Kind, Version: pin}]
+	if m == nil {
+		m = mask.Whole() // static analysis missed the read
 	}
 	return value.DecodeCopy(ev.w.otherBody, m)
 }
@@ -257,14 +241,13 @@ func (ev *evaluation) byName(path []string) (value.Value, []string, error) {
 		v, err := ev.list(q, pin, path, func(o aggregate.Object) []string { return []string{o.Namespace(), o.Name(), o.Member()} })
 		return v, nil, err
 	}
-	m, of := ev.fleetMask(kind, pin)
-	doc, err := ev.cached(documentKey{section: readNamed, pkg: of, a: path[0], b: path[1], c: path[2]}, func() (value.Value, error) {
+	doc, err := ev.cached(documentKey{section: readNamed, pkg: ev.binding.pkg, a: path[0], b: path[1], c: path[2]}, func() (value.Value, error) {
 		t := fleetdoc.NewTree(nil)
-		for o := range ev.w.e.snapshot.Named(kind, path[1], path[2]) {
+		for _, o := range ev.w.named(kind, path[1], path[2]) {
 			if !ev.binding.visible.Has(o.Member()) {
 				continue
 			}
-			v, err := ev.documentUnder(o, pin, m)
+			v, err := ev.document(o, pin)
 			if err != nil {
 				return value.Value{}, err
 			}
@@ -326,9 +309,8 @@ func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (value.Va
 	if !ok || !ev.binding.visible.Has(ref.Member) {
 		return value.Value{}, nil // It does not exist.
 	}
-	m, of := ev.fleetMask(ref.Kind, pin)
-	k := documentKey{section: readObject, pkg: of, a: as + "\x00" + ref.Member, b: ref.Namespace, c: ref.Name}
-	return ev.cached(k, func() (value.Value, error) { return ev.documentUnder(o, pin, m) })
+	k := documentKey{section: readObject, pkg: ev.binding.pkg, a: as + "\x00" + ref.Member, b: ref.Namespace, c: ref.Name}
+	return ev.cached(k, func() (value.Value, error) { return ev.document(o, pin) })
 }
 
 // list is the document of the objects below a path; q selects these and perhaps more.
@@ -417,13 +399,19 @@ func (ev *evaluation) passed(path []string) (value.Value, []string, error) {
 // so cache hits are recorded, too.
 type documentCache struct {
 	values map[documentKey]cachedDocument
+	named  map[nameKey][]aggregate.Object // of all members; whoever reads them
 	bytes  int64
+}
+
+type nameKey struct {
+	kind            aggregate.Kind
+	namespace, name string
 }
 
 type documentKey struct {
 	section    byte
 	visibility uint32
-	pkg        *module.Package // of objects that are pruned to what it reads; nil: to what any reads
+	pkg        *module.Package // of objects, which are pruned to what it reads
 	a, b, c    string
 }
 
@@ -434,15 +422,45 @@ type cachedDocument struct {
 
 const maxCachedBytes = 8 << 20 // bytes of text in one worker's cache
 
+// cache returns the documents, empty where what it has is of an earlier snapshot.
+func (w *worker) cache() *documentCache {
+	c := &w.documents
+	if w.passID != w.e.passID || c.values == nil {
+		w.passID = w.e.passID
+		c.clear()
+	}
+	return c
+}
+
+func (c *documentCache) clear() {
+	*c = documentCache{values: map[documentKey]cachedDocument{}, named: map[nameKey][]aggregate.Object{}}
+}
+
+// room makes room for some bytes: what is larger than all of it is alone.
+func (c *documentCache) room(n int64) {
+	if c.bytes += n; c.bytes > maxCachedBytes {
+		c.clear()
+		c.bytes = n
+	}
+}
+
+// named returns the objects of a name in all members.
+func (w *worker) named(kind aggregate.Kind, namespace, name string) []aggregate.Object {
+	c, k := w.cache(), nameKey{kind, namespace, name}
+	list, ok := c.named[k]
+	if !ok {
+		list = slices.Collect(w.e.snapshot.Named(kind, namespace, name))
+		c.room(int64(64 + 16*len(list)))
+		c.named[k] = list
+	}
+	return list
+}
+
 // cached returns a document, built once per snapshot while the cache has room, and
 // charges the evaluation for it.
 func (ev *evaluation) cached(k documentKey, build func() (value.Value, error)) (value.Value, error) {
 	k.visibility = ev.binding.visible.ID
-	c := &ev.w.documents
-	if ev.w.passID != ev.w.e.passID || c.bytes > maxCachedBytes || c.values == nil {
-		ev.w.passID = ev.w.e.passID
-		*c = documentCache{values: map[documentKey]cachedDocument{}}
-	}
+	c := ev.w.cache()
 	if d, ok := c.values[k]; ok {
 		return d.value, ev.charge(d.bytes)
 	}
@@ -450,8 +468,8 @@ func (ev *evaluation) cached(k documentKey, build func() (value.Value, error)) (
 	v, err := build()
 	if err == nil {
 		d := cachedDocument{value: v, bytes: ev.bytesRead - before}
+		c.room(d.bytes + 64)
 		c.values[k] = d
-		c.bytes += d.bytes + 64
 	}
 	return v, err
 }
@@ -460,6 +478,7 @@ func (ev *evaluation) cached(k documentKey, build func() (value.Value, error)) (
 func (w *worker) rest() {
 	w.memo.release()
 	w.documents, w.lastRequest = documentCache{}, requestOf{}
+	w.evaluation.binding = nil
 	w.objects.Release()
 	w.inputs.Release()
 	w.machine.Release()

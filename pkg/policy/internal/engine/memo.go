@@ -19,6 +19,7 @@ type memo struct {
 
 	// Of the object that is being evaluated.
 	reading *reading
+	member  string
 	wanted  []uint64 // the places of bindings that share their verdicts
 	any     bool     // whether there are any
 	digests []document.Digest
@@ -65,20 +66,29 @@ func onlyKind(m *mask.Mask) bool {
 	return !m.All && m.Elem == nil
 }
 
-// release forgets the outcomes of a large pass, of which an idle engine needs none.
+// release forgets the outcomes of a pass, and whose they are.
 func (t *memo) release() {
-	if len(t.outcomes) > 256 {
+	if t.reading = nil; len(t.outcomes) > 256 {
 		*t = memo{}
 	}
+	clear(t.outcomes)
 }
 
 // memoKey is a binding, a kind and the digest of what the binding reads of an object.
 type memoKey [3]uint64
 
-// start prepares the memo for the bindings of a task that share their verdicts.
-func (t *memo) start(passID int64, k *kindPlan, task *task) {
-	t.reading, t.any = k.reading, false
-	if len(t.reading.sharing) == 0 || task.object.IsZero() {
+// place is that of a binding that shares its verdicts on objects of the member: one that is
+// quarantined there has none.
+func (t *memo) place(b *boundBinding) (at int, ok bool) {
+	at, ok = t.reading.sharing[b]
+	return at, ok && b.scores.Reason(t.member) == ""
+}
+
+// start prepares the memo for the bindings of a task, and digests what those read of the
+// object's body that share their verdicts. Where it is malformed there, nothing is shared.
+func (t *memo) start(passID int64, k *kindPlan, task *task, body []byte) {
+	t.reading, t.member, t.any = k.reading, task.subject.Ref.Member, false
+	if len(t.reading.sharing) == 0 {
 		return
 	}
 	if t.passID != passID || t.bytes > maxMemoBytes {
@@ -89,19 +99,19 @@ func (t *memo) start(passID int64, k *kindPlan, task *task) {
 	}
 	t.wanted = slices.Grow(t.wanted[:0], t.reading.fan.Words())[:t.reading.fan.Words()]
 	clear(t.wanted)
+	bits := false
 	for i := range task.bindings {
-		if one := &task.bindings[i]; one.evaluate && one.b.scores.Reason(task.subject.Ref.Member) == "" {
-			if at, ok := t.reading.sharing[one.b]; ok {
-				t.wanted[at/64] |= 1 << (at % 64)
+		if one := &task.bindings[i]; one.evaluate {
+			if at, ok := t.place(one.b); ok {
 				t.any = true
+				if at >= 0 {
+					t.wanted[at/64] |= 1 << (at % 64)
+					bits = true
+				}
 			}
 		}
 	}
-}
-
-// read digests the object's body. After an error nothing is shared.
-func (t *memo) read(body []byte) {
-	if !t.any {
+	if !bits {
 		return
 	}
 	var err error
@@ -115,11 +125,14 @@ func (t *memo) get(b *boundBinding) (f memoized, ok, share bool) {
 	if !t.any {
 		return f, false, false
 	}
-	at, share := t.reading.sharing[b]
-	if share = share && t.wanted[at/64]>>(at%64)&1 == 1; !share {
+	at, share := t.place(b)
+	if !share {
 		return f, false, false
 	}
-	d := &t.digests[at]
+	var d document.Digest // of nothing
+	if at >= 0 {
+		d = t.digests[at]
+	}
 	t.key = memoKey{uint64(b.id)<<32 | uint64(t.reading.number), d[0], d[1]}
 	f, ok = t.outcomes[t.key]
 	return f, ok, true

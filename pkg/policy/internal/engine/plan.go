@@ -79,21 +79,26 @@ type reading struct {
 func newReading(number uint32, p *kindPlan) *reading {
 	r := &reading{number: number, sharing: map[*boundBinding]int{}}
 	var masks []*mask.Mask
+	places := map[string][]int{} // by the text, which others may have, too
 	place := func(m *mask.Mask) int {
 		if m == nil {
 			return -1
 		}
-		at := slices.IndexFunc(masks, m.Equal)
-		if at < 0 {
-			at, masks = len(masks), append(masks, m)
+		text := m.String()
+		for _, at := range places[text] {
+			if masks[at].Equal(m) {
+				return at
+			}
 		}
-		return at
+		places[text] = append(places[text], len(masks))
+		masks = append(masks, m)
+		return len(masks) - 1
 	}
 	for _, b := range p.bindings {
 		at := place(b.mask)
 		r.bindings = append(r.bindings, at)
 		// A version of an object has no twin in these fields.
-		if at >= 0 && b.memoizable && b.mask.At("metadata", "uid") == nil && b.mask.At("metadata", "resourceVersion") == nil {
+		if b.memoizable && b.mask.At("metadata", "uid") == nil && b.mask.At("metadata", "resourceVersion") == nil {
 			r.sharing[b] = at
 		}
 	}

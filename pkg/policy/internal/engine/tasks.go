@@ -74,13 +74,13 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 	if n > 1 && !t.object.IsZero() {
 		m = r.e.kindPlans[kind].objectMask
 	}
-	err := w.loadBody(t.object, m)
-	share := r.useMemo && err == nil && !t.object.IsZero()
+	loadErr := w.loadBody(t.object, m)
+	share := r.useMemo && loadErr == nil && !t.object.IsZero()
 	if share {
-		w.memo.start(r.e.passID, r.e.kindPlans[kind], t)
-		w.memo.read(w.body)
+		w.memo.start(r.e.passID, r.e.kindPlans[kind], t, w.body)
 	}
 	var object value.Value
+	var decodeErr error
 	decoded := false
 	for i := range t.bindings {
 		one := &t.bindings[i]
@@ -99,9 +99,13 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 				continue
 			}
 		}
-		if !decoded && err == nil {
-			object, err = w.decode(t.object, m)
+		if !decoded && loadErr == nil {
+			object, decodeErr = w.decode(t.object, m)
 			decoded = true
+		}
+		err := loadErr
+		if err == nil && decodeErr != nil { // of what any binding reads: others are no worse for it
+			object, err = w.decode(t.object, one.b.mask)
 		}
 		if err != nil {
 			one.result = result{outcome: state.Failed(err.Error()), readSet: w.ownReadSet(kind)}
