@@ -35,6 +35,9 @@ func (s *scope) call(terms []*ast.Term) link {
 	if decl.Decl.Result() == nil {
 		arity = len(terms) - 1
 	}
+	if name == ast.Member.Name || name == ast.MemberWithKey.Name {
+		s.program.misindexed = s.program.misindexed || s.mixes(terms[arity])
+	}
 	if len(terms)-1 == arity {
 		if compare, ok := comparisons[name]; ok {
 			return s.compare(name, compare, terms[1], terms[2])
@@ -49,6 +52,32 @@ func (s *scope) call(terms []*ast.Term) link {
 		return s.assign(f, terms[arity+1])
 	}
 	return holds(f) // one without a result is true
+}
+
+// mixes reports whether a collection is written with variables in it, or is a variable that the
+// rule may have made of one that is.
+func (s *scope) mixes(t *ast.Term) bool {
+	switch t.Value.(type) {
+	case *ast.Array, ast.Set, ast.Object:
+		return !t.IsGround()
+	case ast.Var:
+		if s.rule == nil {
+			return false
+		}
+		found := false
+		ast.WalkExprs(s.rule, func(e *ast.Expr) bool {
+			if e.IsEquality() {
+				for _, side := range e.Operands() {
+					if _, isVar := side.Value.(ast.Var); !isVar && s.mixes(side) {
+						found = true
+					}
+				}
+			}
+			return found
+		})
+		return found
+	}
+	return false
 }
 
 // builtin returns a builtin as topdown finds it.

@@ -96,7 +96,11 @@ func solution(outs []ast.Var, values []ast.Value) string {
 
 // compile compiles the query of e.
 func (e *evaluation) compile() (*compiled.Program, error) {
-	return compiled.Compile(e.compiler, e.query, e.outs, compiled.Options{Lenient: !e.strict})
+	p, err := compiled.Compile(e.compiler, e.query, e.outs, compiled.Options{Lenient: !e.strict})
+	if err == nil && p.Misindexed() {
+		e.indexing = false // as the engine has it
+	}
+	return p, err
 }
 
 // ofProgram evaluates a compiled program.

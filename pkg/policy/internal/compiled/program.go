@@ -20,7 +20,13 @@ type Program struct {
 	run                         code
 	frame, memos, keyed, caches int
 	paths                       int // below the input
+	misindexed                  bool
 }
+
+// Misindexed reports whether OPA's rule index (of v1.22) may leave out rules that have results:
+// it looks for a value among the constants of a collection in which variables are, too
+// (x in {"a", x}). Topdown is right without it.
+func (p *Program) Misindexed() bool { return p.misindexed }
 
 // Unsupported is the error of a construct that is not compiled.
 type Unsupported struct {

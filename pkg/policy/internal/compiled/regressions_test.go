@@ -15,6 +15,13 @@ var regressions = []struct {
 	lenient                          bool
 }{
 	{
+		name:   "a set of a variable that holds an object, searched for it",
+		module: `f2(v) := false if { some [v10, k] in input.b.b } else := false if { v in {"é%d", v} }`,
+		query:  `q = data.p.f2(data.d.a)`,
+		input:  `{"a": 3}`,
+		data:   `{"d": {"a": {"a": null, "b": "é%d", "x": [["b"], 1.0], "items": {"c": "10.0.0.0/8", "items": {"b": "x", "c": false, "x": false}}}}}`,
+	},
+	{
 		name:   "conflict of keys in a rule that is evaluated as a whole",
 		module: `o[k] := v if { some v in {1, 2}; k := 1 }`,
 		query:  `data.p.o = x`,

@@ -65,7 +65,9 @@ func (e *Engine) compile(q *query) {
 	}
 	if q.program = p.program; p.err != nil {
 		q.interpreted = p.err.Error()
+		return
 	}
+	q.indexing = q.indexing && !p.program.Misindexed()
 }
 
 // programID is what a program was compiled of.
