@@ -126,7 +126,7 @@ func (t *memo) get(b *boundBinding) (f memoized, ok, share bool) {
 		return f, false, false
 	}
 	at, share := t.place(b)
-	if !share {
+	if !share || at >= 0 && t.wanted[at/64]>>(at%64)&1 == 0 { // nothing was digested for it
 		return f, false, false
 	}
 	var d document.Digest // of nothing
