@@ -474,11 +474,18 @@ func (ev *evaluation) cached(k documentKey, build func() (value.Value, error)) (
 	return v, err
 }
 
+const keptBody = 256 << 10 // bytes of a body that an idle worker has room for
+
 // rest drops the cache, the memo and what the last evaluation has left behind.
 func (w *worker) rest() {
 	w.memo.release()
 	w.documents, w.lastRequest = documentCache{}, requestOf{}
 	w.evaluation.binding = nil
+	for _, b := range []*[]byte{&w.body, &w.otherBody} {
+		if cap(*b) > keptBody {
+			*b = nil
+		}
+	}
 	w.objects.Release()
 	w.inputs.Release()
 	w.machine.Release()
