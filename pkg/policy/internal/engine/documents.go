@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/storage"
@@ -392,104 +391,6 @@ func (ev *evaluation) passed(path []string) (value.Value, []string, error) {
 		}
 	}
 	return fleetdoc.Passed(at, c.AsOf), path[1:], nil
-}
-
-// documentCache keeps documents that several evaluations of one snapshot read, until
-// the pass ends: an idle engine holds none. Reads are recorded above it,
-// so cache hits are recorded, too.
-type documentCache struct {
-	values map[documentKey]cachedDocument
-	named  map[nameKey][]aggregate.Object // of all members; whoever reads them
-	bytes  int64
-}
-
-type nameKey struct {
-	kind            aggregate.Kind
-	namespace, name string
-}
-
-type documentKey struct {
-	section    byte
-	visibility uint32
-	pkg        *module.Package // of objects, which are pruned to what it reads
-	a, b, c    string
-}
-
-type cachedDocument struct {
-	value value.Value
-	bytes int64
-}
-
-const maxCachedBytes = 8 << 20 // bytes of text in one worker's cache
-
-// cache returns the documents, empty where what it has is of an earlier snapshot.
-func (w *worker) cache() *documentCache {
-	c := &w.documents
-	if w.passID != w.e.passID || c.values == nil {
-		w.passID = w.e.passID
-		c.clear()
-	}
-	return c
-}
-
-func (c *documentCache) clear() {
-	*c = documentCache{values: map[documentKey]cachedDocument{}, named: map[nameKey][]aggregate.Object{}}
-}
-
-// room makes room for some bytes: what is larger than all of it is alone.
-func (c *documentCache) room(n int64) {
-	if c.bytes += n; c.bytes > maxCachedBytes {
-		c.clear()
-		c.bytes = n
-	}
-}
-
-// named returns the objects of a name in all members.
-func (w *worker) named(kind aggregate.Kind, namespace, name string) []aggregate.Object {
-	c, k := w.cache(), nameKey{kind, namespace, name}
-	list, ok := c.named[k]
-	if !ok {
-		list = slices.Collect(w.e.snapshot.Named(kind, namespace, name))
-		c.room(int64(64 + 16*len(list)))
-		c.named[k] = list
-	}
-	return list
-}
-
-// cached returns a document, built once per snapshot while the cache has room, and
-// charges the evaluation for it.
-func (ev *evaluation) cached(k documentKey, build func() (value.Value, error)) (value.Value, error) {
-	k.visibility = ev.binding.visible.ID
-	c := ev.w.cache()
-	if d, ok := c.values[k]; ok {
-		return d.value, ev.charge(d.bytes)
-	}
-	before := ev.bytesRead
-	v, err := build()
-	if err == nil {
-		d := cachedDocument{value: v, bytes: ev.bytesRead - before}
-		c.room(d.bytes + 64)
-		c.values[k] = d
-	}
-	return v, err
-}
-
-const keptBody = 256 << 10 // bytes of a body that an idle worker has room for
-
-// rest drops the cache, the memo and what the last evaluation has left behind.
-func (w *worker) rest() {
-	w.memo.release()
-	w.documents, w.lastRequest = documentCache{}, requestOf{}
-	w.evaluation.binding = nil
-	for _, b := range []*[]byte{&w.body, &w.otherBody} {
-		if cap(*b) > keptBody {
-			*b = nil
-		}
-	}
-	w.objects.Release()
-	w.inputs.Release()
-	w.machine.Release()
-	w.found = nil // it may be as large as a policy makes it
 }
 
 func (ev *evaluation) charge(n int64) error {
