@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/module"
