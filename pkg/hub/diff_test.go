@@ -34,7 +34,7 @@ func pods(t *testing.T, labels ...string) (*aggregate.Index, func(aggregate.Stat
 		name := fmt.Sprintf("pod-%d", i)
 		scope.Upsert(scope.Item(&aggregate.Record{
 			Namespace: "shop", Name: name, UID: name, ResourceVersion: "1", Labels: []aggregate.Label{{Key: label, Value: "x"}},
-			Body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","labels":{%q:"x"}}}`, name, label),
+			Body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{%q:"x"},"name":%q,"namespace":"shop"}}`, label, name),
 		}))
 	}
 	become := func(state aggregate.State) {

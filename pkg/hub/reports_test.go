@@ -103,7 +103,7 @@ func (p *podsOf) put(label string, names ...string) {
 	for _, name := range names {
 		p.scope.Upsert(p.scope.Item(&aggregate.Record{
 			Namespace: "shop", Name: name, UID: "uid-" + name, ResourceVersion: label, Labels: []aggregate.Label{{Key: label, Value: "x"}},
-			Body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","labels":{%q:"x"}}}`, name, label),
+			Body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{%q:"x"},"name":%q,"namespace":"shop"}}`, label, name),
 		}))
 	}
 	p.scope.SetStatus(aggregate.Status{State: aggregate.Synced})

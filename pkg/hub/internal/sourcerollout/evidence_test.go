@@ -52,7 +52,7 @@ func stateOf(t *testing.T, set *policy.Set, bindings []policy.Binding, state agg
 	for i, label := range labels {
 		name := string(rune('a' + i))
 		items = append(items, scope.Item(&aggregate.Record{Namespace: "shop", Name: name, UID: name, ResourceVersion: "1", Body: []byte(
-			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `","namespace":"shop","labels":{"` + label + `":"x"}}}`)}))
+			`{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"` + label + `":"x"},"name":"` + name + `","namespace":"shop"}}`)}))
 	}
 	if _, err := scope.Replace(items, aggregate.Status{State: state}); err != nil {
 		t.Fatal(err)
