@@ -20,7 +20,7 @@ MODULES := api client
 TEST_MODULES := pkg/policy/internal/gatekeepertest
 # How many packages are tested at once: real control planes are heavy.
 P ?= 2
-TIMEOUT ?= 14m
+TIMEOUT ?= 18m
 FUZZTIME ?= 60s
 SOAK ?= 30m
 HOSTILE ?= 10m
