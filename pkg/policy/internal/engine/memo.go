@@ -160,7 +160,7 @@ func (t *memo) put(r *result) {
 // so cache hits are recorded, too.
 type documentCache struct {
 	values map[documentKey]cachedDocument
-	named  map[nameKey][]aggregate.Object // of all members; whoever reads them
+	named  map[nameKey][]aggregate.Object // of all members, for the bindings of all packages
 	bytes  int64
 }
 

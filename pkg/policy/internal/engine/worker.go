@@ -321,7 +321,7 @@ func (j *job) work(w *worker) {
 	}
 }
 
-// crew are the workers of Run. Between jobs they belong to whoever makes the engine's next call.
+// crew are the workers of Run. Between jobs they belong to the goroutine that makes the engine's next call.
 type crew struct {
 	mu      sync.Mutex // guards workers
 	workers []*worker
