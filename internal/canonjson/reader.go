@@ -3,6 +3,7 @@ package canonjson
 import (
 	"errors"
 	"fmt"
+	"unsafe"
 )
 
 // ErrSyntax is the error of bytes that are not canonical JSON.
@@ -111,6 +112,30 @@ func (r *Reader) Key() (raw []byte, escaped bool) {
 	}
 	r.pos++
 	return raw, escaped
+}
+
+// Keys are those of one object, which have to be in order.
+type Keys struct {
+	last string
+	any  bool
+}
+
+// Next reads a key and its colon. The name aliases what is read unless it has escapes.
+func (k *Keys) Next(r *Reader) (name string, err error) {
+	raw, escaped := r.Key()
+	if raw == nil {
+		return "", r.Err()
+	}
+	if name = unsafe.String(unsafe.SliceData(raw), len(raw)); escaped {
+		if name, err = Unquote(raw); err != nil {
+			return "", err
+		}
+	}
+	if k.any && name <= k.last {
+		return "", fmt.Errorf("%w: its keys are not in order", ErrSyntax)
+	}
+	k.last, k.any = name, true
+	return name, nil
 }
 
 // Text reads a string and returns what is between its quotes as it is written, and

@@ -159,3 +159,23 @@ func TestReader_LeavesWhatIsLeft(t *testing.T) {
 		}
 	}
 }
+
+func TestKeys_HaveToBeInOrder(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"":1,"a":2,"\u0062":3}`: "|a|b", `{"b":1,"a":2}`: "an error", `{"a":1,"a":2}`: "an error", `{"":1,"":2}`: "an error", `{"a"}`: "an error", `{"\q":1}`: "an error",
+	} {
+		r := canonjson.NewReader([]byte(in))
+		var keys canonjson.Keys
+		var names []string
+		var err error
+		for more := r.Open('{'); more && err == nil; more = r.Next('}') {
+			var name string
+			name, err = keys.Next(&r)
+			names = append(names, name)
+			r.Skip()
+		}
+		if want == "an error" != (err != nil) || err != nil && !errors.Is(err, canonjson.ErrSyntax) || err == nil && strings.Join(names, "|") != want {
+			t.Errorf("%s has the keys %q: %v", in, names, err)
+		}
+	}
+}

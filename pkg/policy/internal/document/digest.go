@@ -196,20 +196,12 @@ func (d *digester) object(n *fanNode, depth int, last bool) error {
 		d.Skip()
 		return nil
 	}
-	before, first := "", true
+	var keys canonjson.Keys
 	for more := d.Open('{'); more; more = d.Next('}') {
-		raw, escaped := d.Key()
-		name := unsafe.String(unsafe.SliceData(raw), len(raw))
-		if escaped {
-			var err error
-			if name, err = canonjson.Unquote(raw); err != nil {
-				return err
-			}
+		name, err := keys.Next(&d.Reader)
+		if err != nil {
+			return err
 		}
-		if raw != nil && name <= before && !first {
-			return fmt.Errorf("%w: its keys are not in order", ErrSyntax)
-		}
-		before, first = name, false
 		for len(fields) > 0 && fields[0].name < name {
 			fields = fields[1:]
 		}

@@ -177,23 +177,12 @@ func (d *decoder) fields(wanted []mask.Field, depth int, last bool) (Value, erro
 		return EmptyObject, d.Err()
 	}
 	base := len(d.stack)
-	before, first := "", true
+	var keys canonjson.Keys
 	for more := d.Open('{'); more; more = d.Next('}') {
-		raw, escaped := d.Key()
-		if raw == nil {
-			return Value{}, d.Err()
+		name, err := keys.Next(&d.Reader)
+		if err != nil {
+			return Value{}, err
 		}
-		name := unsafe.String(unsafe.SliceData(raw), len(raw))
-		if escaped {
-			var err error
-			if name, err = canonjson.Unquote(raw); err != nil {
-				return Value{}, err
-			}
-		}
-		if name <= before && !first {
-			return Value{}, fmt.Errorf("%w: its keys are not in order", document.ErrSyntax)
-		}
-		before, first = name, false
 		for len(wanted) > 0 && wanted[0].Name < name {
 			wanted = wanted[1:]
 		}
