@@ -15,6 +15,7 @@ import (
 	"github.com/open-policy-agent/gatekeeper/v3/pkg/gator/reader"
 	gator "github.com/open-policy-agent/gatekeeper/v3/pkg/gator/test"
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // gatorRun is what gator test, or policy check, does about files.
@@ -39,6 +40,7 @@ func runGator(t *testing.T, files []string, denyOnly bool) gatorRun {
 	var results []*gator.GatorResult
 	var text strings.Builder
 	for _, r := range responses.Results() {
+		inOrder(t, r)
 		denied := r.EnforcementAction == "deny"
 		for _, action := range r.ScopedEnforcementActions {
 			denied = denied || action == "deny"
@@ -62,6 +64,20 @@ func runGator(t *testing.T, files []string, denyOnly bool) gatorRun {
 	}
 	out.yaml = string(must(yaml.Marshal(friendly))(t))
 	return out
+}
+
+// inOrder puts the actions of a result, which gator takes from a map, in the order in which
+// its constraint names them.
+func inOrder(t *testing.T, r *gator.GatorResult) {
+	t.Helper()
+	named, _, err := unstructured.NestedSlice(r.Constraint.Object, "spec", "scopedEnforcementActions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := func(action string) int {
+		return slices.IndexFunc(named, func(of any) bool { return of.(map[string]any)["action"] == action })
+	}
+	slices.SortFunc(r.ScopedEnforcementActions, func(a, b string) int { return first(a) - first(b) })
 }
 
 func quote(t *testing.T, s string) string {

@@ -1,13 +1,15 @@
 package manifest
 
+import "slices"
+
 // GatorPoint is the enforcement point of gator, and so of manifests that are checked
 // before they are applied.
 const GatorPoint = "gator.gatekeeper.sh"
 
 // ActionsAt returns what the constraint says is done at an enforcement point: its
-// enforcementAction, or those of its scopedEnforcementActions that name the point. None
-// means that it is not evaluated there. Those of a ValidatingAdmissionPolicyBinding are its
-// validationActions everywhere.
+// enforcementAction, or those of its scopedEnforcementActions that name the point, each
+// once, in their order. None means that it is not evaluated there. Those of a
+// ValidatingAdmissionPolicyBinding are its validationActions everywhere.
 func (c *Constraint) ActionsAt(point string) []string {
 	if c.Admission != nil {
 		return c.Admission.Actions
@@ -23,7 +25,9 @@ func (c *Constraint) ActionsAt(point string) []string {
 			at, _ := p.(map[string]any)
 			action, _ := of["action"].(string)
 			if name := at["name"]; name == point || name == "*" {
-				out = append(out, action)
+				if !slices.Contains(out, action) {
+					out = append(out, action)
+				}
 				break
 			}
 		}
