@@ -3,6 +3,8 @@ package budget
 import (
 	"runtime"
 	"time"
+
+	"federator.dev/federator/internal/cputime"
 )
 
 // Meter measures the CPU time of a worker's thread: the time that an evaluation waits on
@@ -21,7 +23,7 @@ type Meter struct {
 // NewMeter returns a meter. Tests pass a cpu of their own; nil is that of the system.
 func NewMeter(cpu func() time.Duration) Meter {
 	if cpu == nil {
-		return Meter{cpu: threadTime}
+		return Meter{cpu: cputime.Thread}
 	}
 	return Meter{cpu: cpu, exact: true}
 }
@@ -49,8 +51,3 @@ func (m *Meter) Start(limit time.Duration, done <-chan struct{}) Budget {
 	// the time that passed, which is added to the limit.
 	return Budget{Meter: m, started: now, limit: limit, maxCPU: m.used + now.Sub(m.at) + limit, done: done}
 }
-
-// started is about when the process started.
-var started = time.Now()
-
-func wallTime() time.Duration { return time.Since(started) }

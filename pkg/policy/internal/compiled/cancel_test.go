@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"golang.org/x/sys/unix"
 
+	"federator.dev/federator/internal/cputime"
 	"federator.dev/federator/pkg/policy/internal/budget"
 	"federator.dev/federator/pkg/policy/internal/compiled"
 	"federator.dev/federator/pkg/policy/internal/value"
@@ -38,16 +38,6 @@ other if { some a in input.xs; a == -1 }
 
 f(x) := y if { y := x % 1000; y >= 0 }
 `
-
-// threadTime is the CPU time that the calling thread has used.
-func threadTime(t *testing.T) time.Duration {
-	t.Helper()
-	var at unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &at); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(at.Nano())
-}
 
 // TestRun_EndsWithItsBudget: no body goes on for long after its budget is used up. How long is logged.
 func TestRun_EndsWithItsBudget(t *testing.T) {
@@ -79,9 +69,9 @@ func TestRun_EndsWithItsBudget(t *testing.T) {
 		var m compiled.Machine
 		meter := budget.NewMeter(nil)
 		b := meter.Start(limit, t.Context().Done())
-		start := threadTime(t)
+		start := cputime.Thread()
 		err = m.Run(p, compiled.Input{Input: input, Cancel: &b}, func([]value.Value) error { return nil })
-		took := threadTime(t) - start
+		took := cputime.Thread() - start
 		if !errors.Is(err, compiled.ErrCancelled) {
 			t.Errorf("%s: it ends with %v", name, err)
 		}

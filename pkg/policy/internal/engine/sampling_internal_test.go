@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"federator.dev/federator/internal/cputime"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -54,13 +53,6 @@ func BenchmarkSampling(b *testing.B) {
 	}
 	bound := e.bindings[0]
 	profile := bound.profile
-	cpu := func() time.Duration { // of the thread: the machine has other work
-		var t unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-			b.Fatal(err)
-		}
-		return time.Duration(t.Nano())
-	}
 	evaluate := func(sampled bool) time.Duration {
 		if bound.profile = nil; sampled {
 			bound.profile = profile
@@ -68,11 +60,11 @@ func BenchmarkSampling(b *testing.B) {
 		runtime.GC()
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		start := cpu()
+		start := cputime.Thread() // the machine has other work
 		if _, err := e.Reset(b.Context(), index.Snapshot()); err != nil {
 			b.Fatal(err)
 		}
-		return cpu() - start
+		return cputime.Thread() - start
 	}
 	evaluate(true)
 	var with, without []time.Duration

@@ -160,12 +160,13 @@ func TestAsk_HoldsFewAnswers(t *testing.T) {
 func TestAsk_WaitingForATurnCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var quick atomic.Int64
+		var work work
 		subscriptions := []string{"s0 /query/v1/slow", "s1 /query/v1/slow", "s2 /query/v1/slow", "s3 /query/v1/slow", "s4 /query/v1/slow", "q /query/v1/quick"}
-		open(t, Options{Changes: changing, Caller: ann, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		open(t, Options{Changes: changing, Caller: ann, Check: credible, CPU: work.cpu, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/query/v1/quick" {
 				quick.Add(1)
 			} else {
-				time.Sleep(2 * time.Second)
+				work.do(2 * time.Second)
 			}
 			io.WriteString(w, "1")
 		})}, 25*time.Second, subscriptions...)

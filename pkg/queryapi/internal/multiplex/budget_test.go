@@ -23,12 +23,12 @@ func TestBudget_IsOfACallerHoweverManyStreams(t *testing.T) {
 		{10, 50 * time.Second, 65 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var busy atomic.Int64
+			var work work
 			h, err := New(Options{
-				Changes: changing, Check: credible, Caller: func(r *http.Request) string { return r.Header.Get("Caller") },
+				Changes: changing, Check: credible, CPU: work.cpu, Caller: func(r *http.Request) string { return r.Header.Get("Caller") },
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					time.Sleep(10 * time.Millisecond)
-					fmt.Fprint(w, busy.Add(int64(10*time.Millisecond)))
+					work.do(10 * time.Millisecond)
+					fmt.Fprint(w, work.used.Load())
 				}),
 			})
 			if err != nil {
@@ -50,7 +50,7 @@ func TestBudget_IsOfACallerHoweverManyStreams(t *testing.T) {
 				t.Errorf("%d budgets are held, want %d", n, test.callers)
 			}
 			streams.Wait()
-			if took := time.Duration(busy.Load()); took < test.atLeast || took > test.atMost {
+			if took := work.cpu(); took < test.atLeast || took > test.atMost {
 				t.Errorf("10 streams of %d callers take %v of 200 s", test.callers, took)
 			}
 			if n := len(h.budgets.of); n != 0 {
@@ -64,8 +64,9 @@ func TestBudget_IsOfACallerHoweverManyStreams(t *testing.T) {
 func TestBudget_IsFreeAgainWhenOtherStreamsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		h, err := New(Options{Changes: changing, Caller: ann, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(100 * time.Millisecond)
+		var work work
+		h, err := New(Options{Changes: changing, Caller: ann, Check: credible, CPU: work.cpu, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			work.do(100 * time.Millisecond)
 			if r.URL.Path == "/query/v1/mine" {
 				asked.Add(1)
 			}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"federator.dev/federator/internal/cputime"
 )
 
 // Options configure a Handler. Handler, Caller, Changes and Check are required.
@@ -38,6 +40,8 @@ type Options struct {
 	// Share is the part of one core that all questions of a caller may take, whatever streams they
 	// are in; 0 means 0.03.
 	Share float64
+	// CPU returns the CPU time that the process has used; nil means the system's.
+	CPU func() time.Duration
 	// Beat is the time between signs of life; 0 means 10 s. CheckInterval is that between checks
 	// of the caller's credentials; 0 means 15 s.
 	Beat, CheckInterval time.Duration
@@ -49,6 +53,7 @@ type Options struct {
 type Handler struct {
 	options Options
 	budgets budgets
+	meter   *meter
 }
 
 // New returns a Handler.
@@ -67,10 +72,13 @@ func New(o Options) (*Handler, error) {
 	if o.Audit == nil {
 		o.Audit = func(h http.Handler) http.Handler { return h }
 	}
+	if o.CPU == nil {
+		o.CPU = cputime.Process
+	}
 	o.Interval, o.Longest = cmp.Or(o.Interval, 250*time.Millisecond), cmp.Or(o.Longest, 10*time.Second)
 	o.Beat, o.CheckInterval = cmp.Or(o.Beat, 10*time.Second), cmp.Or(o.CheckInterval, 15*time.Second)
 	o.WriteTimeout, o.Share = cmp.Or(o.WriteTimeout, 30*time.Second), cmp.Or(o.Share, 0.03)
-	return &Handler{options: o, budgets: budgets{of: map[string]*budget{}}}, nil
+	return &Handler{options: o, budgets: budgets{of: map[string]*budget{}}, meter: &meter{cpu: o.CPU}}, nil
 }
 
 // stream is one open stream.
@@ -80,6 +88,7 @@ type stream struct {
 	out     *output
 	slots   chan struct{} // a question holds one while it is answered
 	budget  *budget       // of the caller
+	meter   *meter        // of all callers
 }
 
 // maxConcurrent bounds the questions of one stream that are answered at once.
@@ -97,7 +106,7 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request) error {
 	ctx, end := context.WithCancelCause(r.Context())
 	defer end(nil)
 	name := h.options.Caller(r)
-	s := &stream{options: h.options, request: r.WithContext(ctx), out: newOutput(), slots: make(chan struct{}, maxConcurrent), budget: h.budgets.open(name)}
+	s := &stream{options: h.options, request: r.WithContext(ctx), out: newOutput(), slots: make(chan struct{}, maxConcurrent), budget: h.budgets.open(name), meter: h.meter}
 	defer h.budgets.close(name)
 	for _, sub := range subscriptions {
 		if !sub.watch {

@@ -26,6 +26,20 @@ func changeless(string) <-chan struct{} { return nil }
 
 func credible(*http.Request) string { return "" }
 
+// work is what questions compute.
+type work struct{ used atomic.Int64 }
+
+// do computes for some time, and the clock of the process shows it as it does.
+func (w *work) do(d time.Duration) {
+	const steps = 100
+	for range steps {
+		time.Sleep(d / steps)
+		w.used.Add(int64(d / steps))
+	}
+}
+
+func (w *work) cpu() time.Duration { return time.Duration(w.used.Load()) }
+
 // ann is the caller of all streams.
 func ann(*http.Request) string { return "ann" }
 
@@ -70,8 +84,9 @@ func TestAsk_QuestionsShareABudgetOfTime(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var asked atomic.Int64
-			o := Options{Changes: changing, Caller: ann, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				time.Sleep(test.took)
+			var work work
+			o := Options{Changes: changing, Caller: ann, Check: credible, CPU: work.cpu, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				work.do(test.took)
 				fmt.Fprint(w, asked.Add(1))
 			})}
 			var subscriptions []string
@@ -84,6 +99,20 @@ func TestAsk_QuestionsShareABudgetOfTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAsk_WaitingCostsNothing: a question that waits for the hub, or for a busy machine, is not asked more rarely.
+func TestAsk_WaitingCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		open(t, Options{Changes: changing, Caller: ann, Check: credible, CPU: func() time.Duration { return 0 }, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(500 * time.Millisecond)
+			fmt.Fprint(w, asked.Add(1))
+		})}, 100*time.Second, "a /query/v1/members", "b /query/v1/policies")
+		if n := asked.Load(); n < 250 { // each after 500 ms and the least time between two
+			t.Errorf("two questions were asked %d times in 100 s", n)
+		}
+	})
 }
 
 func TestAsk_SendsOnlyWhatHasChanged(t *testing.T) {

@@ -64,9 +64,7 @@ func (q *question) follow(ctx context.Context, audit http.ResponseWriter) (time.
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
-		began := time.Now()
-		w, err := q.answer(ctx)
-		took := time.Since(began)
+		w, took, err := q.measured(ctx)
 		if err == nil {
 			if !answered || w.code >= http.StatusBadRequest && !w.temporary() {
 				audit.WriteHeader(w.code)
@@ -90,6 +88,14 @@ func (q *question) follow(ctx context.Context, audit http.ResponseWriter) (time.
 			return 0, cmp.Or(err, context.Cause(ctx))
 		}
 	}
+}
+
+// measured asks a question once, and returns what that has cost.
+func (q *question) measured(ctx context.Context) (w *response, cost time.Duration, err error) {
+	end := q.meter.start()
+	defer func() { cost = end() }() // also where it panics
+	w, err = q.answer(ctx)
+	return w, 0, err
 }
 
 // took takes note of an answer, and returns for how long the question is not asked again at least.
@@ -120,7 +126,7 @@ func (q *question) tell(ctx context.Context, w *response) error {
 	return q.member(ctx, q.sub.id, "value", body)
 }
 
-// pause returns for how long a question that took some time is not asked again, so that all of the
+// pause returns for how long a question that took some CPU time is not asked again, so that all of the
 // caller's stay within the budget.
 func (s *stream) pause(took time.Duration) time.Duration {
 	const longest = time.Hour // within which the stream is opened again
