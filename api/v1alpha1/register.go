@@ -18,6 +18,7 @@ const (
 	Approvals     = "approvals"
 	Rollbacks     = "rollbacks"
 	PolicyStates  = "policystates"
+	Members       = "members"
 )
 
 // SchemeGroupVersion returns the group and version of the kinds.
@@ -36,7 +37,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	gv := SchemeGroupVersion()
 	s.AddKnownTypes(gv, &FleetPolicy{}, &FleetPolicyList{}, &PolicySource{}, &PolicySourceList{}, &Action{}, &ActionList{})
 	s.AddKnownTypes(gv, &Plan{}, &PlanList{}, &PlanPart{}, &PlanPartList{}, &Approval{}, &ApprovalList{}, &Rollback{}, &RollbackList{})
-	s.AddKnownTypes(gv, &PolicyState{}, &PolicyStateList{})
+	s.AddKnownTypes(gv, &PolicyState{}, &PolicyStateList{}, &Member{}, &MemberList{})
 	metav1.AddToGroupVersion(s, gv)
 	return nil
 }

@@ -47,7 +47,11 @@ func TestCRDs_AreEstablished(t *testing.T) {
 			t.Errorf("%s: the schema is not structural", name)
 		}
 		hasStatus := c.Spec.Versions[0].Subresources != nil && c.Spec.Versions[0].Subresources.Status != nil
-		if c.Spec.Scope != apiextensionsv1.ClusterScoped || hasStatus != statusApart(name) {
+		scope := apiextensionsv1.ClusterScoped
+		if namespaceOf(name) != "" {
+			scope = apiextensionsv1.NamespaceScoped
+		}
+		if c.Spec.Scope != scope || hasStatus != statusApart(name) {
 			t.Errorf("%s: scope %s, subresources %v", name, c.Spec.Scope, c.Spec.Versions[0].Subresources)
 		}
 	}
@@ -131,7 +135,7 @@ func unused(t *testing.T, resource string, s *apiextensionsv1.JSONSchemaProps, v
 	absent := map[string]bool{ // what cannot be there beside the rest
 		"spec.ref.tag": true, "spec.ref.commit": true, "spec.ref.name": true,
 		"spec.amends": true, "spec.rollback": true, "spec.policySource": true, "spec.halt": true, "spec.commit": true, "spec.version": resource == v1alpha1.Approvals,
-		"spec.propagationPolicy": true, "inverse.irreversible": true, "apiVersion": true, "kind": true, "metadata": true,
+		"spec.propagationPolicy": true, "spec.readOnly": true, "inverse.irreversible": true, "apiVersion": true, "kind": true, "metadata": true,
 	}
 	switch v := v.(type) {
 	case map[string]any:
@@ -255,6 +259,14 @@ metadata: {name: minimal}
 spec: {policy: a, commit: 0123456789abcdef0123456789abcdef01234567, reason: b, by: c}
 `, `
 {policy: a, commit: 0123456789abcdef0123456789abcdef01234567, reason: b, by: c}
+`},
+		v1alpha1.Members: {`
+apiVersion: federator.dev/v1alpha1
+kind: Member
+metadata: {name: minimal}
+spec: {kubeconfig: {secret: a}}
+`, `
+{kubeconfig: {secret: a}}
 `},
 	} {
 		t.Run(resource, func(t *testing.T) {

@@ -108,6 +108,10 @@ func changes() map[string][]change {
 			{patch: `status: {outcomes: [{result: Nonsense, reason: a, targets: 1}]}`, status: true, field: "status.outcomes[0].result", want: unsupported},
 			{patch: `status: {outcomes: [{result: Failed, reason: a, targets: 0}]}`, status: true, field: "status.outcomes[0].targets", want: "greater than or equal to 1"},
 		},
+		v1alpha1.Members: {
+			{patch: `spec: {kubeconfig: {secret: edge-2}, write: null, readOnly: true}`},
+			{patch: `spec: {readOnly: true}`, field: "spec", want: "write must not be set for a member that is read-only"},
+		},
 		v1alpha1.PolicyStates: {
 			{patch: `status: {halts: []}`},
 			{patch: `status: {halts: [{id: 7f3c}]}`, field: "status.halts[0].reason", want: "Required value"},

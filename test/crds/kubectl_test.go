@@ -57,6 +57,9 @@ shown ssh://git@git.example:2222/platform/policies.git Enforce 0123456789abcdef0
 		"policysources shown -o wide": `
 NAME URL MAX MODE ACTIVE READY REASON CONTACT AGE REF PATH NEWEST MESSAGE
 shown ssh://git@git.example:2222/platform/policies.git Enforce 0123456789abcdef0123456789abcdef01234567 False Compile CONTACT AGO refs/heads/main fleet/policies 89abcdef0123456789abcdef0123456789abcdef0123456789abcdef01234567 policies/a.rego:3: unexpected token`,
+		"members.federator.dev shown -o wide": `
+NAME PAUSED READONLY AGE KUBECONFIG
+shown true AGO edge-1`,
 		"plans shown-9f86d081884c7d65": `
 NAME POLICY PURPOSE TARGETS STATE REQUIRED BY AGE
 shown-9f86d081884c7d65 shown Halt 14 Waiting 2 joe@example.com AGO`,

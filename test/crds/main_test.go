@@ -52,13 +52,21 @@ func hub(t *testing.T) *kube.Hub {
 }
 
 func resources() []string {
-	return []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals, v1alpha1.Rollbacks, v1alpha1.PolicyStates}
+	return []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals, v1alpha1.Rollbacks, v1alpha1.PolicyStates, v1alpha1.Members}
 }
 
-// statusApart reports whether the status of a resource is a subresource. PlanParts have no
-// status, and PolicyStates nothing else: federator writes them whole.
+// statusApart reports whether the status of a resource is a subresource. PlanParts and Members
+// have no status, and PolicyStates nothing else: federator writes them whole.
 func statusApart(resource string) bool {
-	return resource != v1alpha1.PlanParts && resource != v1alpha1.PolicyStates
+	return resource != v1alpha1.PlanParts && resource != v1alpha1.PolicyStates && resource != v1alpha1.Members
+}
+
+// namespaceOf is where objects of a resource are, "" if they are cluster-scoped.
+func namespaceOf(resource string) string {
+	if resource == v1alpha1.Members {
+		return "default"
+	}
+	return ""
 }
 
 const crdDir = "../../charts/federator/crds"
@@ -91,7 +99,11 @@ func schemaOf(t *testing.T, resource string) *apiextensionsv1.JSONSchemaProps {
 func client(t *testing.T, resource string) dynamic.ResourceInterface {
 	t.Helper()
 	hub(t)
-	return shared.client.Resource(v1alpha1.Resource(resource))
+	all := shared.client.Resource(v1alpha1.Resource(resource))
+	if namespace := namespaceOf(resource); namespace != "" {
+		return all.Namespace(namespace)
+	}
+	return all
 }
 
 // full returns an object that has every field, under a name of its own.
@@ -100,7 +112,7 @@ func full(t *testing.T, resource, name string) *unstructured.Unstructured {
 	file := map[string]string{
 		v1alpha1.FleetPolicies: "fleetpolicy", v1alpha1.PolicySources: "policysource", v1alpha1.Actions: "action",
 		v1alpha1.Plans: "plan", v1alpha1.PlanParts: "planpart", v1alpha1.Approvals: "approval", v1alpha1.Rollbacks: "rollback",
-		v1alpha1.PolicyStates: "policystate",
+		v1alpha1.PolicyStates: "policystate", v1alpha1.Members: "member",
 	}[resource]
 	text, err := os.ReadFile(filepath.Join("testdata", file+".yaml"))
 	if err != nil {

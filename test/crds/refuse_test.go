@@ -243,6 +243,13 @@ func refusals() map[string][]refusal {
 			{`spec: {by: null}`, "spec.by", "Required value"},
 			{`spec: {groups: ["system:authenticated"]}`, "spec.groups[0]", everybody},
 		},
+		v1alpha1.Members: {
+			{`spec: {kubeconfig: null}`, "spec.kubeconfig", "Required value"},
+			{`spec: {kubeconfig: {secret: null}}`, "spec.kubeconfig.secret", "Required value"},
+			{`spec: {kubeconfig: {secret: other/edge-1}}`, "spec.kubeconfig.secret", noMatch},
+			{`spec: {write: {secret: A}}`, "spec.write.secret", noMatch},
+			{`spec: {readOnly: true}`, "spec", "write must not be set for a member that is read-only"},
+		},
 		v1alpha1.PolicyStates: {
 			{`status: {halts: [{reason: OverLimit, since: "2026-11-21T11:00:00.000000Z"}]}`, "status.halts[0].id", "Required value"},
 			{`status: {halts: [` + strings.Repeat(`{id: a, reason: OverLimit, since: "2026-11-21T11:00:00.000000Z"},`, 2) + `]}`, "status.halts[1]", "Duplicate value"},
