@@ -290,6 +290,9 @@ type Spec struct {
 	// Kubeconfig is how to reach the member, as found: it is checked before
 	// use. Empty while there is none; Refused then says why.
 	Kubeconfig []byte
+	// Agent is set for a member that is reached by the connections that its agent opens, instead of by a
+	// kubeconfig. Its UID must be known.
+	Agent bool
 	// Credentials names where Kubeconfig is from, as "Secret fleet/eu-1-kubeconfig"; it may be
 	// empty.
 	Credentials string

@@ -59,6 +59,7 @@ type member struct {
 	spec           Spec
 	indexedUID     *string // the UID that it joined the index with; nil before
 	usedKubeconfig []byte  // the kubeconfig in use
+	usesAgent      bool    // its agent is
 	informers      map[aggregate.Kind]*runningInformer
 	resources      catalog.APIResources
 	discovery      string                              // resources as text, for another process; "" where nothing is persisted
@@ -299,6 +300,10 @@ func (mb *member) applySpec(context.Context) {
 		mb.conn.setClient(nil, spec.Refused)
 		return
 	}
+	if spec.Agent {
+		mb.applyAgent(spec)
+		return
+	}
 	if used != nil && string(used) == string(spec.Kubeconfig) {
 		return
 	}
@@ -311,14 +316,7 @@ func (mb *member) applySpec(context.Context) {
 	}
 	mb.stock.Store(nil)
 	mb.manager.servers.Put(mb, cfg.Host)
-	client, err := memberclient.NewHTTPClient(cfg, memberclient.TransportOptions{
-		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
-		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout,
-		Prolong: mb.manager.lateness.Prolong,
-		OnDial:  mb.conn.onDial, OnRead: mb.conn.onRead,
-		Stock: mb.manager.opts.StockTransport, OnStock: mb.goneStock,
-		OnViolation: mb.violatedHTTP2,
-	})
+	client, err := memberclient.NewHTTPClient(cfg, mb.transportOptions(spec))
 	if err != nil {
 		mb.setUsedKubeconfig(nil)
 		mb.conn.setClient(nil, connection.Refuse(connection.InvalidKubeconfig, "%v", err))
@@ -331,7 +329,7 @@ func (mb *member) applySpec(context.Context) {
 func (mb *member) setUsedKubeconfig(kubeconfig []byte) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	mb.usedKubeconfig = kubeconfig
+	mb.usedKubeconfig, mb.usesAgent = kubeconfig, false
 }
 
 // goneStock notes that the member is reached by net/http from now on.

@@ -32,6 +32,7 @@ type Options struct {
 	Kinds   []KindRule         // nil: every kind that can be listed and watched, but Event and Lease
 	Budget  Budget             // of each member
 	Network connection.Network // where members may be
+	Agents  Agents             // of members that are reached by their agents; nil: those are refused
 	Held    []HeldVersion      // configured held versions
 
 	// DiscoveryInterval is how often a member is discovered, in addition

@@ -59,6 +59,9 @@ const (
 	Redirect          Reason = "Redirect"         // the server answered with a redirect
 )
 
+// NoAgents is of a member that is reached by its agent, where this federator listens for none.
+const NoAgents Reason = "NoAgents"
+
 // Reasons that requests to the member give.
 const (
 	Connecting   Reason = "Connecting"

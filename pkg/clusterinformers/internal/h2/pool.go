@@ -192,6 +192,9 @@ func (t *Transport) dial(ctx context.Context, address string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.o.Secure {
+		return newConn(t, address, raw, raw, nil), nil
+	}
 	config := t.o.TLS
 	if config.ServerName == "" {
 		config = config.Clone()

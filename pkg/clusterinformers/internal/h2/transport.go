@@ -42,6 +42,9 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// TLS is copied; sessions are not resumed, and protocols are set here.
 	TLS *tls.Config
+	// Secure says that what Dial opens is secure already and speaks HTTP/2: no TLS is begun on it, and TLS
+	// is not used. Close of such a connection must not wait for the peer.
+	Secure bool
 	// PingInterval is how long nothing may come over a connection with streams before it
 	// is asked for an answer, which must come within PingTimeout. 3s each by default. A
 	// write may take as long as both. While something comes over another connection to the

@@ -22,7 +22,7 @@ const (
 // with the server.
 type switching struct {
 	own     *h2.Transport // nil: net/http only
-	stock   sendOnce      // of the same connections and TLS
+	stock   sendOnce      // of the same connections and TLS; of no transport where nothing is sent by net/http
 	stocked atomic.Bool   // the server has violated the protocol too often
 	o       *TransportOptions
 
@@ -74,7 +74,7 @@ func (s *switching) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // violated counts a violation.
 func (s *switching) violated(err *h2.ProtocolError) {
-	often := err.Code != http2.ErrCodeEnhanceYourCalm && s.often(time.Now())
+	often := s.stock.Transport != nil && err.Code != http2.ErrCodeEnhanceYourCalm && s.often(time.Now())
 	if s.o.OnViolation != nil {
 		s.o.OnViolation(err)
 	}
@@ -97,7 +97,9 @@ func (s *switching) CloseIdleConnections() {
 	if s.own != nil {
 		s.own.CloseIdleConnections()
 	}
-	s.stock.CloseIdleConnections()
+	if s.stock.Transport != nil {
+		s.stock.CloseIdleConnections()
+	}
 }
 
 // close ends all that is sent by our own transport.
