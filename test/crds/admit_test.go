@@ -135,7 +135,7 @@ func unused(t *testing.T, resource string, s *apiextensionsv1.JSONSchemaProps, v
 	absent := map[string]bool{ // what cannot be there beside the rest
 		"spec.ref.tag": true, "spec.ref.commit": true, "spec.ref.name": true,
 		"spec.amends": true, "spec.rollback": true, "spec.policySource": true, "spec.halt": true, "spec.commit": true, "spec.version": resource == v1alpha1.Approvals,
-		"spec.propagationPolicy": true, "spec.readOnly": true, "inverse.irreversible": true, "apiVersion": true, "kind": true, "metadata": true,
+		"spec.propagationPolicy": true, "spec.readOnly": true, "spec.agent": true, "inverse.irreversible": true, "apiVersion": true, "kind": true, "metadata": true,
 	}
 	switch v := v.(type) {
 	case map[string]any:

@@ -111,6 +111,9 @@ func changes() map[string][]change {
 		v1alpha1.Members: {
 			{patch: `spec: {kubeconfig: {secret: edge-2}, write: null, readOnly: true}`},
 			{patch: `spec: {readOnly: true}`, field: "spec", want: "write must not be set for a member that is read-only"},
+			{patch: `spec: {kubeconfig: null, write: null, agent: {}}`},
+			{patch: `status: {connected: false, lastContactTime: null}`, status: true},
+			{patch: `status: {certificateExpires: tomorrow}`, status: true, field: "status.certificateExpires", want: "must be of type date-time"},
 		},
 		v1alpha1.PolicyStates: {
 			{patch: `status: {halts: []}`},

@@ -55,10 +55,10 @@ func resources() []string {
 	return []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals, v1alpha1.Rollbacks, v1alpha1.PolicyStates, v1alpha1.Members}
 }
 
-// statusApart reports whether the status of a resource is a subresource. PlanParts and Members
+// statusApart reports whether the status of a resource is a subresource. PlanParts
 // have no status, and PolicyStates nothing else: federator writes them whole.
 func statusApart(resource string) bool {
-	return resource != v1alpha1.PlanParts && resource != v1alpha1.PolicyStates && resource != v1alpha1.Members
+	return resource != v1alpha1.PlanParts && resource != v1alpha1.PolicyStates
 }
 
 // namespaceOf is where objects of a resource are, "" if they are cluster-scoped.

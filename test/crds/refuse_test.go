@@ -244,7 +244,9 @@ func refusals() map[string][]refusal {
 			{`spec: {groups: ["system:authenticated"]}`, "spec.groups[0]", everybody},
 		},
 		v1alpha1.Members: {
-			{`spec: {kubeconfig: null}`, "spec.kubeconfig", "Required value"},
+			{`spec: {kubeconfig: null, write: null}`, "spec", "exactly one of kubeconfig and agent must be set"},
+			{`spec: {agent: {}}`, "spec", "exactly one of kubeconfig and agent must be set"},
+			{`spec: {agent: {}, kubeconfig: null}`, "spec", "write may be set only with kubeconfig"},
 			{`spec: {kubeconfig: {secret: null}}`, "spec.kubeconfig.secret", "Required value"},
 			{`spec: {kubeconfig: {secret: other/edge-1}}`, "spec.kubeconfig.secret", noMatch},
 			{`spec: {write: {secret: A}}`, "spec.write.secret", noMatch},

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/agent/internal/apiproxy"
+	"federator.dev/federator/pkg/agent/internal/joining"
+)
+
+// Options say where an agent connects, and to what. Hubs, Cluster, Store and Logger are required.
+type Options struct {
+	Hubs    []string     // addresses, as host:port, one of each process of federator
+	Token   string       // to join with; "" if it has joined
+	Cluster *rest.Config // the API server that is served, and with which credentials
+	Store   Store
+	Version string
+	Logger  *slog.Logger
+
+	// Dial opens connections to federator. nil: as net.Dialer does.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// PingInterval and PingTimeout find connections that have gone silent. 0: 5 s each.
+	PingInterval, PingTimeout time.Duration
+}
+
+const defaultPing = 5 * time.Second
+
+// Agent serves an API server to federator.
+type Agent struct {
+	o     Options
+	token *joining.Token
+	proxy *apiproxy.Proxy
+	links []*link
+
+	current atomic.Pointer[credentials]
+}
+
+// New returns an agent, or what is wrong with its options. Nothing runs yet.
+func New(o Options) (*Agent, error) {
+	if o.Cluster == nil || o.Store == nil || o.Logger == nil {
+		return nil, errors.New("agent: Cluster, Store and Logger are required")
+	}
+	if len(o.Hubs) == 0 {
+		return nil, errors.New("agent: Hubs is required: the addresses of federator")
+	}
+	o.Hubs = slices.Compact(slices.Sorted(slices.Values(o.Hubs)))
+	for _, h := range o.Hubs {
+		if host, port, err := net.SplitHostPort(h); err != nil || host == "" || port == "" {
+			return nil, fmt.Errorf("agent: %q is not an address such as federator.example.com:9443", h)
+		}
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}).DialContext
+	}
+	o.PingInterval, o.PingTimeout = cmp.Or(o.PingInterval, defaultPing), cmp.Or(o.PingTimeout, defaultPing)
+	a := &Agent{o: o}
+	if o.Token != "" {
+		token, err := joining.ParseToken(o.Token)
+		if err != nil {
+			return nil, fmt.Errorf("agent: %w", err)
+		}
+		a.token = &token
+	}
+	var err error
+	if a.proxy, err = apiproxy.New(o.Cluster, o.Logger); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	for _, h := range o.Hubs {
+		a.links = append(a.links, newLink(a, h))
+	}
+	return a, nil
+}
+
+// Run joins if it must, and serves until ctx is done. An error that is an ErrRefused needs somebody to act.
+func (a *Agent) Run(ctx context.Context) error {
+	defer a.proxy.Close()
+	c, err := a.enroll(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.current.Store(c)
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { a.keepValid(ctx) })
+	for _, l := range a.links {
+		running.Go(func() { l.run(ctx) })
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// Delays between attempts.
+const (
+	minDelay = 200 * time.Millisecond
+	maxDelay = 15 * time.Second
+)
+
+// backoff has decorrelated jitter: agents that lost federator together do not come back together.
+type backoff struct {
+	delay time.Duration // the last
+	most  time.Duration // 0: maxDelay
+}
+
+func (b *backoff) next() time.Duration {
+	b.delay = min(cmp.Or(b.most, maxDelay), minDelay+rand.N(max(3*b.delay, 2*minDelay)))
+	return b.delay
+}

@@ -1,0 +1,236 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	cryptorand "crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/pkg/agent/internal/identity"
+	"federator.dev/federator/pkg/agent/internal/joining"
+)
+
+const (
+	requestTimeout = 15 * time.Second
+	maxMessage     = 512 // of what federator says
+)
+
+// ErrRefused is within the error of an agent that federator does not let in: it was deleted, or needs a new token.
+var ErrRefused = errors.New("federator refuses this agent")
+
+// enroll returns credentials that are valid: those that were kept, or new ones for the token. It waits for whatever
+// passes by itself.
+func (a *Agent) enroll(ctx context.Context) (*credentials, error) {
+	var retry backoff
+	for {
+		c, err := a.tryEnroll(ctx)
+		if err == nil || errors.Is(err, ErrRefused) || ctx.Err() != nil {
+			return c, err
+		}
+		a.o.Logger.Warn("joining failed, trying again", "error", err)
+		if err := sleep.For(ctx, retry.next()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (a *Agent) tryEnroll(ctx context.Context) (*credentials, error) {
+	var kept *credentials
+	k, err := a.o.Store.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("what was kept: %w", err)
+	}
+	if k != nil {
+		if kept, err = k.parse(); err != nil {
+			a.o.Logger.Warn("what was kept is of no use", "error", err)
+			kept = nil
+		}
+	}
+	if kept != nil && !kept.valid(time.Now()) {
+		a.o.Logger.Warn("the certificate has expired", "at", kept.certificate.Leaf.NotAfter)
+		kept = nil
+	}
+	if a.token == nil || kept != nil && kept.kept.Token == a.token.ID() {
+		if kept == nil {
+			return nil, fmt.Errorf("%w: there is no certificate that is valid, and no token to join with", ErrRefused)
+		}
+		return kept, nil
+	}
+	c, err := a.join(ctx)
+	if kept != nil && errors.Is(err, ErrRefused) {
+		a.o.Logger.Warn("the token is refused; the certificate of before is used", "error", err)
+		return kept, nil
+	}
+	return c, err
+}
+
+// join joins at the first process that answers.
+func (a *Agent) join(ctx context.Context) (*credentials, error) {
+	var errs []error
+	for _, hub := range a.o.Hubs {
+		c, err := a.obtain(ctx, hub, joining.JoinPath, joining.Request{Token: a.token.String()}, a.token.ID(), func(host string) *tls.Config {
+			return &tls.Config{
+				MinVersion: tls.VersionTLS13, ServerName: host,
+				InsecureSkipVerify: true, // it is verified, by the CA that the token names
+				VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, a.token.Authority, host) },
+			}
+		})
+		if err == nil || errors.Is(err, ErrRefused) {
+			return c, err
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// verify verifies a server by the digest of its CA's key.
+func verify(s tls.ConnectionState, digest [32]byte, host string) error {
+	opts := x509.VerifyOptions{Roots: x509.NewCertPool(), DNSName: host}
+	for _, c := range s.PeerCertificates[1:] {
+		if identity.Digest(c) == digest {
+			opts.Roots.AddCert(c)
+		}
+	}
+	_, err := s.PeerCertificates[0].Verify(opts)
+	return err
+}
+
+// renew gets another certificate.
+func (a *Agent) renew(ctx context.Context, c *credentials) (*credentials, error) {
+	var errs []error
+	for _, hub := range a.o.Hubs {
+		c, err := a.obtain(ctx, hub, joining.RenewPath, joining.Request{}, c.kept.Token, c.tls)
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// obtain gets a certificate for a new key, and keeps both.
+func (a *Agent) obtain(ctx context.Context, hub, path string, req joining.Request, token string, config func(host string) *tls.Config) (*credentials, error) {
+	key, err := identity.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	if req.CSR, err = x509.CreateCertificateRequest(cryptorand.Reader, &x509.CertificateRequest{}, key); err != nil {
+		return nil, err
+	}
+	resp, err := a.ask(ctx, hub, path, req, config)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kept{Certificate: resp.Certificate, Authorities: resp.Authorities, Token: token}
+	if k.Key, err = identity.EncodeKey(key); err != nil {
+		return nil, err
+	}
+	c, err := k.parse()
+	if err != nil {
+		return nil, fmt.Errorf("%s: the certificate: %w", hub, err)
+	}
+	// The token is used up: the certificate counts, even if it could not be kept.
+	if err := a.o.Store.Save(ctx, k); err != nil {
+		a.o.Logger.Error("the certificate could not be kept: after a restart the agent needs a new token", "error", err)
+	}
+	a.o.Logger.Info("got a certificate", "member", resp.Member, "expires", c.certificate.Leaf.NotAfter)
+	return c, nil
+}
+
+// hello asks whether the agent is accepted.
+func (a *Agent) hello(ctx context.Context, hub string, c *credentials) error {
+	_, err := a.ask(ctx, hub, joining.HelloPath, joining.Request{}, c.tls)
+	return err
+}
+
+// ask sends one request over a connection of its own. That federator refuses for good is an ErrRefused.
+func (a *Agent) ask(ctx context.Context, hub, path string, body joining.Request, config func(host string) *tls.Config) (*joining.Response, error) {
+	host, _, err := net.SplitHostPort(hub)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	body.Version = a.o.Version
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+hub+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	t := &http.Transport{DialContext: a.o.Dial, TLSClientConfig: config(host), DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10}
+	defer t.CloseIdleConnections()
+	resp, err := t.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", hub, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %w", hub, refusal(resp))
+	}
+	out := &joining.Response{}
+	if err := joining.Decode(resp.Body, out); err != nil {
+		return nil, fmt.Errorf("%s: the response: %w", hub, err)
+	}
+	return out, nil
+}
+
+// refusal returns why federator has refused a request.
+func refusal(resp *http.Response) error {
+	var status metav1.Status
+	if err := joining.Decode(resp.Body, &status); err != nil || status.Message == "" {
+		status.Message = resp.Status
+	}
+	text := fmt.Sprintf("%.*q", maxMessage, status.Message)
+	switch resp.StatusCode {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("%w: %s", ErrRefused, text)
+	}
+	return errors.New(text)
+}
+
+// tls is how federator is verified, and the agent shows who it is.
+func (c *credentials) tls(host string) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, ServerName: host, RootCAs: c.pool, Certificates: []tls.Certificate{c.certificate}}
+}
+
+// keepValid renews the certificate while there is plenty of its life left, until ctx is done.
+func (a *Agent) keepValid(ctx context.Context) {
+	var retry backoff
+	for {
+		c := a.current.Load()
+		// Agents that joined together do not renew together.
+		due := c.certificate.Leaf.NotBefore.Add(c.life()/2 + rand.N(c.life()/8+1))
+		if sleep.For(ctx, max(time.Until(due), retry.delay)) != nil {
+			return
+		}
+		renewed, err := a.renew(ctx, c)
+		if err != nil {
+			if ctx.Err() == nil {
+				a.o.Logger.Warn("renewing the certificate failed, trying again", "expires", c.certificate.Leaf.NotAfter, "error", err)
+			}
+			retry.most = max(c.life()/32, minDelay)
+			retry.next()
+			continue
+		}
+		retry = backoff{}
+		a.current.Store(renewed)
+		for _, l := range a.links {
+			l.replace()
+		}
+	}
+}

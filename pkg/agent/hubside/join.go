@@ -1,0 +1,259 @@
+package hubside
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/agent/internal/identity"
+	"federator.dev/federator/pkg/agent/internal/joining"
+)
+
+// Bounds of requests of agents. Whoever reaches the port may send requests to join, and each has the hub asked.
+const (
+	hubTimeout  = 10 * time.Second // of a request to the hub
+	joinRate    = 20               // a second
+	renewRate   = 50
+	maxInFlight = 32
+)
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+joining.JoinPath, s.join)
+	mux.HandleFunc("POST "+joining.RenewPath, s.renew)
+	mux.HandleFunc("POST "+joining.HelloPath, s.hello)
+	inFlight := make(chan struct{}, maxInFlight)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case inFlight <- struct{}{}:
+			defer func() { <-inFlight }()
+			mux.ServeHTTP(w, r)
+		default:
+			busy(w)
+		}
+	})
+}
+
+// busy refuses what may succeed a little later.
+func busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	joining.WriteError(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "federator has too many requests of agents")
+}
+
+// problem is an answer that is an error.
+type problem struct {
+	code   int
+	reason metav1.StatusReason
+	text   string
+}
+
+func (p *problem) Error() string { return p.text }
+
+func problemf(code int, reason metav1.StatusReason, format string, args ...any) *problem {
+	return &problem{code, reason, fmt.Sprintf(format, args...)}
+}
+
+// fail answers with an error. What the hub says is logged, and not sent: whoever asks need not be an agent.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	var p *problem
+	if !errors.As(err, &p) {
+		s.o.Logger.Warn("a request of an agent failed on the hub", "error", err)
+		p = problemf(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "federator does not reach the hub now")
+	}
+	joining.WriteError(w, p.code, p.reason, "%s", p.text)
+}
+
+// join gives a certificate for a token.
+func (s *Server) join(w http.ResponseWriter, r *http.Request) {
+	if !s.joins.Allow() {
+		busy(w)
+		return
+	}
+	req, key, err := decode(r, true)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	token, err := joining.ParseToken(req.Token)
+	if err != nil {
+		s.fail(w, problemf(http.StatusBadRequest, metav1.StatusReasonBadRequest, "%v", err))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), hubTimeout)
+	defer cancel()
+	of, err := s.redeem(ctx, token)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.o.Logger.Info("an agent has joined", "member", of.Member(), "address", r.RemoteAddr, "version", joining.CleanVersion(req.Version))
+	s.issue(w, of, key)
+}
+
+// redeem uses a token up, and returns whose it was.
+func (s *Server) redeem(ctx context.Context, token joining.Token) (identity.Identity, error) {
+	refused := func(err error) error {
+		return problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", err)
+	}
+	secrets := s.client.CoreV1().Secrets(s.o.Namespace)
+	kept, err := secrets.Get(ctx, TokenSecret, metav1.GetOptions{})
+	if err != nil {
+		return identity.Identity{}, err
+	}
+	known, err := find(kept, token, time.Now())
+	if err != nil {
+		return identity.Identity{}, refused(err)
+	}
+	of, err := identity.Parse(known.Member, known.UID)
+	if err != nil {
+		return of, refused(errUnknownToken)
+	}
+	if err := s.checkMember(ctx, of); err != nil {
+		return of, err
+	}
+	err = use(ctx, secrets, kept, token, time.Now())
+	if errors.Is(err, errUnknownToken) || errors.Is(err, errExpiredToken) {
+		err = refused(err)
+	}
+	return of, err
+}
+
+// renew gives another certificate for one that is valid.
+func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
+	of, err := identityOf(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	if !s.renewals.Allow() {
+		busy(w)
+		return
+	}
+	_, key, err := decode(r, true)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), hubTimeout)
+	defer cancel()
+	if err := s.checkMember(ctx, of); err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.issue(w, of, key)
+}
+
+// hello says whether the agent may connect: a connection that is refused cannot say why.
+func (s *Server) hello(w http.ResponseWriter, r *http.Request) {
+	of, err := identityOf(r)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	req, _, err := decode(r, false)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	if !s.registry.known(of, joining.CleanVersion(req.Version)) {
+		s.fail(w, gone(of))
+		return
+	}
+	send(w, joining.Response{Member: of.Member()})
+}
+
+// gone is of a Member that has another UID, or none.
+func gone(of identity.Identity) *problem {
+	return problemf(http.StatusForbidden, metav1.StatusReasonForbidden,
+		"there is no Member %s with UID %s that has an agent: it was deleted, or created again, and the agent must join with a new token", of.Member(), of.UID)
+}
+
+// checkMember asks the hub whether the agent of a Member may connect.
+func (s *Server) checkMember(ctx context.Context, of identity.Identity) error {
+	u, err := s.dynamic.Resource(v1alpha1.Resource(v1alpha1.Members)).Namespace(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return gone(of)
+	case err != nil:
+		return err
+	}
+	m := &v1alpha1.Member{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, m); err != nil {
+		return err
+	}
+	if now, may := mayConnect(m); !may || now != of {
+		return gone(of)
+	}
+	return nil
+}
+
+// identityOf returns whose certificate a request came with. TLS has verified it.
+func identityOf(r *http.Request) (identity.Identity, error) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return identity.Identity{}, problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "a certificate is required: join with a token")
+	}
+	of, err := identity.Of(r.TLS.PeerCertificates[0])
+	if err != nil {
+		return of, problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", err)
+	}
+	return of, nil
+}
+
+// decode reads a request, and the key of its CSR where it must have one.
+func decode(r *http.Request, withCSR bool) (joining.Request, any, error) {
+	bad := func(format string, args ...any) (joining.Request, any, error) {
+		return joining.Request{}, nil, problemf(http.StatusBadRequest, metav1.StatusReasonBadRequest, format, args...)
+	}
+	var req joining.Request
+	if err := joining.Decode(r.Body, &req); err != nil {
+		return bad("the body: %v", err)
+	}
+	if !withCSR {
+		return req, nil, nil
+	}
+	csr, err := x509.ParseCertificateRequest(req.CSR)
+	if err != nil {
+		return bad("csr is not a certificate signing request")
+	}
+	switch key := csr.PublicKey.(type) {
+	case ed25519.PublicKey:
+	case *ecdsa.PublicKey:
+		if key.Curve.Params().BitSize < 256 {
+			return bad("csr: the key is too short")
+		}
+	default: // RSA takes long to verify
+		return bad("csr: the key is neither of ECDSA nor of Ed25519")
+	}
+	if csr.CheckSignature() != nil {
+		return bad("csr: the signature is not of its key")
+	}
+	return req, csr.PublicKey, nil
+}
+
+// issue answers with a certificate.
+func (s *Server) issue(w http.ResponseWriter, of identity.Identity, key any) {
+	all, now := *s.authorities.Load(), time.Now()
+	cert, err := all.newest(now).signAgent(of, key, now, s.o.CertificateLife)
+	if err != nil {
+		s.fail(w, fmt.Errorf("signing a certificate: %w", err))
+		return
+	}
+	send(w, joining.Response{Member: of.Member(), Certificate: identity.Encode(cert), Authorities: identity.Encode(all.certificates()...)})
+}
+
+func send(w http.ResponseWriter, resp joining.Response) {
+	w.Header().Set("Content-Type", "application/json")
+	// Only a client that has gone away can make this fail.
+	_ = json.NewEncoder(w).Encode(resp)
+}

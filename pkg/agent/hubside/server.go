@@ -1,0 +1,255 @@
+package hubside
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/internal/trigger"
+	"federator.dev/federator/pkg/agent/internal/identity"
+	"federator.dev/federator/pkg/agent/internal/joining"
+)
+
+// DefaultCertificateLife is how long the certificate of an agent is valid.
+const DefaultCertificateLife = 24 * time.Hour
+
+const (
+	minRetry   = time.Second
+	maxRetry   = 30 * time.Second
+	pruneEvery = time.Hour
+)
+
+// Options say where agents connect. Hub, Namespace, Listener, Hosts and Logger are required.
+type Options struct {
+	Hub        *rest.Config
+	Namespace  string       // of federator on the hub: the Secrets are there
+	Namespaces []string     // of Members; none means all
+	Listener   net.Listener // of TCP; Run closes it
+	// Hosts are the names and addresses that agents reach the listener by, for its certificate.
+	Hosts []string
+	// CertificateLife is how long certificates of agents are valid. 0: a day.
+	CertificateLife time.Duration
+	// Process names this process in the statuses of Members.
+	Process string
+	// MaxConns bounds the connections of all agents. 0: 16,384.
+	MaxConns int
+	Logger   *slog.Logger
+}
+
+// Server is where the agents of members connect.
+type Server struct {
+	o         Options
+	client    kubernetes.Interface
+	dynamic   dynamic.Interface
+	registry  *registry
+	joins     *rate.Limiter
+	renewals  *rate.Limiter
+	http      *handedOver
+	reload    trigger.Trigger // the CAs are others
+	loaded    chan struct{}   // closed once there are CAs
+	loading   sync.Once
+	handshake chan struct{} // as many as are under way
+
+	authorities atomic.Pointer[authorities]
+
+	mu      sync.Mutex
+	serving *tls.Certificate // made for the CAs that are in use
+	of      *authorities
+}
+
+// New returns a server, or what is wrong with its options. Nothing runs yet.
+func New(o Options) (*Server, error) {
+	switch {
+	case o.Hub == nil, o.Namespace == "", o.Listener == nil, o.Logger == nil:
+		return nil, errors.New("agents: Hub, Namespace, Listener and Logger are required")
+	case len(o.Hosts) == 0:
+		return nil, errors.New("agents: Hosts is required: the names or addresses that agents reach federator by")
+	case o.CertificateLife < 0 || o.MaxConns < 0:
+		return nil, errors.New("agents: CertificateLife and MaxConns must not be negative")
+	}
+	o.CertificateLife, o.MaxConns = cmp.Or(o.CertificateLife, DefaultCertificateLife), cmp.Or(o.MaxConns, defaultMaxConns)
+	hub := rest.CopyConfig(o.Hub)
+	hub.QPS = -1 // what agents ask for is bounded here
+	client, err := kubernetes.NewForConfig(hub)
+	if err != nil {
+		return nil, fmt.Errorf("agents: %w", err)
+	}
+	dyn, err := dynamic.NewForConfig(hub)
+	if err != nil {
+		return nil, fmt.Errorf("agents: %w", err)
+	}
+	return &Server{
+		o: o, client: client, dynamic: dyn, registry: newRegistry(o.MaxConns),
+		joins: rate.NewLimiter(joinRate, 2*joinRate), renewals: rate.NewLimiter(renewRate, 2*renewRate),
+		http: newHandedOver(o.Listener.Addr()), reload: trigger.New(), loaded: make(chan struct{}), handshake: make(chan struct{}, maxHandshakes),
+	}, nil
+}
+
+// DialAgent implements clusterinformers.Agents.
+func (s *Server) DialAgent(ctx context.Context, member, uid string) (net.Conn, error) {
+	c, err := s.registry.take(ctx, uid)
+	if err != nil {
+		return nil, fmt.Errorf("member %s: %w", member, err)
+	}
+	return c, nil
+}
+
+// Run lets agents connect until ctx is done. It returns when all that it started has ended, and all connections are
+// closed. What it needs of the hub it waits for.
+func (s *Server) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	members, err := newMemberInformers(s.dynamic, s.o.Namespaces, s.registry, s.o.Logger)
+	if err != nil {
+		return fmt.Errorf("agents: %w", err)
+	}
+	secret, err := s.newSecretInformer(AuthoritySecret, s.load)
+	if err != nil {
+		return fmt.Errorf("agents: %w", err)
+	}
+	members.run(ctx, &running)
+	running.Go(func() { secret.RunWithContext(ctx) })
+	running.Go(func() { s.keep(ctx) })
+	status := &statusWriter{client: s.dynamic, members: members, registry: s.registry, process: s.o.Process, failed: func(member string, err error) {
+		s.o.Logger.Warn("writing the status of a Member failed", "member", member, "error", err)
+	}}
+	running.Go(func() { status.run(ctx) })
+
+	server := &http.Server{
+		Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 5 * time.Second,
+		MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
+		ConnState: s.http.connState, Protocols: new(http.Protocols),
+	}
+	server.Protocols.SetHTTP1(true)
+	var accepting sync.WaitGroup
+	accepting.Go(func() { _ = server.Serve(s.http) }) // until it is closed
+	failed := make(chan error, 1)
+	accepting.Go(func() {
+		select { // before, everybody would be refused
+		case <-s.loaded:
+		case <-ctx.Done():
+			return
+		}
+		if members.synced(ctx) {
+			failed <- s.accept(ctx)
+		}
+	})
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		err = fmt.Errorf("agents: %w", err)
+	}
+	s.o.Listener.Close()
+	server.Close()
+	s.registry.close()
+	cancel()
+	accepting.Wait()
+	return err
+}
+
+// load takes the CAs of the Secret. Ones that make no sense are logged, and the last that did stay in use.
+func (s *Server) load(secret *corev1.Secret) {
+	all, err := parseAuthorities(secret.Data, time.Now())
+	if err != nil {
+		s.o.Logger.Error("the CAs of agents are not usable", "secret", secret.Namespace+"/"+secret.Name, "error", err)
+		return
+	}
+	s.authorities.Store(&all)
+	s.loading.Do(func() { close(s.loaded) })
+	s.reload.Fire()
+}
+
+// keep creates what there must be on the hub, says which CAs there are, and drops tokens that have expired.
+func (s *Server) keep(ctx context.Context) {
+	retry := minRetry
+	try := func(f func(context.Context) error) {
+		for ctx.Err() == nil {
+			limited, cancel := context.WithTimeout(ctx, hubTimeout)
+			err := f(limited)
+			cancel()
+			if err == nil {
+				retry = minRetry
+				return
+			}
+			if ctx.Err() == nil {
+				s.o.Logger.Warn("agents: the hub refuses, retrying", "error", err)
+			}
+			_ = sleep.For(ctx, retry) // the loop sees that ctx is done
+			retry = min(2*retry, maxRetry)
+		}
+	}
+	try(func(ctx context.Context) error { return ensureAuthority(ctx, s.client, s.o.Namespace, time.Now()) })
+	prune := time.NewTicker(pruneEvery)
+	defer prune.Stop()
+	for {
+		select {
+		case <-s.reload:
+			try(func(ctx context.Context) error { return s.authorities.Load().publish(ctx, s.client, s.o.Namespace) })
+		case <-prune.C:
+			if err := s.prune(ctx); err != nil && ctx.Err() == nil {
+				s.o.Logger.Debug("dropping expired tokens failed", "error", err) // the next time, or another process
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Server) prune(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
+	defer cancel()
+	secrets := s.client.CoreV1().Secrets(s.o.Namespace)
+	kept, err := secrets.Get(ctx, TokenSecret, metav1.GetOptions{})
+	if err != nil || !prune(kept, time.Now()) {
+		return err
+	}
+	_, err = secrets.Update(ctx, kept, metav1.UpdateOptions{})
+	return err
+}
+
+// certificate returns federator's own, made anew for other CAs and before it expires.
+func (s *Server) certificate() (*tls.Certificate, *authorities, error) {
+	all, now := s.authorities.Load(), time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.serving == nil || s.of != all || s.serving.Leaf.NotAfter.Sub(now) < servingLife/2 {
+		c, err := all.oldest(now).serving(s.o.Hosts, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		s.serving, s.of = c, all
+	}
+	return s.serving, all, nil
+}
+
+// tls is how connections of agents are secured now.
+func (s *Server) tls() (*tls.Config, error) {
+	cert, all, err := s.certificate()
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*cert},
+		NextProtos: []string{joining.Protocol, "http/1.1"},
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: identity.Pool(all.certificates()),
+		SessionTicketsDisabled: true, // a resumed session would not be verified by the CAs of now
+	}, nil
+}

@@ -1,0 +1,157 @@
+package hubside
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"federator.dev/federator/pkg/agent/internal/identity"
+	"federator.dev/federator/pkg/agent/internal/joining"
+)
+
+// Bounds of how long a token may be used.
+const (
+	DefaultTokenLife = time.Hour
+	MaxTokenLife     = 7 * 24 * time.Hour
+)
+
+// record is what the hub knows of a token that was not used, under its ID in TokenSecret.
+type record struct {
+	Hash    string    `json:"hash"`
+	Member  string    `json:"member"`
+	UID     string    `json:"uid"`
+	Expires time.Time `json:"expires"`
+}
+
+// CreateToken returns the text of a token by which one agent can join as a member, once: as the Member of now, with its
+// UID. It needs to get the ConfigMap and patch the Secret of this package in federator's namespace.
+func CreateToken(ctx context.Context, client kubernetes.Interface, namespace, member, uid string, life time.Duration) (string, error) {
+	if _, err := identity.Parse(member, uid); err != nil {
+		return "", fmt.Errorf("member %q: %w", member, err)
+	}
+	if life <= 0 || life > MaxTokenLife {
+		return "", fmt.Errorf("a token is valid for %s: it must be above 0 and at most %s", life, MaxTokenLife)
+	}
+	public, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, AuthoritySecret, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("the CA of agents: %w", err)
+	}
+	certs, err := identity.Certificates([]byte(public.Data[authoritiesKey]))
+	if err != nil {
+		return "", fmt.Errorf("the CA of agents: ConfigMap %s/%s: %w", namespace, AuthoritySecret, err)
+	}
+	token := joining.NewToken(identity.Digest(certs[0])) // the oldest, as authorities are
+	text, err := json.Marshal(record{Hash: token.Hash(), Member: member, UID: uid, Expires: time.Now().Add(life).UTC().Truncate(time.Second)})
+	if err != nil {
+		return "", err
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{token.ID(): text}})
+	if err != nil {
+		return "", err
+	}
+	if _, err := client.CoreV1().Secrets(namespace).Patch(ctx, TokenSecret, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return "", fmt.Errorf("recording the token: %w", err)
+	}
+	return token.String(), nil
+}
+
+// RotateAuthority adds a CA, which from then on signs the certificates of agents. Where old ones are dropped, the newest
+// is the only one that is left: agents that have not renewed since it came must join again.
+func RotateAuthority(ctx context.Context, client kubernetes.Interface, namespace string, dropOld bool) error {
+	secrets := client.CoreV1().Secrets(namespace)
+	s, err := secrets.Get(ctx, AuthoritySecret, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("the CA of agents: %w", err)
+	}
+	if dropOld {
+		now := time.Now()
+		all, err := parseAuthorities(s.Data, now)
+		if err != nil {
+			return fmt.Errorf("Secret %s/%s: %w", namespace, AuthoritySecret, err)
+		}
+		keep := identity.Digest(all.newest(now).cert)
+		for name, text := range s.Data {
+			if base, is := strings.CutSuffix(name, certSuffix); is {
+				if certs, err := identity.Certificates(text); err != nil || identity.Digest(certs[0]) != keep {
+					delete(s.Data, name)
+					delete(s.Data, base+keySuffix)
+				}
+			}
+		}
+	} else {
+		added, err := newAuthority(time.Now())
+		if err != nil {
+			return err
+		}
+		if s.Data == nil {
+			s.Data = map[string][]byte{}
+		}
+		maps.Copy(s.Data, added)
+	}
+	_, err = secrets.Update(ctx, s, metav1.UpdateOptions{}) // only if it is as it was read
+	return err
+}
+
+// Errors of a token that is refused.
+var (
+	errUnknownToken = errors.New("the token is not known: it was used, has expired, or is not of this federator")
+	errExpiredToken = errors.New("the token has expired")
+)
+
+// find returns what is known of a token.
+func find(s *corev1.Secret, token joining.Token, now time.Time) (record, error) {
+	var r record
+	text, has := s.Data[token.ID()]
+	if !has || json.Unmarshal(text, &r) != nil || !token.Matches(r.Hash) {
+		return r, errUnknownToken
+	}
+	if !now.Before(r.Expires) {
+		return r, errExpiredToken
+	}
+	return r, nil
+}
+
+// maxConflicts is how often a Secret that another process has written is read again.
+const maxConflicts = 20
+
+// use uses a token up: of all who try at once, at whichever process, it succeeds for one. Tokens that have expired go
+// with it.
+func use(ctx context.Context, secrets corev1client.SecretInterface, s *corev1.Secret, token joining.Token, now time.Time) error {
+	for range maxConflicts {
+		if _, err := find(s, token, now); err != nil {
+			return err
+		}
+		s.Data = maps.Clone(s.Data)
+		delete(s.Data, token.ID())
+		prune(s, now)
+		_, err := secrets.Update(ctx, s, metav1.UpdateOptions{}) // only if it is as it was read
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if s, err = secrets.Get(ctx, TokenSecret, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+	return errors.New("the tokens are written all the time")
+}
+
+// prune drops tokens that have expired, or make no sense. It reports whether there were any.
+func prune(s *corev1.Secret, now time.Time) bool {
+	before := len(s.Data)
+	maps.DeleteFunc(s.Data, func(_ string, text []byte) bool {
+		var r record
+		return json.Unmarshal(text, &r) != nil || !now.Before(r.Expires)
+	})
+	return len(s.Data) != before
+}

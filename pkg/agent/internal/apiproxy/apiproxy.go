@@ -1,0 +1,115 @@
+// Package apiproxy is what an agent serves: its API server, with the agent's own credentials, to the requests that
+// federator has a reason to send, and no others.
+package apiproxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+// bufferBytes is how much of a response is copied at a time.
+const bufferBytes = 64 << 10
+
+// Proxy is an http.Handler.
+type Proxy struct {
+	proxy     httputil.ReverseProxy
+	transport http.RoundTripper
+}
+
+// New returns a proxy to the API server that a configuration leads to, with its credentials.
+func New(config *rest.Config, log *slog.Logger) (*Proxy, error) {
+	config = rest.CopyConfig(config)
+	config.DisableCompression = true // the API server is near
+	config.UserAgent = ""            // federator's own is passed
+	target, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("API server: %w", err)
+	}
+	if target.Scheme != "https" {
+		return nil, fmt.Errorf("API server: %s is not https", target.Redacted())
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("API server: %w", err)
+	}
+	p := &Proxy{transport: transport}
+	p.proxy = httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { rewrite(r, target) },
+		Transport:     transport,
+		FlushInterval: -1, // what a watch sends is not to wait
+		BufferPool:    &buffers{},
+		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() != nil {
+				panic(http.ErrAbortHandler) // federator has given the request up
+			}
+			log.Warn("the API server did not answer", "error", err)
+			answer(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the agent does not reach its API server")
+		},
+	}
+	return p, nil
+}
+
+// Close lets go of the connections to the API server that are idle.
+func (p *Proxy) Close() { utilnet.CloseIdleConnectionsFor(p.transport) }
+
+// ServeHTTP implements http.Handler.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if why := check(r); why != "" {
+		answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "federator's agent refuses: "+why)
+		return
+	}
+	p.proxy.ServeHTTP(w, r)
+}
+
+// rewrite leaves of a request what is passed.
+func rewrite(r *httputil.ProxyRequest, target *url.URL) {
+	header := make(http.Header, len(passed))
+	for _, name := range passed {
+		if v := r.In.Header[name]; len(v) > 0 {
+			header[name] = v
+		}
+	}
+	if header["User-Agent"] == nil {
+		header["User-Agent"] = []string{""} // else net/http's own
+	}
+	r.Out.Header, r.Out.Trailer = header, nil
+	r.SetURL(target)
+	r.Out.Host = target.Host
+}
+
+// answer sends a Status, as an API server does.
+func answer(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	// Only a client that has gone away can make this fail.
+	_ = json.NewEncoder(w).Encode(&metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+	})
+}
+
+// buffers are an httputil.BufferPool.
+type buffers struct{ pool sync.Pool }
+
+func (b *buffers) Get() []byte {
+	if p, is := b.pool.Get().(*[bufferBytes]byte); is {
+		return p[:]
+	}
+	return make([]byte, bufferBytes)
+}
+
+func (b *buffers) Put(p []byte) {
+	if len(p) == bufferBytes {
+		b.pool.Put((*[bufferBytes]byte)(p))
+	}
+}
