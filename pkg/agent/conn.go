@@ -20,7 +20,8 @@ const (
 
 // conn is a connection that the agent has dialled and serves.
 type conn struct {
-	*tls.Conn
+	net.Conn    // of TLS, which net/http must not see: it would look at ALPN
+	raw         net.Conn
 	link        *link
 	began       time.Time
 	credentials *credentials
@@ -33,7 +34,7 @@ type conn struct {
 }
 
 func newConn(c *tls.Conn, l *link, by *credentials) *conn {
-	return &conn{Conn: c, link: l, began: time.Now(), credentials: by, retiring: make(chan struct{}), closed: make(chan struct{}), handlers: handlers{over: make(chan struct{})}}
+	return &conn{Conn: c, raw: c.NetConn(), link: l, began: time.Now(), credentials: by, retiring: make(chan struct{}), closed: make(chan struct{}), handlers: handlers{over: make(chan struct{})}}
 }
 
 // serve serves HTTP/2 until the connection ends.
@@ -89,7 +90,7 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) Close() error {
 	var err error
 	c.closing.Do(func() {
-		err = c.NetConn().Close()
+		err = c.raw.Close()
 		c.link.gone(c)
 		close(c.closed)
 	})
