@@ -126,6 +126,7 @@ func (s *stage) projects(t *testing.T) map[string]project {
 	read := func(group, resource string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"}}
 	}
+	secretsOnly := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list", "watch"}}
 	noKubeconfig := func(r connection.Reason) bool { return r == connection.NoKubeconfig }
 
 	clusterSecret := func(token string) string {
@@ -151,7 +152,7 @@ func (s *stage) projects(t *testing.T) map[string]project {
 			objects: func(token string) string {
 				return "apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\nmetadata: {namespace: capi, name: eu-1}\nspec: {clusterNetwork: {services: {cidrBlocks: [10.0.0.0/16]}}}\nstatus: {initialization: {controlPlaneInitialized: true}}\n---\n" + clusterSecret(token)
 			},
-			rights: []rbacv1.PolicyRule{read("cluster.x-k8s.io", "clusters"), read("", "secrets")},
+			rights: []rbacv1.PolicyRule{read("cluster.x-k8s.io", "clusters"), secretsOnly},
 			token:  clusterSecret, gone: "capi/eu-1-kubeconfig", why: noKubeconfig,
 		},
 		"Member": {
@@ -162,7 +163,7 @@ func (s *stage) projects(t *testing.T) map[string]project {
 			objects: func(token string) string {
 				return "apiVersion: federator.dev/v1alpha1\nkind: Member\nmetadata: {namespace: edge, name: eu-1}\nspec: {kubeconfig: {secret: eu-1-read}}\n---\n" + memberSecret(token)
 			},
-			rights: []rbacv1.PolicyRule{read("federator.dev", "members"), read("", "secrets")},
+			rights: []rbacv1.PolicyRule{read("federator.dev", "members"), secretsOnly},
 			token:  memberSecret, gone: "edge/eu-1-read", why: noKubeconfig,
 		},
 		"Argo CD": {
@@ -170,7 +171,7 @@ func (s *stage) projects(t *testing.T) map[string]project {
 				return NewArgoCD(ArgoCDOptions{Config: c, Namespaces: []string{"argocd"}, Logger: l})
 			},
 			member: "argocd/eu-1", object: schema.GroupVersionResource{Version: "v1", Resource: "secrets"},
-			objects: argoSecret, rights: []rbacv1.PolicyRule{read("", "secrets")}, token: argoSecret,
+			objects: argoSecret, rights: []rbacv1.PolicyRule{secretsOnly}, token: argoSecret,
 		},
 		"Open Cluster Management": {
 			source: func(c *rest.Config, l *slog.Logger) (clusterinformers.Source, error) {
@@ -180,7 +181,10 @@ func (s *stage) projects(t *testing.T) map[string]project {
 			objects: func(token string) string {
 				return "apiVersion: cluster.open-cluster-management.io/v1\nkind: ManagedCluster\nmetadata: {name: eu-1}\nspec: {hubAcceptsClient: true}\nstatus:\n  version: {kubernetes: v1.36.3}\n  conditions: [{type: ManagedClusterJoined, status: \"True\", reason: Joined, message: joined, lastTransitionTime: \"2026-01-02T03:04:05Z\"}]\n---\n" + account(token)
 			},
-			rights: []rbacv1.PolicyRule{read("cluster.open-cluster-management.io", "managedclusters"), read("", "secrets")},
+			rights: []rbacv1.PolicyRule{
+				read("cluster.open-cluster-management.io", "managedclusters"),
+				{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"federator"}, Verbs: []string{"list", "watch"}},
+			},
 			token:  account, gone: "eu-1/federator", why: noKubeconfig,
 		},
 		"Cluster Inventory API": {

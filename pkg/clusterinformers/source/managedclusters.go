@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -62,13 +63,11 @@ func NewManagedClusters(o ManagedClustersOptions) (clusterinformers.Source, erro
 	return newHubObjects(hubOptions{o.Config, nil, o.Logger}, memberObjects{
 		source: source, versions: []schema.GroupVersion{ocmv1.GroupVersion}, resource: "managedclusters", kind: managedClusterKind, clusterScoped: true,
 		trim:          func(u *unstructured.Unstructured) description { return trimManagedCluster(u, proxy) },
-		selectSecrets: func(o *metav1.ListOptions) { o.LabelSelector = managedAccountLabel },
-		keepOf: func(s *corev1.Secret) map[string][]byte {
-			if s.Name != proxy.account {
-				return nil
-			}
-			return keepKeys(s.Data, corev1.ServiceAccountTokenKey)
+		selectSecrets: func(o *metav1.ListOptions) {
+			// By name, as a rule of RBAC for a name allows no list of others.
+			o.FieldSelector, o.LabelSelector = fields.OneTermEqualSelector("metadata.name", proxy.account).String(), managedAccountLabel
 		},
+		keepOf: func(s *corev1.Secret) map[string][]byte { return keepKeys(s.Data, corev1.ServiceAccountTokenKey) },
 		files: []string{o.CAFile}, reload: proxy.reload,
 	})
 }
