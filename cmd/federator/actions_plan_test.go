@@ -91,7 +91,7 @@ func TestActionsPlan_ShowsWhatWouldBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := clitest.WriteFile(t, "federator.yaml", fmt.Sprintf(`
-sources: {clusterAPI: {kubeconfig: %s, namespaces: [fleet]}}
+sources: {kubeconfig: %s, clusterAPI: {namespaces: [fleet]}}
 network: {allow: [127.0.0.0/8]}
 query: {priority: false}
 policies: {hub: true}

@@ -181,7 +181,7 @@ func TestActions_StopAcknowledgeAndRollBack(t *testing.T) {
 	c.prints(`^all actions are stopped by \S+ since \S+: an incident\n$`, "stop", "--reason", "an\tincident")
 	c.prints(`^all actions were already stopped by \S+ since \S+: an incident\n$`, "stop", "--reason", "another")
 	c.r = start(t, "--config", clitest.WriteFile(t, "federator.yaml", fmt.Sprintf(`
-sources: {clusterAPI: {kubeconfig: %s, namespaces: [fleet]}}
+sources: {kubeconfig: %s, clusterAPI: {namespaces: [fleet]}}
 network: {allow: [127.0.0.0/8]}
 query: {priority: false}
 policies: {hub: true, allowFile: true, actionRetention: 1h, actionsKept: 0}

@@ -249,7 +249,7 @@ func generatedAuthority(t *testing.T, f *kube.Hub) {
 	}
 	members, contexts := clitest.Fleet(t, 1)
 	for name, args := range map[string][]string{
-		"with a hub":    {"--config", clitest.WriteFile(t, "config.yaml", "sources: {clusterAPI: {namespaces: [fleet], kubeconfig: "+hub+"}}\npolicies: {namespace: federator}\n")},
+		"with a hub":    {"--config", clitest.WriteFile(t, "config.yaml", "sources: {clusterAPI: {namespaces: [fleet]}, kubeconfig: "+hub+"}\npolicies: {namespace: federator}\n")},
 		"without a hub": {"--kubeconfig", contexts, "--contexts", members[0].Name()},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -41,7 +41,7 @@ func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, lo
 		GitOps: cfg.Policies.Corrections.GitOps.Trust(), ServerOf: f.Manager.ServerOf,
 		KeepSecretValues: cfg.KeepSecretValues,
 		Receivers:        receivers, Origin: cfg.Policies.Notify.Origin,
-		Reports: hub.ReportsOptions{Disabled: !cfg.Policies.Reports, Namespaces: clusterNamespaces(cfg), Interval: cfg.Policies.ReportInterval},
+		Reports: hub.ReportsOptions{Disabled: !cfg.Policies.Reports, Namespaces: clusterNamespaces(cfg), Describes: f.Manager.Describes, Interval: cfg.Policies.ReportInterval},
 		Limits:  config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics,
 	})
 }
@@ -117,12 +117,12 @@ func (m memberAccess) Client(member string, kind policy.Kind, apiVersion string)
 // recordLoss records on the hub what an audit of a member has found. Without policies of the hub, e
 // is nil, and the log and the metrics say it.
 func recordLoss(e *enforcement.Enforcement, l clusterinformers.Loss) {
-	if e == nil || l.ReadOnly {
-		return // the hub itself is no Cluster
+	if e == nil || l.Object == nil {
+		return // nothing on the hub describes the member
 	}
 	objects := 0
 	for _, n := range l.Differences {
 		objects += n
 	}
-	e.RecordLoss(l.Member, l.UID, string(l.Kind), objects)
+	e.RecordLoss(l.Object, string(l.Kind), objects)
 }

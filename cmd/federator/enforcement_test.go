@@ -186,7 +186,7 @@ func TestEnforcement_CommitCorrectsTheFleet(t *testing.T) {
 	j.configMap("one")
 	hubFile := clitest.WriteFile(t, "hub.kubeconfig", string(j.hub.Kubeconfig()))
 	config := clitest.WriteFile(t, "federator.yaml", fmt.Sprintf(`
-sources: {clusterAPI: {kubeconfig: %s, namespaces: [fleet]}}
+sources: {kubeconfig: %s, clusterAPI: {namespaces: [fleet]}}
 network: {allow: [127.0.0.0/8]}
 query: {priority: false}
 policies: {hub: true, allowFile: true}

@@ -61,7 +61,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	}
 	source := querySource{f.Manager}
 	opts := queryapi.Options{
-		Queries: queries(f.Index, loop, f.Manager.Kinds, plans, held.onHub, held.series, testedBy(&cfg)),
+		Queries: queries(f.Index, loop, f.Manager.Kinds, plans, held.onHub, held.series, testedBy(&cfg), cfg.Sources.Describing()),
 		Index:   f.Index, Loading: f.Loading, Grants: f.Grants(), Fleet: source, Proved: f.Manager.Proved, WritesHeld: f.Manager.WritesHeld, WritesWith: f.Manager.WritesWith, Health: healthOf(f.Manager), Logger: log, Metrics: metrics, Listener: listener,
 		Hub: hubREST, Local: hubREST == nil, ValuesRedacted: !cfg.KeepSecretValues,
 		TLS:            queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: q.TLS.Version()},
@@ -95,7 +95,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 
 // queries returns the queries about policies: Rego, those about verdicts where there is a loop and, where policies
 // are the hub's, Plans and what onHub holds.
-func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds, plans policyquery.PlanReader, onHub *hubreader.Reader, series *policyquery.Series, tested func(source string) policyquery.TestedBy) map[string]queryapi.Query {
+func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds, plans policyquery.PlanReader, onHub *hubreader.Reader, series *policyquery.Series, tested func(source string) policyquery.TestedBy, describing []string) map[string]queryapi.Query {
 	rego := &policyquery.Rego{Index: index, Kinds: kinds}
 	all := map[string]queryapi.Query{"rego": rego}
 	var hub policyquery.Hub // nil without a reader
@@ -111,7 +111,7 @@ func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds
 		all["violations"] = policyquery.Violations{Kinds: kinds, Loop: loop}
 		all["policies"] = &policyquery.Policies{Kinds: kinds, Loop: loop, Hub: hub, Series: series, Tested: tested}
 		all["series"] = series
-		all["preview"] = &policyquery.Preview{Kinds: kinds, Loop: loop, MaxBytes: previewBytes()}
+		all["preview"] = &policyquery.Preview{Kinds: kinds, Loop: loop, Describing: describing, MaxBytes: previewBytes()}
 		all["explain"] = policyquery.Explain{Kinds: kinds, Loop: loop, Rego: rego, Hub: hub}
 	}
 	if plans != nil {

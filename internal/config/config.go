@@ -40,15 +40,69 @@ type Config struct {
 
 // Sources says where members are found.
 type Sources struct {
-	ClusterAPI *ClusterAPI `yaml:"clusterAPI,omitempty" doc:"Clusters of a Cluster API management cluster, the hub."`
-	Contexts   *Contexts   `yaml:"contexts,omitempty" doc:"Contexts of a kubeconfig. No hub is needed."`
-	Hub        *Hub        `yaml:"hub,omitempty" doc:"The hub itself as a member; it is never written to."`
+	Kubeconfig string `yaml:"kubeconfig" doc:"File with the hub's credentials. Empty: in-cluster."`
+
+	ClusterAPI      *ClusterAPI      `yaml:"clusterAPI,omitempty" doc:"Clusters of a Cluster API management cluster, the hub."`
+	Members         *HubMembers      `yaml:"members,omitempty" doc:"Members of the hub (federator.dev): clusters that nothing else there describes."`
+	ArgoCD          *ArgoCD          `yaml:"argoCD,omitempty" doc:"Clusters of an Argo CD on the hub: Secrets with the label argocd.argoproj.io/secret-type=cluster."`
+	ManagedClusters *ManagedClusters `yaml:"managedClusters,omitempty" doc:"ManagedClusters of Open Cluster Management on the hub, through its cluster-proxy."`
+	ClusterProfiles *ClusterProfiles `yaml:"clusterProfiles,omitempty" doc:"ClusterProfiles of the Cluster Inventory API on the hub."`
+	Contexts        *Contexts        `yaml:"contexts,omitempty" doc:"Contexts of a kubeconfig. No hub is needed."`
+	Hub             *Hub             `yaml:"hub,omitempty" doc:"The hub itself as a member; it is never written to."`
+}
+
+// OnHub reports whether the hub describes members.
+func (s *Sources) OnHub() bool {
+	return s.ClusterAPI != nil || s.Members != nil || s.ArgoCD != nil || s.ManagedClusters != nil || s.ClusterProfiles != nil
+}
+
+// Describing returns the resources on the hub that describe members, each with its group: with
+// "secrets." core's.
+func (s *Sources) Describing() []string {
+	var out []string
+	for _, r := range []struct {
+		is       bool
+		resource string
+	}{
+		{s.ClusterAPI != nil, "clusters.cluster.x-k8s.io"},
+		{s.Members != nil, "members.federator.dev"},
+		{s.ArgoCD != nil, "secrets."},
+		{s.ManagedClusters != nil, "managedclusters.cluster.open-cluster-management.io"},
+		{s.ClusterProfiles != nil, "clusterprofiles.multicluster.x-k8s.io"},
+	} {
+		if r.is {
+			out = append(out, r.resource)
+		}
+	}
+	return out
 }
 
 // ClusterAPI is the source of a hub's Clusters.
 type ClusterAPI struct {
-	Kubeconfig string   `yaml:"kubeconfig" doc:"File with the hub's credentials. Empty: in-cluster."`
 	Namespaces []string `yaml:"namespaces" doc:"Namespaces to find Clusters in. Empty: all."`
+}
+
+// HubMembers is the source of a hub's Members.
+type HubMembers struct {
+	Namespaces []string `yaml:"namespaces" doc:"Namespaces to find Members in, and their Secrets of type federator.dev/kubeconfig. Empty: all."`
+}
+
+// ArgoCD is the source of Argo CD's clusters.
+type ArgoCD struct {
+	Namespaces []string `yaml:"namespaces" doc:"Namespaces of Argo CD. Required: all of their Secrets can be read then."`
+}
+
+// ManagedClusters is the source of Open Cluster Management's clusters.
+type ManagedClusters struct {
+	ProxyURL       string `yaml:"proxyURL" doc:"The user server of cluster-proxy, such as https://cluster-proxy-addon-user.open-cluster-management-addon.svc:9092. Required."`
+	CAFile         string `yaml:"caFile" doc:"Certificates (PEM) that it is verified with, reloaded when they change. Required."`
+	ServiceAccount string `yaml:"serviceAccount" doc:"Name of the ManagedServiceAccount that each cluster has for federator, in its namespace of the hub. Default: federator."`
+}
+
+// ClusterProfiles is the source of the Cluster Inventory API.
+type ClusterProfiles struct {
+	Namespaces    []string `yaml:"namespaces" doc:"Namespaces to find ClusterProfiles in. Empty: all."`
+	ProvidersFile string   `yaml:"providersFile" doc:"Access providers that federator may use, in the JSON of the Cluster Inventory API: providers with name, execConfig, profileSourcedCLIArgsPolicy and profileSourcedEnvVarsPolicy.\nThey are programs, which federator's image must have. Reloaded when it changes. Required."`
 }
 
 // Contexts is the source of kubeconfig contexts.
@@ -62,7 +116,7 @@ type Contexts struct {
 type Hub struct {
 	Enabled    bool   `yaml:"enabled" doc:"Whether the hub is a member."`
 	Name       string `yaml:"name" doc:"Its name as a member."`
-	Kubeconfig string `yaml:"kubeconfig" doc:"File with the credentials. Empty: clusterAPI.kubeconfig, else in-cluster."`
+	Kubeconfig string `yaml:"kubeconfig" doc:"File with the credentials. Empty: sources.kubeconfig, else in-cluster."`
 }
 
 // Budget limits what one member may hold.
@@ -165,6 +219,9 @@ const (
 	defaultHub        = "hub/local"
 
 	DefaultNamespace = "federator"
+
+	// DefaultManagedServiceAccount is what the ManagedServiceAccount for federator is called.
+	DefaultManagedServiceAccount = "federator"
 )
 
 // Default returns the default configuration.

@@ -29,7 +29,7 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.contexts, "contexts", nil, "connect to these kubeconfig `contexts`, '*' for all; no hub is needed")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` with the contexts (default KUBECONFIG, else ~/.kube/config)")
 	fs.BoolVar(&f.noExec, "no-exec", false, "refuse contexts that log in by exec plugins, instead of running them")
-	fs.StringVar(&f.hubKubeconfig, "hub-kubeconfig", "", "`file` with the credentials of the Cluster API hub (default in-cluster)")
+	fs.StringVar(&f.hubKubeconfig, "hub-kubeconfig", "", "`file` with the credentials of the hub (default in-cluster)")
 	fs.StringSliceVar(&f.namespaces, "namespaces", nil, "`namespaces` of the hub to find Clusters in (default all)")
 	fs.StringSliceVar(&f.kinds, "kinds", nil, "keep only these `kinds`, such as Pod,Deployment.apps (default all except Event and Lease)")
 	fs.DurationVar(&f.giveUpAfter, "give-up-after", 0, "how long to wait for a member that has not synced (default 2m0s)")
@@ -57,13 +57,13 @@ func (f *Flags) Load(fs *pflag.FlagSet, override func(*Config)) (Config, error) 
 		Override(fs, "kubeconfig", &cfg.Sources.Contexts.Path, f.kubeconfig)
 		Override(fs, "no-exec", &cfg.Sources.Contexts.NoExec, f.noExec)
 	}
-	if fs.Changed("hub-kubeconfig") || fs.Changed("namespaces") {
+	if fs.Changed("namespaces") || fs.Changed("hub-kubeconfig") && !cfg.HasHub() {
 		if cfg.Sources.ClusterAPI == nil {
 			cfg.Sources.ClusterAPI = &ClusterAPI{}
 		}
-		Override(fs, "hub-kubeconfig", &cfg.Sources.ClusterAPI.Kubeconfig, f.hubKubeconfig)
 		Override(fs, "namespaces", &cfg.Sources.ClusterAPI.Namespaces, f.namespaces)
 	}
+	Override(fs, "hub-kubeconfig", &cfg.Sources.Kubeconfig, f.hubKubeconfig)
 	if fs.Changed("kinds") {
 		cfg.Kinds = make([]clusterinformers.KindRule, 0, len(f.kinds))
 		for _, k := range slices.Compact(slices.Sorted(slices.Values(f.kinds))) {

@@ -72,7 +72,7 @@ func (t QueryTLS) Version() uint16 { return tlsVersions[t.MinVersion] }
 
 // HasHub reports whether there is a hub.
 func (c *Config) HasHub() bool {
-	return c.Sources.ClusterAPI != nil || c.Sources.Hub != nil && c.Sources.Hub.Enabled
+	return c.Sources.OnHub() || c.Sources.Hub != nil && c.Sources.Hub.Enabled
 }
 
 // validateQuery fills in what depends on the sources. They must be checked.

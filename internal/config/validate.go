@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -59,7 +60,7 @@ func (c *Config) validateSources(p *problems) {
 	if h := s.Hub; h != nil && h.Name == "" {
 		h.Name = defaultHub
 	}
-	if s.ClusterAPI == nil && s.Contexts == nil && (s.Hub == nil || !s.Hub.Enabled) {
+	if !s.OnHub() && s.Contexts == nil && (s.Hub == nil || !s.Hub.Enabled) {
 		s.ClusterAPI = &ClusterAPI{}
 	}
 	if s.Contexts != nil && len(s.Contexts.Names) == 0 {
@@ -68,13 +69,48 @@ func (c *Config) validateSources(p *problems) {
 	if s.Contexts != nil && slices.Contains(s.Contexts.Names, "") {
 		p.add("sources.contexts.names", "a context's name must not be empty")
 	}
-	if s.ClusterAPI != nil && slices.Contains(s.ClusterAPI.Namespaces, "") {
-		p.add("sources.clusterAPI.namespaces", `a namespace must not be empty; leave the list out for all namespaces`)
+	s.eachNamespaces(func(path string, namespaces []string) {
+		if slices.Contains(namespaces, "") {
+			p.add(path, `a namespace must not be empty; leave the list out for all namespaces`)
+		}
+	})
+	if a := s.ArgoCD; a != nil && len(a.Namespaces) == 0 {
+		p.add("sources.argoCD.namespaces", "at least one is required: federator does not read the Secrets of others")
+	}
+	if m := s.ManagedClusters; m != nil {
+		if u, err := url.Parse(m.ProxyURL); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			p.add("sources.managedClusters.proxyURL", "%q is not a URL such as https://host:9092", m.ProxyURL)
+		}
+		if m.CAFile == "" {
+			p.add("sources.managedClusters.caFile", "is required")
+		}
+		if m.ServiceAccount == "" {
+			m.ServiceAccount = DefaultManagedServiceAccount
+		}
+	}
+	if c := s.ClusterProfiles; c != nil && c.ProvidersFile == "" {
+		p.add("sources.clusterProfiles.providersFile", "is required: access providers are programs, which only federator's own configuration may name")
 	}
 	if s.Hub != nil {
 		if ns, name, ok := strings.Cut(s.Hub.Name, "/"); !ok || ns == "" || name == "" || strings.Contains(name, "/") {
 			p.add("sources.hub.name", "%q is not of the form <namespace>/<name>", s.Hub.Name)
 		}
+	}
+}
+
+// eachNamespaces calls f with the namespaces that each source of the hub looks in.
+func (s *Sources) eachNamespaces(f func(path string, namespaces []string)) {
+	if s.ClusterAPI != nil {
+		f("sources.clusterAPI.namespaces", s.ClusterAPI.Namespaces)
+	}
+	if s.Members != nil {
+		f("sources.members.namespaces", s.Members.Namespaces)
+	}
+	if s.ArgoCD != nil {
+		f("sources.argoCD.namespaces", s.ArgoCD.Namespaces)
+	}
+	if s.ClusterProfiles != nil {
+		f("sources.clusterProfiles.namespaces", s.ClusterProfiles.Namespaces)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -152,10 +153,10 @@ func New(opts Options) (*Enforcement, error) {
 	return e, e.wirePolicies(&opts, statuses, corrector)
 }
 
-// RecordLoss records an Event on a member's Cluster: an audit has found so many objects of a kind that
-// were not held as the member has them.
-func (e *Enforcement) RecordLoss(member, uid, kind string, objects int) {
-	e.events.RecordLoss(member, uid, kind, objects)
+// RecordLoss records an Event on what describes a member on the hub: an audit has found so many objects of a
+// kind that were not held as the member has them.
+func (e *Enforcement) RecordLoss(describes *corev1.ObjectReference, kind string, objects int) {
+	e.events.RecordLoss(describes, kind, objects)
 }
 
 // RecordKept records an Event on this process's Pod, if it has one: nothing of the index is kept on disk, and

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 
@@ -26,45 +27,81 @@ func contextsSource(c *config.Contexts, o source.ContextsOptions) (clusterinform
 	return source.NewContexts(o)
 }
 
-// newSources returns the sources that are configured.
+// newSources returns the sources that are configured. Where two describe one member the
+// first has it.
 func newSources(cfg config.Sources, network connection.Network, userAgent string, log *slog.Logger) ([]clusterinformers.Source, error) {
 	var sources []clusterinformers.Source
-	if c := cfg.ClusterAPI; c != nil {
-		config, err := restConfig(c.Kubeconfig, userAgent)
+	add := func(name string, src clusterinformers.Source, err error) error {
 		if err != nil {
-			return nil, fmt.Errorf("sources.clusterAPI: %w", err)
-		}
-		src, err := source.NewClusterAPI(source.ClusterAPIOptions{
-			Config: config, Namespaces: c.Namespaces, Logger: log,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("sources.clusterAPI: %w", err)
+			return fmt.Errorf("sources.%s: %w", name, err)
 		}
 		sources = append(sources, src)
+		return nil
+	}
+	if err := addHubSources(cfg, userAgent, log, add); err != nil {
+		return nil, err
 	}
 	if c := cfg.Contexts; c != nil {
 		src, err := contextsSource(c, source.ContextsOptions{Network: network, Logger: log})
-		if err != nil {
-			return nil, fmt.Errorf("sources.contexts: %w", err)
+		if err := add("contexts", src, err); err != nil {
+			return nil, err
 		}
-		sources = append(sources, src)
 	}
 	if c := cfg.Hub; c != nil && c.Enabled {
-		path := c.Kubeconfig
-		if path == "" && cfg.ClusterAPI != nil {
-			path = cfg.ClusterAPI.Kubeconfig
-		}
-		config, err := restConfig(path, userAgent)
+		config, err := restConfig(cmp.Or(c.Kubeconfig, cfg.Kubeconfig), userAgent)
 		if err != nil {
 			return nil, fmt.Errorf("sources.hub: %w", err)
 		}
 		src, err := source.NewHub(source.HubOptions{Config: config, Name: c.Name, Network: network, Logger: log})
-		if err != nil {
-			return nil, fmt.Errorf("sources.hub: %w", err)
+		if err := add("hub", src, err); err != nil {
+			return nil, err
 		}
-		sources = append(sources, src)
 	}
 	return sources, nil
+}
+
+// addHubSources adds the sources of what describes members on the hub.
+func addHubSources(cfg config.Sources, userAgent string, log *slog.Logger, add func(string, clusterinformers.Source, error) error) error {
+	if !cfg.OnHub() {
+		return nil
+	}
+	hub, err := restConfig(cfg.Kubeconfig, userAgent)
+	if err != nil {
+		return fmt.Errorf("sources: %w", err)
+	}
+	if c := cfg.ClusterAPI; c != nil {
+		src, err := source.NewClusterAPI(source.ClusterAPIOptions{Config: hub, Namespaces: c.Namespaces, Logger: log})
+		if err := add("clusterAPI", src, err); err != nil {
+			return err
+		}
+	}
+	if c := cfg.Members; c != nil {
+		src, err := source.NewMembers(source.MembersOptions{Config: hub, Namespaces: c.Namespaces, Logger: log})
+		if err := add("members", src, err); err != nil {
+			return err
+		}
+	}
+	if c := cfg.ArgoCD; c != nil {
+		src, err := source.NewArgoCD(source.ArgoCDOptions{Config: hub, Namespaces: c.Namespaces, Logger: log})
+		if err := add("argoCD", src, err); err != nil {
+			return err
+		}
+	}
+	if c := cfg.ManagedClusters; c != nil {
+		src, err := source.NewManagedClusters(source.ManagedClustersOptions{Config: hub, ProxyURL: c.ProxyURL, CAFile: c.CAFile, ServiceAccount: c.ServiceAccount, Logger: log})
+		if err := add("managedClusters", src, err); err != nil {
+			return err
+		}
+	}
+	if c := cfg.ClusterProfiles; c != nil {
+		runner, err := execplugin.Runner()
+		if err != nil {
+			return fmt.Errorf("sources.clusterProfiles: %w", err)
+		}
+		src, err := source.NewClusterProfiles(source.ClusterProfilesOptions{Config: hub, Namespaces: c.Namespaces, ProvidersFile: c.ProvidersFile, PluginRunner: runner, Logger: log})
+		return add("clusterProfiles", src, err)
+	}
+	return nil
 }
 
 // restConfig loads the hub's credentials: a file's current context or, without
@@ -91,10 +128,10 @@ func restConfig(path, userAgent string) (*rest.Config, error) {
 // HubConfig returns the credentials for the hub, nil without a hub.
 func HubConfig(c *config.Config, userAgent string) (*rest.Config, error) {
 	switch {
-	case c.Sources.ClusterAPI != nil:
-		return restConfig(c.Sources.ClusterAPI.Kubeconfig, userAgent)
+	case c.Sources.OnHub():
+		return restConfig(c.Sources.Kubeconfig, userAgent)
 	case c.HasHub():
-		return restConfig(c.Sources.Hub.Kubeconfig, userAgent)
+		return restConfig(cmp.Or(c.Sources.Hub.Kubeconfig, c.Sources.Kubeconfig), userAgent)
 	}
 	return nil, nil
 }

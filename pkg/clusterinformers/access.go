@@ -242,11 +242,11 @@ func (mb *member) applyWriteAccess(spec Spec) {
 }
 
 func (mb *member) openWriter(w *writer, spec Spec) *connection.Refusal {
-	cfg, refusal := memberclient.ParseKubeconfig(w.kubeconfig, false)
+	cfg, refusal := memberclient.ParseKubeconfig(w.kubeconfig, memberclient.Allowed{})
 	if refusal != nil {
 		return refusal
 	}
-	reader, refusal := memberclient.ParseKubeconfig(w.reader, spec.Own)
+	reader, refusal := memberclient.ParseKubeconfig(w.reader, spec.allowed())
 	if refusal != nil {
 		return refusal
 	}

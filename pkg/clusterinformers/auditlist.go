@@ -120,7 +120,7 @@ func (a *auditor) report(p *listWatch, r *AuditResult) {
 		total += r.Differences[name]
 	}
 	spec := a.member.currentSpec()
-	loss := Loss{Member: a.member.name, UID: spec.UID, ReadOnly: spec.ReadOnly, Kind: r.Kind, Namespace: r.Namespace, Time: time.Now(), Differences: r.Differences, Example: r.Examples[0]}
+	loss := Loss{Member: a.member.name, Object: spec.Object, Kind: r.Kind, Namespace: r.Namespace, Time: time.Now(), Differences: r.Differences, Example: r.Examples[0]}
 	a.mu.Lock()
 	a.lost += uint64(total)
 	a.newest = loss

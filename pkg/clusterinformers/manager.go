@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,11 +12,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/lateness"
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 	"federator.dev/federator/pkg/clusterinformers/internal/runqueue"
 	"federator.dev/federator/pkg/clusterinformers/internal/serverurls"
@@ -45,6 +49,7 @@ type Manager struct {
 	members      map[string]*member
 	loaded       map[string]*loaded // what the index was loaded with, of members that have not come yet
 	leaving      map[string]*member // under way out; a successor waits for it
+	shadowed     map[string]bool    // members that two sources describe, as was logged
 	readyAt      aggregate.Revision // of the index when every member had synced; 0: not all have
 }
 
@@ -58,7 +63,7 @@ func New(opts Options) (*Manager, error) {
 		opts: opts, catalog: catalog.New(opts.heldVersions()), slots: quota.NewSlots(opts.ParallelSyncs), fleetQuota: quota.NewFleet(opts.Budget.FleetBytes),
 		starts: quota.NewSlots(maxStarting),
 		queue:  runqueue.New(), changed: trigger.New(), views: make([][]Spec, len(opts.Sources)),
-		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(), metrics: newMetrics(),
+		members: map[string]*member{}, leaving: map[string]*member{}, shadowed: map[string]bool{}, started: time.Now(), metrics: newMetrics(),
 	}
 	m.audits.budget.Requests = opts.Audit.FleetRequestsPerSecond
 	if opts.Metrics != nil {
@@ -139,6 +144,29 @@ func (m *Manager) specsLocked() (specs map[string]Spec, complete bool) {
 	return specs, complete
 }
 
+// warnShadowedLocked warns once of each member that two sources describe. m.mu must be held.
+func (m *Manager) warnShadowedLocked(specs map[string]Spec) {
+	for _, view := range m.views {
+		for i := range view {
+			s := &view[i]
+			if m.shadowed[s.Name] || reflect.DeepEqual(specs[s.Name].Object, s.Object) {
+				continue
+			}
+			m.shadowed[s.Name] = true
+			m.opts.Logger.Warn("two sources describe the member: the first one counts", "member", s.Name,
+				"used", describes(specs[s.Name].Object), "ignored", describes(s.Object))
+		}
+	}
+}
+
+// describes names what describes a member on the hub.
+func describes(o *corev1.ObjectReference) string {
+	if o == nil {
+		return "configuration"
+	}
+	return strings.Trim(o.Kind+" "+o.Namespace+"/"+o.Name, " /")
+}
+
 // reconcile lets members join, change and leave. A member that was recreated
 // under its name joins when the old one has left.
 func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
@@ -146,6 +174,7 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 	defer m.mu.Unlock()
 	m.viewsPending = false
 	specs, complete := m.specsLocked()
+	m.warnShadowedLocked(specs)
 	for name, mb := range m.members {
 		spec, stays := specs[name]
 		if stays && spec.sameMember(mb.currentSpec()) || !stays && !complete {
@@ -305,6 +334,9 @@ type Spec struct {
 	// Own is set for contexts of a person's own kubeconfig, and never for a hub's
 	// Secret: its exec plugin runs, and insecure-skip-tls-verify is honoured.
 	Own bool
+	// Plugin is set where the kubeconfig's exec plugin is the operator's own choice, which only
+	// its parameters come from the hub of: it runs.
+	Plugin bool
 
 	// Refused says why the member is not connected to although it is known. A
 	// member that was connected keeps its objects, Stale.
@@ -314,6 +346,8 @@ type Spec struct {
 	Uninitialized bool
 	// ReadOnly members are never written to.
 	ReadOnly bool
+	// Object is what describes the member on the hub, for Events; nil: nothing does.
+	Object *corev1.ObjectReference
 	// Hold is why the member is not written to at the moment, although it is read as all
 	// others are.
 	Hold connection.Hold
@@ -331,6 +365,14 @@ type WriteAccess struct {
 // reached or identified does: what it has is not known.
 func (s Spec) inFleet() bool {
 	return !s.Uninitialized && (s.Refused == nil || s.Refused.Reason != connection.NotInitialized)
+}
+
+// allowed is what the member's kubeconfig may ask for beyond the rules.
+func (s *Spec) allowed() memberclient.Allowed {
+	if s.Own {
+		return memberclient.Own()
+	}
+	return memberclient.Allowed{Plugin: s.Plugin}
 }
 
 // sameMember reports whether two specs of one name are of one member. One that is not

@@ -307,7 +307,7 @@ func (mb *member) applySpec(context.Context) {
 	if used != nil && string(used) == string(spec.Kubeconfig) {
 		return
 	}
-	cfg, refusal := memberclient.ParseKubeconfig(spec.Kubeconfig, spec.Own)
+	cfg, refusal := memberclient.ParseKubeconfig(spec.Kubeconfig, spec.allowed())
 	if refusal != nil {
 		mb.setUsedKubeconfig(nil)
 		mb.conn.setClient(nil, refusal)

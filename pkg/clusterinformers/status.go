@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -81,14 +82,14 @@ type AuditStatus struct {
 
 // Loss is what an audit has found to differ, and is having listed again.
 type Loss struct {
-	Time        time.Time      `json:"time"`
-	Member      string         `json:"member"`
-	UID         string         `json:"-"` // of its Cluster
-	ReadOnly    bool           `json:"-"` // the member is
-	Kind        aggregate.Kind `json:"kind"`
-	Namespace   string         `json:"namespace,omitempty"` // "" where the kind was audited in all of them
-	Differences map[string]int `json:"differences"`         // objects by cause: missing, extra, version, uid, content
-	Example     string         `json:"example"`             // cause, namespace and name of one
+	Time   time.Time `json:"time"`
+	Member string    `json:"member"`
+	// Object is what describes the member on the hub; nil: nothing does.
+	Object      *corev1.ObjectReference `json:"-"`
+	Kind        aggregate.Kind          `json:"kind"`
+	Namespace   string                  `json:"namespace,omitempty"` // "" where the kind was audited in all of them
+	Differences map[string]int          `json:"differences"`         // objects by cause: missing, extra, version, uid, content
+	Example     string                  `json:"example"`             // cause, namespace and name of one
 }
 
 // AuditResult is what an audit of a kind of a member has found.
@@ -379,4 +380,16 @@ func (m *Manager) Select(q MemberQuery) (selected []MemberStatus, more bool) {
 		}
 	}
 	return selected, false
+}
+
+// Describes returns what describes a member on the hub; nil where nothing does, or there is no
+// such member.
+func (m *Manager) Describes(member string) *corev1.ObjectReference {
+	m.mu.Lock()
+	mb := m.members[member]
+	m.mu.Unlock()
+	if mb == nil {
+		return nil
+	}
+	return mb.currentSpec().Object
 }

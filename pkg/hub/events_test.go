@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -324,12 +325,15 @@ func TestEvents_OfLosses(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- events.Run(ctx) }()
-	events.RecordLoss("default/eu-1", "", "Pod", 1)
-	events.RecordLoss("eu-1", "uid-of-no-cluster", "Pod", 1)
-	events.RecordLoss("default/eu-1", "uid-of-eu-1", "Pod", 3)
+	eu1 := corev1.ObjectReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Namespace: "default", Name: "eu-1"}
+	events.RecordLoss(&eu1, "Pod", 1)
+	eu1.UID = "uid-of-eu-1"
+	events.RecordLoss(&eu1, "Pod", 3)
+	events.RecordLoss(&corev1.ObjectReference{APIVersion: "cluster.open-cluster-management.io/v1", Kind: "ManagedCluster", Name: "eu-2", UID: "uid-of-a-managed-cluster"}, "Pod", 2)
 	expectEvent(t, "uid-of-eu-1", "Warning EventsLost: events of the member were lost: an audit found that 3 objects of kind Pod were not held")
-	if all := eventsOf(t, "uid-of-no-cluster"); len(all) > 0 {
-		t.Errorf("of a member without a Cluster: %q", all)
+	expectEvent(t, "uid-of-a-managed-cluster", "Warning EventsLost: events of the member were lost: an audit found that 2 objects of kind Pod were not held")
+	if all := eventsOf(t, ""); len(all) > 0 {
+		t.Errorf("of a Cluster that is not known: %q", all)
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -347,7 +351,7 @@ func TestEvents_OfWhatIsKept(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- events.Run(ctx) }()
-	events.RecordLoss("default/eu-2", "uid-of-eu-2", "Pod", 3)
+	events.RecordLoss(&corev1.ObjectReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Namespace: "default", Name: "eu-2", UID: "uid-of-eu-2"}, "Pod", 3)
 	events.RecordKept("", "", "", "there is no Pod")
 	events.RecordKept("default", "federator-1", "uid-of-federator-1", "no space left on device")
 	expectEvent(t, "uid-of-federator-1", "Warning IndexNotKept: nothing of the index is kept over a restart, which would list all members: no space left on device")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +62,9 @@ type ReportsOptions struct {
 	Disabled bool
 	// Namespaces are the namespaces of the Clusters; empty means all.
 	Namespaces []string
+	// Describes returns what describes a member on the hub, nil where nothing does. Members that
+	// something else than a Cluster describes have ClusterReports. nil: only Clusters do.
+	Describes func(member string) *corev1.ObjectReference
 	// Interval is the minimum time between updates of Reports. 0 means 30 seconds.
 	Interval time.Duration
 	// PerReport and PerMember limit the number of results in one Report and in all Reports

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
@@ -291,10 +292,19 @@ func (r *Reports) location(state *policy.State, member string, clusters map[stri
 		p.OwnerReferences = []metav1.OwnerReference{owner}
 		p.Scope = &corev1.ObjectReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: namespace, Name: name, UID: owner.UID}
 		return reportKey{namespace, "federator-" + objectName(name)}, p
-	case ok || slices.Contains(r.opts.Namespaces, namespace):
+	case ok || slices.Contains(r.opts.Namespaces, namespace) && r.isCluster(member):
 		return reportKey{}, nil
 	}
 	return reportKey{name: "federator-" + objectName(namespace+"."+name)}, p
+}
+
+// isCluster reports whether a member is one that a Cluster describes, or has described.
+func (r *Reports) isCluster(member string) bool {
+	if r.opts.Describes == nil {
+		return true
+	}
+	o := r.opts.Describes(member)
+	return o == nil || o.GroupVersionKind().Group == clusterv1.GroupVersion.Group
 }
 
 var invalidNameChars = regexp.MustCompile(`[^a-z0-9.-]+`)

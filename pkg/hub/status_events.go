@@ -369,16 +369,16 @@ func hashOf(c *v1alpha1.Commit) string {
 	return string(c.Hash)
 }
 
-// RecordLoss records on a member's Cluster that an audit has found so many objects of a kind that
-// differed from the member's. Which ones they are is for those to read who may read the log.
-func (e *Events) RecordLoss(member, uid, kind string, objects int) {
-	namespace, name, ok := strings.Cut(member, "/")
-	if !ok || uid == "" {
+// RecordLoss records on what describes a member on the hub that an audit has found so many objects
+// of a kind that differed from the member's. Which ones they are is for those to read who may read
+// the log.
+func (e *Events) RecordLoss(describes *corev1.ObjectReference, kind string, objects int) {
+	if describes.UID == "" {
 		return
 	}
 	e.add(&pendingEvent{
 		eventKey:  eventKey{reason: "EventsLost", subject: kind},
-		regarding: corev1.ObjectReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Namespace: namespace, Name: name, UID: types.UID(uid)},
+		regarding: *describes,
 		warning:   true, action: "Audit",
 		text: fmt.Sprintf("events of the member were lost: an audit found that %d objects of kind %s were not held as the member has them, and they are listed again", objects, kind),
 	})

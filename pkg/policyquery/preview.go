@@ -30,6 +30,9 @@ import (
 type Preview struct {
 	Kinds Kinds
 	Loop  *enforce.Loop // of the policy engine
+	// Describing are the resources on the hub that describe members, such as
+	// "clusters.cluster.x-k8s.io", as Caller.HubAllows takes them.
+	Describing []string
 	// MaxBytes bounds what a preview holds, MaxTime how long it takes; 0 means 64 MiB and 5 minutes.
 	MaxBytes int64
 	MaxTime  time.Duration
@@ -244,7 +247,7 @@ func (q *Preview) preview(ctx context.Context, c *loadedCandidate, caller querya
 		return nil, err
 	}
 	v := &previewing{
-		before: readScope{state, reader}, after: readScope{p.Candidate(), reader}, budget: q.MaxBytes,
+		before: readScope{state, reader}, after: readScope{p.Candidate(), reader}, budget: q.MaxBytes, describing: q.Describing,
 		readable: map[string]bool{}, wasReadable: map[string]bool{}, policies: map[string]*PreviewPolicy{}, groups: map[previewGroup]*PreviewGroup{},
 		corrections: map[previewCorrection]*PreviewCorrection{}, sampled: map[string]int{},
 	}

@@ -125,7 +125,8 @@ type previewing struct {
 	before, after         readScope
 	readable, wasReadable map[string]bool // bindings
 	withheld              []string
-	budget, held          int64 // bytes
+	describing            []string // as in Preview
+	budget, held          int64    // bytes
 
 	policies    map[string]*PreviewPolicy
 	groups      map[previewGroup]*PreviewGroup
@@ -144,18 +145,18 @@ const (
 
 // chooseBindings finds the bindings that differ, and which the caller may read.
 func (v *previewing) chooseBindings(ctx context.Context, caller queryapi.Caller) error {
-	clusters := false
+	describing := false // whether the caller may list what describes members
 	for b, severity := range v.after.state.Bindings() {
 		pkg := v.after.state.Package(b.Name)
 		may := v.after.mayRead(b.Name)
 		if may && pkg.Reads.ClusterTexts() {
-			if !clusters {
+			if !describing {
 				var err error
-				if clusters, err = caller.HubAllows(ctx, "list", clustersOfHub); err != nil {
+				if describing, err = v.mayDescribe(ctx, caller); err != nil {
 					return err
 				}
 			}
-			may = clusters
+			may = describing
 		}
 		if !may {
 			v.withheld = append(v.withheld, b.Name)
@@ -174,8 +175,16 @@ func (v *previewing) chooseBindings(ctx context.Context, caller queryapi.Caller)
 	return v.before.reader.err // grants are unknown, not denied
 }
 
-// clustersOfHub are the members' Clusters, whose annotations and messages policies may read.
-const clustersOfHub = "clusters.cluster.x-k8s.io"
+// mayDescribe reports whether the caller may list all that describes members on the hub, whose
+// annotations and messages policies may read.
+func (v *previewing) mayDescribe(ctx context.Context, caller queryapi.Caller) (bool, error) {
+	for _, resource := range v.describing {
+		if may, err := caller.HubAllows(ctx, "list", resource); err != nil || !may {
+			return false, err
+		}
+	}
+	return true, nil
+}
 
 // errMemory ends a preview that takes too much.
 var errMemory = errors.New("it takes too much memory")

@@ -104,7 +104,7 @@ func (c caller) VisibleIn(ctx context.Context, members []string) (visible []stri
 // HubAllows implements Caller.
 func (c caller) HubAllows(ctx context.Context, verb, resource string) (bool, error) {
 	gr := schema.ParseGroupResource(resource)
-	if gr.Group == "" {
+	if !strings.Contains(resource, ".") {
 		gr.Group = api.GroupName
 	}
 	return c.server.authorizer.HubAllows(ctx, c.user, verb, gr)

@@ -67,7 +67,8 @@ type Caller interface {
 	// VisibleIn is Visible among some members only, by name: the others are not reviewed.
 	VisibleIn(ctx context.Context, members []string) (visible []string, until time.Time, err error)
 	// HubAllows reports whether the caller may do what a verb says with a resource of group
-	// federator.dev on the hub, such as list actions, or of another group that it names. Without a hub everything is allowed.
+	// federator.dev on the hub, such as list actions, or of another group that it names, as "clusters.cluster.x-k8s.io" or "secrets." do.
+	// Without a hub everything is allowed.
 	// Errors are those of Grants.
 	HubAllows(ctx context.Context, verb, resource string) (bool, error)
 }

@@ -186,7 +186,7 @@ func (b *bench) buildFederator(ctx context.Context) (binary string, err error) {
 // serveCorrections runs a binary on a hub.
 func (b *bench) serveCorrections(ctx context.Context, fleet *kube.Fleet, binary string) (*exec.Cmd, error) {
 	kubeconfig, config := filepath.Join(b.dir, "hub.kubeconfig"), filepath.Join(b.dir, "federator.yaml")
-	text := fmt.Sprintf(`sources: {clusterAPI: {kubeconfig: %s, namespaces: [fleet]}}
+	text := fmt.Sprintf(`sources: {kubeconfig: %s, clusterAPI: {namespaces: [fleet]}}
 network: {allow: [127.0.0.0/8]}
 listen: {serve: "127.0.0.1:0", admin: "127.0.0.1:0"}
 query: {listen: "127.0.0.1:0", priority: false}

@@ -27,18 +27,26 @@ func TestChart_Lint(t *testing.T) {
 
 func TestValues_InvalidOnesAreRejected(t *testing.T) {
 	for values, want := range map[string]string{
-		"image.repository=":              "image.repository is required",
-		"clusters.namespaces=null":       "clusters.namespaces is required",
-		"clusters.allNamespaces=true":    "mutually exclusive",
-		"replica=3":                      "additional properties 'replica' not allowed",
-		"image.digest=sha256:abc":        "image/digest",
-		"replicas=-1":                    "replicas",
-		"clusters.namespaces={Fleet}":    "clusters/namespaces/0",
-		"config.listen.serve=:1":         "config/listen/serve",
-		"config.policies.dirs={/a}":      "config/policies/dirs",
-		"config.query.tls.certFile=/a":   "config/query/tls/certFile",
-		"config.sources.contexts.path=a": "config/sources/contexts",
-		"policies.files.a=b":             "does not match pattern",
+		"image.repository=":                           "image.repository is required",
+		"clusters.namespaces=null":                    "clusters.namespaces is required",
+		"clusters.allNamespaces=true":                 "mutually exclusive",
+		"replica=3":                                   "additional properties 'replica' not allowed",
+		"image.digest=sha256:abc":                     "image/digest",
+		"replicas=-1":                                 "replicas",
+		"clusters.namespaces={Fleet}":                 "clusters/namespaces/0",
+		"config.listen.serve=:1":                      "config/listen/serve",
+		"config.policies.dirs={/a}":                   "config/policies/dirs",
+		"config.query.tls.certFile=/a":                "config/query/tls/certFile",
+		"config.sources.contexts.path=a":              "config/sources/contexts",
+		"config.sources.members.namespaces={a}":       "config/sources/members",
+		"config.sources.kubeconfig=a":                 "config/sources/kubeconfig",
+		"sources.argoCD.namespaces={A}":               "sources/argoCD/namespaces/0",
+		"sources.managedClusters.proxyURL=http://a":   "sources/managedClusters/proxyURL",
+		"sources.managedClusters.proxyURL=https://a":  "sources.managedClusters.caSecretName is required",
+		"sources.managedClusters.serviceAccount=a/b":  "sources/managedClusters/serviceAccount",
+		"sources.clusterProfiles.namespaces={a}":      "sources.clusterProfiles.providers is required",
+		"sources.clusterProfiles.providers[0].name=a": "sources/clusterProfiles/providers/0",
+		"policies.files.a=b":                          "does not match pattern",
 		"rbac.extraRules[0].apiGroups={*},rbac.extraRules[0].resources={pods},rbac.extraRules[0].verbs={get}":      "rbac/extraRules/0/apiGroups/0",
 		"rbac.extraRules[0].apiGroups={apps},rbac.extraRules[0].resources={pods/*},rbac.extraRules[0].verbs={get}": "rbac/extraRules/0/resources/0",
 		"persistence.size=4G": "persistence/size",
@@ -224,8 +232,9 @@ func checkRule(t *testing.T, kind string, role *rbacv1.Role, r rbacv1.PolicyRule
 		t.Errorf("%s: not federator's to write", where)
 	}
 	if slices.Contains(r.Resources, "secrets") {
-		named := strings.HasSuffix(role.Name, "-sources") && len(r.ResourceNames) > 0
-		if kind != "Role" || writes || !named && !(strings.HasSuffix(role.Name, "-clusters") && role.Namespace != "system") {
+		named := len(r.ResourceNames) > 0 && (kind == "ClusterRole" && slices.Equal(r.ResourceNames, []string{"federator"}) || strings.HasSuffix(role.Name, "-sources"))
+		ofMembers := strings.HasSuffix(role.Name, "-clusters") || strings.HasSuffix(role.Name, "-members") || strings.HasSuffix(role.Name, "-argocd")
+		if writes || !named && !(kind == "Role" && ofMembers && role.Namespace != "system") {
 			t.Errorf("%s: Secrets", where)
 		}
 	}

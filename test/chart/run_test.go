@@ -134,7 +134,7 @@ func relocate(t *testing.T, root, kubeconfig string) {
 	}
 	delete(config, "webhook") // it is in policies
 	config["listen"]["admin"] = "127.0.0.1:0"
-	config["sources"]["clusterAPI"].(map[string]any)["kubeconfig"] = kubeconfig
+	config["sources"]["kubeconfig"] = kubeconfig
 	text, err = yaml.Marshal(config)
 	must(t, err)
 	must(t, os.WriteFile(file, text, 0o600))

@@ -18,7 +18,8 @@ import (
 )
 
 const configuration = `sources:
-  clusterAPI: {kubeconfig: %[1]s, namespaces: [` + namespace + `]}
+  kubeconfig: %[1]s
+  clusterAPI: {namespaces: [` + namespace + `]}
 network: {allow: [127.0.0.0/8]}
 kinds: [{kind: Event}, {kind: Event.events.k8s.io}, {kind: Lease.coordination.k8s.io}, {kind: "*"}]
 keepSecretValues: true

@@ -39,7 +39,8 @@ func buildFederator(ctx context.Context, binary string) error {
 // The members are on loopback here, and the policies on this machine, where real ones
 // must not be.
 const configuration = `sources:
-  clusterAPI: {kubeconfig: hub.yaml, namespaces: [fleet]}
+  kubeconfig: hub.yaml
+  clusterAPI: {namespaces: [fleet]}
 network: {allow: [127.0.0.0/8]}
 query:
   listen: 127.0.0.1:0

@@ -206,7 +206,8 @@ func (s *stage) contexts() error {
 // configuration is what the chart gives, but for where this machine's members and
 // repositories are.
 const configuration = `sources:
-  clusterAPI: {kubeconfig: %s, namespaces: [fleet]}
+  kubeconfig: %s
+  clusterAPI: {namespaces: [fleet]}
 network: {allow: [127.0.0.0/8]}
 query:
   listen: 127.0.0.1:0

@@ -17,7 +17,8 @@ type server struct{ *process.Process }
 // configuration is that of the chart, but for the addresses of members and repositories, and for
 // the patience with members that are away.
 const configuration = `sources:
-  clusterAPI: {kubeconfig: %s, namespaces: [fleet]}
+  kubeconfig: %s
+  clusterAPI: {namespaces: [fleet]}
 network: {allow: [127.0.0.0/8]}
 persistence: {directory: "%s"}
 giveUpAfter: 10s

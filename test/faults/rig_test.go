@@ -30,7 +30,8 @@ import (
 const patience = 2 * time.Minute
 
 const configuration = `sources:
-  clusterAPI: {kubeconfig: %[1]s/hub.kubeconfig, namespaces: [fleet]}
+  kubeconfig: %[1]s/hub.kubeconfig
+  clusterAPI: {namespaces: [fleet]}
 network: {allow: [127.0.0.0/8]}
 discoveryInterval: 10s
 query:

@@ -22,7 +22,8 @@ import (
 // configuration has small budgets and short times, so that a short run comes to what is
 // beyond them.
 const configuration = `sources:
-  clusterAPI: {kubeconfig: %[1]s/hub.kubeconfig, namespaces: [good, evil]}
+  kubeconfig: %[1]s/hub.kubeconfig
+  clusterAPI: {namespaces: [good, evil]}
 kinds: [{kind: "*"}, {kind: Event}]
 network: {allow: [127.0.0.0/8]}
 budget: {bytes: 33554432, objects: 30000, responseBytes: 8388608}

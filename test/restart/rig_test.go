@@ -32,7 +32,8 @@ import (
 const patience = time.Minute
 
 const configuration = `sources:
-  clusterAPI: {kubeconfig: %s, namespaces: [fleet]}
+  kubeconfig: %s
+  clusterAPI: {namespaces: [fleet]}
 network: {allow: [127.0.0.0/8]}
 query:
   listen: %s

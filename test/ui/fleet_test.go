@@ -191,7 +191,8 @@ func (f *fleet) prepareRepo(files string) {
 }
 
 const configuration = `sources:
-  clusterAPI: {kubeconfig: hub.yaml, namespaces: [fleet]}
+  kubeconfig: hub.yaml
+  clusterAPI: {namespaces: [fleet]}
 network: {allow: [127.0.0.0/8]}
 query:
   listen: %[1]s

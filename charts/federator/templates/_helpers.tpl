@@ -52,14 +52,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- concat (list $name (printf "%s.%s" $name $ns) (printf "%s.%s.svc" $name $ns) (printf "%s.%s.svc.cluster.local" $name $ns) "localhost") .Values.query.tls.hosts | uniq | toJson -}}
 {{- end -}}
 
-{{/* Namespaces to watch for Clusters; empty means all. */}}
-{{- define "federator.namespaces" -}}
+{{/* Sources of members, as the configuration file has them. */}}
+{{- define "federator.sources" -}}
 {{- if and .Values.clusters.allNamespaces .Values.clusters.namespaces -}}
 {{- fail "clusters.namespaces and clusters.allNamespaces are mutually exclusive" -}}
-{{- else if not (or .Values.clusters.allNamespaces .Values.clusters.namespaces) -}}
-{{- fail "clusters.namespaces is required, or clusters.allNamespaces=true, which grants read access to every Secret on the hub" -}}
 {{- end -}}
-{{- .Values.clusters.namespaces | toJson -}}
+{{- $sources := dict -}}
+{{- if or .Values.clusters.allNamespaces .Values.clusters.namespaces }}{{ $_ := set $sources "clusterAPI" (dict "namespaces" (default list .Values.clusters.namespaces)) }}{{ end -}}
+{{- with .Values.sources -}}
+{{- if .members.namespaces }}{{ $_ := set $sources "members" (dict "namespaces" .members.namespaces) }}{{ end -}}
+{{- if .argoCD.namespaces }}{{ $_ := set $sources "argoCD" (dict "namespaces" .argoCD.namespaces) }}{{ end -}}
+{{- if .managedClusters.proxyURL -}}
+{{- $_ := required "sources.managedClusters.caSecretName is required" .managedClusters.caSecretName -}}
+{{- $_ := set $sources "managedClusters" (dict "proxyURL" .managedClusters.proxyURL "caFile" "/etc/federator/cluster-proxy/ca.crt" "serviceAccount" .managedClusters.serviceAccount) -}}
+{{- end -}}
+{{- if .clusterProfiles.namespaces -}}
+{{- if not .clusterProfiles.providers }}{{ fail "sources.clusterProfiles.providers is required" }}{{ end -}}
+{{- $_ := set $sources "clusterProfiles" (dict "namespaces" .clusterProfiles.namespaces "providersFile" "/etc/federator/providers.json") -}}
+{{- end -}}
+{{- end -}}
+{{- if not $sources -}}
+{{- fail "clusters.namespaces is required, or clusters.allNamespaces=true, which grants read access to every Secret on the hub, or one of sources" -}}
+{{- end -}}
+{{- toYaml $sources -}}
 {{- end -}}
 
 {{/* The configuration file: .Values.config, overridden by the settings that other values control. */}}
@@ -82,7 +97,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if .Values.policies.bindings }}{{ $_ := set $policies "bindings" "/etc/federator/bindings.yaml" }}{{ end -}}
 {{- $ours := dict
-  "sources" (dict "clusterAPI" (dict "namespaces" (include "federator.namespaces" . | fromJsonArray)))
+  "sources" (include "federator.sources" . | fromYaml)
   "policies" $policies
   "listen" (dict "serve" ":8080" "tls" (dict "certFile" "/etc/federator/tls/tls.crt" "keyFile" "/etc/federator/tls/tls.key"))
   "query" (dict "listen" ":8443" "tls" (dict "certFile" "/etc/federator/tls/tls.crt" "keyFile" "/etc/federator/tls/tls.key"))

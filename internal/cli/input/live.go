@@ -54,7 +54,7 @@ func (f *Flags) readClusters(ctx context.Context, fs *pflag.FlagSet, required Ki
 
 // adjust adapts a configuration to a command that runs once.
 func (f *Flags) adjust(c *config.Config, fs *pflag.FlagSet, required Kinds) {
-	if f.hub && c.Sources.ClusterAPI == nil {
+	if f.hub && !c.Sources.OnHub() {
 		c.Sources.ClusterAPI = &config.ClusterAPI{}
 	}
 	if len(c.Kinds) == 0 {

@@ -39,8 +39,9 @@ type Reason string
 
 // Reasons that sources give.
 const (
-	Deleting       Reason = "Deleting"       // the Cluster is being deleted
+	Deleting       Reason = "Deleting"       // the Cluster, or what else describes the member, is being deleted
 	NotInitialized Reason = "NotInitialized" // the control plane is not initialized
+	NotAccepted    Reason = "NotAccepted"    // the hub does not accept the ManagedCluster
 	NoKubeconfig   Reason = "NoKubeconfig"   // there is no kubeconfig Secret, or it has no value
 )
 

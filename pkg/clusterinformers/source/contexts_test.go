@@ -71,7 +71,7 @@ func TestContexts_FollowTheFile(t *testing.T) {
 	if s.UID != oneUID || !s.Trusted || s.ReadOnly {
 		t.Errorf("%+v, want UID %s", s, oneUID)
 	}
-	if _, refusal := memberclient.ParseKubeconfig(s.Kubeconfig, false); refusal != nil {
+	if _, refusal := memberclient.ParseKubeconfig(s.Kubeconfig, memberclient.Allowed{}); refusal != nil {
 		t.Errorf("files were not read: %v", refusal)
 	}
 	v.member("context/two", "followed", func(s clusterinformers.Spec) bool { return s.Refused == nil && s.UID == twoUID })

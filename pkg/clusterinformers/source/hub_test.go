@@ -38,7 +38,7 @@ func TestHub_IsAReadOnlyMember(t *testing.T) {
 	if s.UID != uid || !s.ReadOnly || !s.Trusted {
 		t.Errorf("%+v, want UID %s", s, uid)
 	}
-	parsed, refusal := memberclient.ParseKubeconfig(s.Kubeconfig, false)
+	parsed, refusal := memberclient.ParseKubeconfig(s.Kubeconfig, memberclient.Allowed{})
 	if refusal != nil || parsed.BearerToken != first {
 		t.Errorf("%v, %v", parsed, refusal)
 	}

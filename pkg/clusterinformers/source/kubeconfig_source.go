@@ -114,6 +114,14 @@ func (l *kubeconfigSource) run(ctx context.Context, set func([]clusterinformers.
 	}
 }
 
+// allowed is what the kubeconfigs may ask for beyond the rules.
+func (l *kubeconfigSource) allowed() memberclient.Allowed {
+	if l.own {
+		return memberclient.Own()
+	}
+	return memberclient.Allowed{}
+}
+
 // allTried reports whether there is something to say of every member.
 func (l *kubeconfigSource) allTried() bool {
 	for _, m := range l.members {
@@ -157,7 +165,7 @@ func (l *kubeconfigSource) use(ctx context.Context, m *fileMember, c credentials
 	m.attempt++
 	refused := c.refused
 	if refused == nil {
-		_, refused = memberclient.ParseKubeconfig(c.kubeconfig, l.own)
+		_, refused = memberclient.ParseKubeconfig(c.kubeconfig, l.allowed())
 	}
 	if refused != nil {
 		m.spec.Refused = refused
@@ -219,7 +227,7 @@ func (l *kubeconfigSource) identify(ctx context.Context, c credentials, number i
 }
 
 func (l *kubeconfigSource) clusterUID(ctx context.Context, kubeconfig []byte) (string, error) {
-	config, refusal := memberclient.ParseKubeconfig(kubeconfig, l.own)
+	config, refusal := memberclient.ParseKubeconfig(kubeconfig, l.allowed())
 	if refusal != nil {
 		return "", refusal
 	}

@@ -2,10 +2,13 @@ package source
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -190,4 +193,15 @@ func await(t *testing.T, what string, limit time.Duration, cond func() bool) {
 			t.Fatalf("waited %s in vain: %s", limit, what)
 		}
 	}
+}
+
+func readAll(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	must(t, err)
+	return data
+}
+
+func pemOf(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 }

@@ -72,7 +72,7 @@ func discoverable(t testing.TB, kinds int) *memberclient.Client {
 
 func clientOf(t testing.TB, kubeconfig []byte) *memberclient.Client {
 	t.Helper()
-	cfg, refusal := memberclient.ParseKubeconfig(kubeconfig, false)
+	cfg, refusal := memberclient.ParseKubeconfig(kubeconfig, memberclient.Allowed{})
 	if refusal != nil {
 		t.Fatal(refusal)
 	}

@@ -87,7 +87,7 @@ func (d *discoverable) set(change func()) {
 func (d *discoverable) client(t *testing.T) *Client {
 	t.Helper()
 	s := newServer(t, d.ServeHTTP)
-	cfg, refusal := ParseKubeconfig(kubeconfigtest.New(t, s.URL, nil), false)
+	cfg, refusal := ParseKubeconfig(kubeconfigtest.New(t, s.URL, nil), Allowed{})
 	if refusal != nil {
 		t.Fatal(refusal)
 	}

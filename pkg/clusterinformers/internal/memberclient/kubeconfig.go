@@ -22,22 +22,37 @@ const MaxKubeconfig = 1 << 20
 // UserAgent is what members see in their audit logs.
 const UserAgent = "federator/0.1"
 
+// Allowed is what a kubeconfig may ask for beyond the rules for kubeconfigs of a hub.
+type Allowed struct {
+	Plugin   bool // to run an exec plugin
+	Insecure bool // to skip the verification of TLS
+}
+
+// Own is what a person's own kubeconfig may ask for.
+func Own() Allowed { return Allowed{Plugin: true, Insecure: true} }
+
+// execExtension is the extension of a cluster that client-go hands to an exec plugin, as
+// ExecCredential's spec.cluster.config.
+const execExtension = "client.authentication.k8s.io/exec"
+
 // ParseKubeconfig checks a kubeconfig by the rules for kubeconfigs of a hub, and
 // returns how to reach its current context's cluster, or why that is refused. Other
 // contexts, clusters and users are ignored. Messages name what is wrong and where, and
 // never repeat a value that may be secret. Nobody is trusted with more here: what a
 // trusted kubeconfig may do besides is decided when its address is dialled.
 //
-// A person's own context may run an exec plugin, and skip the verification of TLS.
-func ParseKubeconfig(data []byte, own bool) (*rest.Config, *connection.Refusal) {
+// What is allowed beyond the rules is up to the caller.
+func ParseKubeconfig(data []byte, allowed Allowed) (*rest.Config, *connection.Refusal) {
 	cluster, user, refusal := currentContext(data)
 	if refusal != nil {
 		return nil, refusal
 	}
 	var plugin *clientcmdapi.ExecConfig
 	insecure := false
-	if own {
+	if allowed.Plugin {
 		plugin, user.Exec = user.Exec, nil
+	}
+	if allowed.Insecure {
 		if insecure, cluster.InsecureSkipTLSVerify = cluster.InsecureSkipTLSVerify, false; insecure {
 			cluster.CertificateAuthorityData = nil
 		}
@@ -56,6 +71,7 @@ func ParseKubeconfig(data []byte, own bool) (*rest.Config, *connection.Refusal) 
 	// Built field by field, not by clientcmd, which would add what the
 	// environment says.
 	if plugin != nil {
+		plugin.Config = cluster.Extensions[execExtension]
 		plugin.StdinUnavailable = true
 		plugin.StdinUnavailableMessage = "federator runs without a terminal"
 	}

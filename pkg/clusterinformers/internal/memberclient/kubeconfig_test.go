@@ -138,7 +138,7 @@ func TestParseKubeconfig_Refusals(t *testing.T) {
 
 func checkRefusal(t *testing.T, data []byte, reason connection.Reason, says string) {
 	t.Helper()
-	cfg, refusal := ParseKubeconfig(data, false)
+	cfg, refusal := ParseKubeconfig(data, Allowed{})
 	switch {
 	case cfg != nil || refusal == nil:
 		t.Fatalf("accepted: %+v", cfg)
@@ -169,7 +169,7 @@ func TestParseKubeconfig_Accepted(t *testing.T) {
 		c.AuthInfos["bad"] = &clientcmdapi.AuthInfo{TokenFile: "/etc/passwd", Impersonate: "root"}
 		c.Contexts["bad"] = &clientcmdapi.Context{Cluster: "bad", AuthInfo: "bad"}
 	})
-	cfg, refusal := ParseKubeconfig(data, false)
+	cfg, refusal := ParseKubeconfig(data, Allowed{})
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -188,7 +188,7 @@ func FuzzParseKubeconfig(f *testing.F) {
 		"clusters: [{name: c, cluster: {server: 'https://h', certificate-authority: /ca}}]\nusers: [{name: u, user: {exec: {command: x}}}]"))
 	f.Add([]byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cfg, refusal := ParseKubeconfig(data, false)
+		cfg, refusal := ParseKubeconfig(data, Allowed{})
 		if (cfg == nil) == (refusal == nil) {
 			t.Fatalf("neither accepted nor refused: %v, %v", cfg, refusal)
 		}

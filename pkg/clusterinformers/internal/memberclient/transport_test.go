@@ -71,7 +71,7 @@ func clientOf(t *testing.T, url string, o TransportOptions, change func(*clientc
 		if change != nil {
 			change(c, u)
 		}
-	}), false)
+	}), Allowed{})
 	if refusal != nil {
 		t.Fatal(refusal)
 	}

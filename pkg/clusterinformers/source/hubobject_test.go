@@ -47,16 +47,15 @@ func TestInitialized_ByContract(t *testing.T) {
 		if tc.status != nil {
 			u.Object["status"] = tc.status
 		}
-		kept, err := trimCluster(u)
-		if err != nil || kept.(*cluster).initialized != tc.want {
-			t.Errorf("%s: %+v, %v, want %t", name, kept, err, tc.want)
+		if kept := trimCluster(u); kept.initialized != tc.want {
+			t.Errorf("%s: %+v, want %t", name, kept, tc.want)
 		}
 	}
 }
 
 func TestTrimSecret_KeepsOnlyKubeconfigs(t *testing.T) {
 	for name, want := range map[string]int{"a-kubeconfig": 1, "a-federator": 1, "federator": 0, "a-ca": 0, "a-etcd": 0, "kubeconfig-a": 0} {
-		obj, err := trimSecret(&corev1.Secret{
+		obj, err := trimSecret(keepKubeconfig)(&corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Annotations: map[string]string{"a": kubeconfigtest.Token}},
 			Data:       map[string][]byte{secret.KubeconfigDataName: []byte("value"), "tls.key": []byte(kubeconfigtest.Token)},
 		})
@@ -68,7 +67,7 @@ func TestTrimSecret_KeepsOnlyKubeconfigs(t *testing.T) {
 		if want == 1 && string(kept.Data[secret.KubeconfigDataName]) != "value" {
 			t.Errorf("%s: kept %q", name, kept.Data[secret.KubeconfigDataName])
 		}
-		again, err := trimSecret(kept)
+		again, err := trimSecret(keepKubeconfig)(kept)
 		if err != nil || string(again.(*corev1.Secret).Data[secret.KubeconfigDataName]) != string(kept.Data[secret.KubeconfigDataName]) {
 			t.Errorf("%s: trimmed twice: %+v, %v", name, again, err)
 		}
@@ -76,7 +75,7 @@ func TestTrimSecret_KeepsOnlyKubeconfigs(t *testing.T) {
 }
 
 // Who paused or froze is the manager that wrote the field last.
-func TestHoldOf_NamesTheManagerOfTheField(t *testing.T) {
+func TestTrimCluster_NamesTheManagerOfTheField(t *testing.T) {
 	at := func(minute int) *metav1.Time {
 		return &metav1.Time{Time: time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC)}
 	}
@@ -88,15 +87,15 @@ func TestHoldOf_NamesTheManagerOfTheField(t *testing.T) {
 		{Manager: "last", Time: at(2), FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:paused":{}}}`)},
 		{Manager: "\x1bfreezer", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:federator.dev/freeze-until":{}}}}`)},
 	})
-	hold := holdOf(u)
+	hold := trimCluster(u).hold
 	if !hold.Paused || hold.PausedBy != "last" || hold.Freeze == nil || *hold.Freeze != "later" || hold.FrozenBy != " freezer" {
 		t.Errorf("%+v", hold)
 	}
 	u.Object["spec"] = map[string]any{"paused": "yes"}
-	if hold := holdOf(u); !hold.Paused {
+	if hold := trimCluster(u).hold; !hold.Paused {
 		t.Error("what is not understood does not pause")
 	}
-	if hold := holdOf(&unstructured.Unstructured{Object: map[string]any{}}); hold != (connection.Hold{}) {
+	if hold := trimCluster(&unstructured.Unstructured{Object: map[string]any{}}).hold; hold != (connection.Hold{}) {
 		t.Errorf("%+v", hold)
 	}
 }
