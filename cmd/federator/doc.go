@@ -4,6 +4,7 @@
 //	federator serve      sync the members and serve the query API, health, metrics and the admin endpoint
 //	federator members    print the members and their state
 //	federator actions    list what was written to members, roll it back, and stop all writes
+//	federator agent      serve a cluster that federator cannot reach, to it
 //	federator version    print versions
 //
 // # Concurrency

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"federator.dev/federator/internal/cli/actions"
+	"federator.dev/federator/internal/cli/agent"
 	"federator.dev/federator/internal/cli/audit"
 	"federator.dev/federator/internal/cli/count"
 	"federator.dev/federator/internal/cli/kept"
@@ -32,7 +33,7 @@ func newCommand() *cobra.Command {
 	root.AddCommand(
 		newServeCommand(), newVersionCommand(),
 		members.Command(v), query.Command(v), snapshot.Command(v), kubeconfig.Command(v), count.Command(v), tree.Command(v),
-		audit.Command(), violations.Command(v), policy.Command(v), actions.Command(v), ui.Command(v), kept.Command(), execplugin.Command(),
+		audit.Command(), violations.Command(v), policy.Command(v), actions.Command(v), ui.Command(v), kept.Command(), agent.Command(v), execplugin.Command(),
 	)
 	return root
 }

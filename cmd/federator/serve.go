@@ -80,7 +80,7 @@ func newServeCommand() *cobra.Command {
 
 // serve runs until ctx is done or a component fails. Components stop in the reverse order
 // of their start, each joined before the next is stopped: the query API, what it holds, the policies,
-// the manager, what keeps the index, the keeper of revisions, the trainer, the HTTP servers.
+// the manager, the connections of agents, what keeps the index, the keeper of revisions, the trainer, the HTTP servers.
 func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	log, err := config.NewLogger(stderr, cfg.Log)
 	if err != nil {
@@ -96,9 +96,14 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	agents, err := newAgentServer(ctx, &cfg, log)
+	if err != nil {
+		return err
+	}
+	defer agents.close()
 	var corrections *enforcement.Enforcement // nil without the hub's policies; set before anything runs
 	f, err := fleet.New(cfg, fleet.Options{
-		Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true,
+		Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(),
 		OnLoss: func(l clusterinformers.Loss) { recordLoss(corrections, l) },
 		OnKept: func(why string) {
 			if corrections != nil { // otherwise the log, /readyz and the metrics say it
@@ -178,7 +183,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook, nil); err != nil {
 		return err
 	}
-	c := components{fleet: f, keeper: keeper, policies: evaluate, servers: servers}
+	c := components{fleet: f, keeper: keeper, policies: evaluate, servers: servers, agents: agents.run}
 	if c.held, err = newHeld(&cfg, f, hub, loop, log); err != nil {
 		return err
 	}
@@ -193,6 +198,7 @@ type components struct {
 	fleet    *fleet.Fleet
 	keeper   *revisions.Keeper
 	policies func(context.Context) error
+	agents   func(context.Context) error
 	held     held
 	query    *queryapi.Server // nil: none
 	servers  []*server
@@ -200,7 +206,7 @@ type components struct {
 
 // run starts the components, waits for the end and joins them.
 func run(ctx context.Context, c components, state *health, log *slog.Logger) error {
-	failed := make(chan error, len(c.servers)+6)
+	failed := make(chan error, len(c.servers)+7)
 	for _, s := range c.servers {
 		s.start(failed)
 	}
@@ -216,6 +222,7 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 	trainer := component.Start(outlive, func(ctx context.Context) error { c.fleet.Maintain(ctx); return nil }, nil)
 	keeper := component.Start(outlive, func(ctx context.Context) error { return c.keeper.Run(ctx, c.fleet.Index) }, failed)
 	disk := component.Start(outlive, c.fleet.Keep, failed)
+	agents := component.Start(outlive, c.agents, failed)
 	manager := component.Start(outlive, c.fleet.Manager.Run, failed)
 	policies := component.Start(outlive, c.policies, failed)
 	held := component.Start(outlive, c.held.run, failed)
@@ -229,7 +236,7 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 		log.Info("stopping", "cause", "a component ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, query.Stop(), held.Stop(), policies.Stop(), manager.Stop(), disk.Stop(), keeper.Stop(), trainer.Stop()}
+	errs := []error{err, query.Stop(), held.Stop(), policies.Stop(), manager.Stop(), agents.Stop(), disk.Stop(), keeper.Stop(), trainer.Stop()}
 	for i := len(c.servers) - 1; i >= 0; i-- {
 		errs = append(errs, c.servers[i].close())
 	}

@@ -37,6 +37,7 @@ func (c *Config) validate(doc *document) error {
 	c.validateNumbers(p)
 	c.validatePersistence(p)
 	c.validateListen(p)
+	c.validateAgents(p)
 	c.validateQuery(p)
 	c.validateUI(p)
 	c.validatePolicies(p)

@@ -36,8 +36,9 @@ type Options struct {
 	Revisions aggregate.Range // the first of its index
 	UserAgent string          // towards the hub
 	Logger    *slog.Logger
-	Metrics   prometheus.Registerer // nil: none
-	Persist   bool                  // keep the index over restarts, as the configuration says
+	Metrics   prometheus.Registerer   // nil: none
+	Agents    clusterinformers.Agents // of members that are reached by their agents; nil: none
+	Persist   bool                    // keep the index over restarts, as the configuration says
 	// OnLoss is called when an audit has found that events were lost, as in clusterinformers.Options.
 	OnLoss func(clusterinformers.Loss)
 	// OnKept is called, if it is not nil, when nothing is kept over a restart any more although it should, with
@@ -88,6 +89,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 			FleetBytes: cfg.Budget.FleetBytes,
 		},
 		Network:           network,
+		Agents:            opts.Agents,
 		DiscoveryInterval: cfg.DiscoveryInterval,
 		ParallelSyncs:     cfg.ParallelSyncs,
 		GiveUpAfter:       cfg.GiveUpAfter,

@@ -49,6 +49,7 @@ const (
 
 // authority is one CA. One without a key is trusted only.
 type authority struct {
+	name string // of its keys in the Secret, which sort by when they were made
 	cert *x509.Certificate
 	key  crypto.Signer
 }
@@ -72,7 +73,7 @@ func parseAuthorities(data map[string][]byte, now time.Time) (authorities, error
 		if err != nil {
 			return nil, fmt.Errorf("%s%s: %w", name, certSuffix, err)
 		}
-		a := authority{cert: certs[0]}
+		a := authority{name: name, cert: certs[0]}
 		if !a.cert.IsCA || len(certs) > 1 {
 			return nil, fmt.Errorf("%s%s: it is not the certificate of one CA", name, certSuffix)
 		}
@@ -89,7 +90,7 @@ func parseAuthorities(data map[string][]byte, now time.Time) (authorities, error
 		return nil, fmt.Errorf("there are %d CAs, more than %d", len(all), maxAuthorities)
 	}
 	slices.SortFunc(all, func(a, b authority) int {
-		return cmp.Or(a.cert.NotBefore.Compare(b.cert.NotBefore), a.cert.SerialNumber.Cmp(b.cert.SerialNumber))
+		return cmp.Or(a.cert.NotBefore.Compare(b.cert.NotBefore), strings.Compare(a.name, b.name))
 	})
 	if all.newest(now).key == nil {
 		return nil, errNoAuthority
@@ -209,7 +210,7 @@ func newAuthority(now time.Time) (map[string][]byte, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "federator agents " + now.UTC().Format(time.DateTime)},
-		NotBefore: now, NotAfter: now.Add(authorityLife),
+		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(authorityLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

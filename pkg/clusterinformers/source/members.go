@@ -68,6 +68,14 @@ func (m *hubMember) member(all secrets) described {
 		refuse(&s, connection.InvalidKubeconfig, "the Member is not understood: %v", m.err)
 		return described{Spec: s}
 	}
+	switch {
+	case m.is.Agent != nil:
+		s.Agent, s.Credentials = true, "the agent of Member "+s.Name
+		return described{Spec: s}
+	case m.is.Kubeconfig == nil:
+		refuse(&s, connection.NoKubeconfig, "the Member has neither a kubeconfig nor an agent")
+		return described{Spec: s}
+	}
 	read := func(name string) ([]byte, string) {
 		data, _ := all.get(m.Namespace, name)
 		return data[kubeconfigKey], "Secret " + m.Namespace + "/" + name

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/exit"
+	"federator.dev/federator/pkg/agent"
+)
+
+const help = `Serve this cluster to a federator that cannot reach it.
+
+The agent connects to each --hub, an address of agents.listen of a federator process,
+and federator then reads the cluster, and corrects it, over these connections: nothing
+is opened towards the cluster. What federator may do is what the agent's own credentials
+may, of the ServiceAccount that it runs as or of --kubeconfig. It refuses what federator
+does not need, such as exec, logs, tokens and impersonation.
+
+The first time it needs a token, of federator agent token on the hub:
+
+  federator agent --hub federator.example.com:9443 --token-file token
+
+It then has a certificate, which it renews. That is kept, with its key, in a Secret of
+the agent's own namespace, or in --state-dir; without either, the agent needs a new
+token after a restart.`
+
+// flags are those of an agent.
+type flags struct {
+	hubs       []string
+	tokenFile  string
+	kubeconfig string
+	stateDir   string
+	namespace  string
+	secret     string
+	log        config.Log
+
+	version string // of federator
+}
+
+// tokenVariable is of the environment.
+const tokenVariable = "FEDERATOR_AGENT_TOKEN"
+
+// namespaceFile has the namespace that a pod is in.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// Command returns the command.
+func Command(version string) *cobra.Command {
+	f := flags{version: version}
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Serve this cluster to a federator that cannot reach it",
+		Long:  help,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringSliceVar(&f.hubs, "hub", nil, "`addresses` of federator, as host:port, one of each process")
+	fs.StringVar(&f.tokenFile, "token-file", "", "`file` with a token to join with (default "+tokenVariable+" of the environment)")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` with credentials for this cluster (default in-cluster)")
+	fs.StringVar(&f.stateDir, "state-dir", "", "`directory` that keeps certificate and key, instead of a Secret")
+	fs.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of the Secret that keeps them (default the pod's)")
+	fs.StringVar(&f.secret, "secret", "federator-agent", "`name` of that Secret")
+	fs.StringVar(&f.log.Level, "log-level", "info", "debug, info, warn or error")
+	fs.StringVar(&f.log.Format, "log-format", "text", "text or json")
+	cmd.AddCommand(tokenCommand(version), rotateCommand(version))
+	return cmd
+}
+
+func (f *flags) run(cmd *cobra.Command) error {
+	log, err := config.NewLogger(cmd.ErrOrStderr(), f.log)
+	if err != nil {
+		return exit.BadInput(err)
+	}
+	token, err := f.token()
+	if err != nil {
+		return exit.BadInput(err)
+	}
+	cluster, err := f.cluster()
+	if err != nil {
+		return exit.BadInput(err)
+	}
+	store, err := f.store(cluster)
+	if err != nil {
+		return exit.BadInput(err)
+	}
+	a, err := agent.New(agent.Options{Hubs: f.hubs, Token: token, Cluster: cluster, Store: store, Version: f.version, Logger: log})
+	if err != nil {
+		return exit.BadInput(err)
+	}
+	return a.Run(cmd.Context())
+}
+
+// token returns the token to join with, "" where there is none. A file that is empty, or not there, is none: the Secret
+// that it is of may be deleted once the agent has joined.
+func (f *flags) token() (string, error) {
+	if f.tokenFile == "" {
+		return strings.TrimSpace(os.Getenv(tokenVariable)), nil
+	}
+	text, err := os.ReadFile(f.tokenFile)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+func (f *flags) cluster() (*rest.Config, error) {
+	var c *rest.Config
+	var err error
+	if f.kubeconfig == "" {
+		c, err = rest.InClusterConfig()
+	} else {
+		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: f.kubeconfig}
+		c, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("credentials for this cluster (see --kubeconfig): %w", err)
+	}
+	return c, nil
+}
+
+func (f *flags) store(cluster *rest.Config) (agent.Store, error) {
+	if f.stateDir != "" {
+		return agent.InDirectory(f.stateDir), nil
+	}
+	own, err := os.ReadFile(namespaceFile)
+	namespace := cmp.Or(f.namespace, strings.TrimSpace(string(own)))
+	if namespace == "" {
+		return nil, fmt.Errorf("where certificate and key are kept must be said with --state-dir or --namespace: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(cluster)
+	if err != nil {
+		return nil, err
+	}
+	return agent.InSecret(client, namespace, f.secret), nil
+}
