@@ -67,6 +67,10 @@ func TestMembers_AsTheirSpecSays(t *testing.T) {
 	if s := of("{kubeconfig: {secret: read}, write: {secret: none}}"); s.Refused != nil || s.Write == nil || s.Write.Kubeconfig != nil {
 		t.Errorf("%+v", s)
 	}
+	if s := of("{agent: {}}"); !s.Agent || s.Refused != nil || s.Kubeconfig != nil || s.Credentials != "the agent of Member edge/a" {
+		t.Errorf("%+v", s)
+	}
+	refusedFor(t, "neither kubeconfig nor agent", of("{paused: true}"), connection.NoKubeconfig, "neither")
 	refusedFor(t, "no Secret", of("{kubeconfig: {secret: none}}"), connection.NoKubeconfig, `Secret none with key "value" and type federator.dev/kubeconfig not found`)
 	refusedFor(t, "another namespace's", of("{kubeconfig: {secret: elsewhere}}"), connection.NoKubeconfig, "not found")
 	odd := of("{kubeconfig: {secret: read}, paused: soon}")
