@@ -96,9 +96,16 @@ func TestValues_InvalidOnesAreRejected(t *testing.T) {
 // TestSchema_DescribesEveryValue: every value has a schema, objects allow no others,
 // and the schema has no value that values.yaml does not document.
 func TestSchema_DescribesEveryValue(t *testing.T) {
+	for _, dir := range []string{chartDir, agentChartDir} {
+		t.Run(filepath.Base(dir), func(t *testing.T) { schemaDescribesEveryValue(t, dir) })
+	}
+}
+
+func schemaDescribesEveryValue(t *testing.T, dir string) {
+	t.Helper()
 	var schema, values map[string]any
 	for file, into := range map[string]*map[string]any{"values.schema.json": &schema, "values.yaml": &values} {
-		text, err := os.ReadFile(filepath.Join(chartDir, file))
+		text, err := os.ReadFile(filepath.Join(dir, file))
 		must(t, err)
 		must(t, yaml.UnmarshalStrict(text, into))
 	}

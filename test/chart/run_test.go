@@ -126,7 +126,7 @@ func relocate(t *testing.T, root, kubeconfig string) {
 	var config map[string]map[string]any
 	must(t, yaml.UnmarshalStrict(text, &config))
 	config["webhook"], _ = config["policies"]["webhook"].(map[string]any)
-	for _, c := range []struct{ section, key, was string }{{"listen", "serve", ":8080"}, {"query", "listen", ":8443"}, {"webhook", "listen", ":9292"}} {
+	for _, c := range []struct{ section, key, was string }{{"listen", "serve", ":8080"}, {"query", "listen", ":8443"}, {"webhook", "listen", ":9292"}, {"agents", "listen", ":9443"}} {
 		if config[c.section][c.key] != c.was {
 			t.Fatalf("%s.%s is %v, want %s", c.section, c.key, config[c.section][c.key], c.was)
 		}
@@ -163,6 +163,7 @@ type process struct {
 	binary                string
 	args, env             []string
 	serve, query, webhook string // addresses
+	agents                string
 	log                   *lines
 	ended                 chan struct{}
 	err                   error // once ended
@@ -221,9 +222,11 @@ func start(t *testing.T, binary string, container corev1.Container, root string)
 				p.query = m[2]
 			case "webhook":
 				p.webhook = m[2]
+			case "agents":
+				p.agents = m[2]
 			}
 		}
-		if p.serve == "" || p.query == "" || p.webhook == "" {
+		if p.serve == "" || p.query == "" || p.webhook == "" || p.agents == "" {
 			return fmt.Errorf("nothing is listened on yet:\n%s", p.log)
 		}
 		return nil
@@ -381,6 +384,16 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 	t.Run("what is found is reported", func(t *testing.T) { reported(t, f.Hub) })
 	t.Run("a push is received", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
 	t.Run("a stop is told", func(t *testing.T) { stopIsTold(t, f.Hub, told) })
+	t.Run("an agent joins", func(t *testing.T) {
+		agentJoins(t, f, p)
+		must(t, until(t.Context(), func() error {
+			code, body, err := get(t.Context(), asking, "https://"+p.query+strings.Replace(path, "/fleet", "/members/edge/far", 1), tokenOf(t, f.Hub, "asker", "federator"))
+			if err == nil && (code != http.StatusOK || !strings.Contains(body, `"name":"web"`)) {
+				err = fmt.Errorf("%d: %s", code, body)
+			}
+			return err
+		}))
+	})
 	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) {
 		must(t, until(t.Context(), func() error {
 			_, metrics, err := get(t.Context(), asking, "https://"+p.serve+"/metrics", scraper)
