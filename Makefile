@@ -153,6 +153,7 @@ fmt: $(TOOLS)/golangci-lint ## format the tree, and write what is generated of t
 	go run ./cmd/federator policy fmt policies
 	go run ./cmd/federator policy docs --write policies
 	go run ./test/chart/readme --write charts/federator
+	go run ./test/chart/readme --write charts/federator-agent
 
 .PHONY: generate
 generate: $(TOOLS)/golangci-lint ## write what is generated: DeepCopy of the API's types, CRDs, docs/reference
@@ -282,7 +283,9 @@ chart: kube chart-lint ## check the Helm chart, on a real hub too
 chart-lint: $(TOOLS)/helm kube
 	$(TOOLS)/helm lint --strict charts/federator
 	$(TOOLS)/helm lint --strict charts/federator --values test/chart/testdata/full.yaml
+	$(TOOLS)/helm lint --strict charts/federator-agent
 	go run ./test/chart/readme --check charts/federator
+	go run ./test/chart/readme --check charts/federator-agent
 	go test -run "^Test(Schema|ManifestsConform)" ./test/chart
 
 .PHONY: clean

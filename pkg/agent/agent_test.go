@@ -105,7 +105,7 @@ func TestAgent_OfADeletedMemberIsOut(t *testing.T) {
 	j := join(t, 0)
 	ok(t, j.members().Delete(t.Context(), "edge", metav1.DeleteOptions{}))
 	until(t, "its connections are closed", func() error {
-		c, err := j.server.DialAgent(t.Context(), j.member, j.uid)
+		c, err := j.server.Load().DialAgent(t.Context(), j.member, j.uid)
 		if err == nil {
 			c.Close()
 			return errors.New("there is one")
@@ -116,7 +116,7 @@ func TestAgent_OfADeletedMemberIsOut(t *testing.T) {
 	// Another Member of the name is another member: the certificate is not its.
 	member, uid := j.create("edge")
 	for range 3 {
-		if c, err := j.server.DialAgent(t.Context(), member, uid); err == nil {
+		if c, err := j.server.Load().DialAgent(t.Context(), member, uid); err == nil {
 			c.Close()
 			t.Fatal("the agent of the former Member is connected as the new one")
 		}
@@ -125,7 +125,7 @@ func TestAgent_OfADeletedMemberIsOut(t *testing.T) {
 	j.agent.stop()
 	j.runAgent(credentials(t, nameOf(t)+"-again", readAll), j.token(member, uid, time.Hour), j.store)
 	until(t, "the agent has joined again", func() error {
-		c, err := j.server.DialAgent(t.Context(), member, uid)
+		c, err := j.server.Load().DialAgent(t.Context(), member, uid)
 		if err == nil {
 			c.Close()
 		}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,8 +58,8 @@ type hub struct {
 	log       *slog.Logger
 	address   string // of the proxy that agents dial: there is no other way between them
 	proxy     *tcpproxy.Proxy
-	listening string // where the process of now does
-	server    *hubside.Server
+	listening string                         // where the process of now does
+	server    atomic.Pointer[hubside.Server] // of now
 	stop      func()
 }
 
@@ -83,7 +84,8 @@ func newHub(t testing.TB, life time.Duration) *hub {
 func (h *hub) start() {
 	h.t.Helper()
 	s, address, stop := h.process()
-	h.server, h.stop = s, stop
+	h.server.Store(s)
+	h.stop = stop
 	h.listening = address.String()
 	if h.proxy != nil {
 		h.proxy.SetTargets(h.listening)
@@ -216,12 +218,12 @@ type fixed struct {
 	wake trigger.Trigger
 }
 
-func (f *fixed) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
+func (f *fixed) Run(ctx context.Context, set func(clusterinformers.View)) error {
 	for {
 		f.mu.Lock()
 		view := f.view
 		f.mu.Unlock()
-		set(view)
+		set(clusterinformers.View{Members: view})
 		select {
 		case <-f.wake:
 		case <-ctx.Done():
@@ -242,7 +244,7 @@ type follower struct {
 type dialer struct{ *hub }
 
 func (d dialer) DialAgent(ctx context.Context, member, uid string) (net.Conn, error) {
-	return d.server.DialAgent(ctx, member, uid)
+	return d.server.Load().DialAgent(ctx, member, uid)
 }
 
 // follow follows members until the test ends.

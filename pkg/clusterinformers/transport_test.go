@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/h2test"
 	"federator.dev/federator/pkg/clusterinformers/internal/kubeconfigtest"
 	"federator.dev/federator/test/sim"
@@ -47,4 +48,16 @@ func TestTransport_ViolatorsAreReachedByNetHTTP(t *testing.T) {
 		}
 		r.end()
 	}
+}
+
+// TestMember_WithAnAgentIsRefusedWhereNoneConnect: the configuration has to be changed.
+func TestMember_WithAnAgentIsRefusedWhereNoneConnect(t *testing.T) {
+	r := newRig(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) {
+		r.source.view = []clusterinformers.Spec{{Name: "fleet/edge", UID: "uid", Agent: true}}
+	}).start()
+	r.until("it is refused", func() bool {
+		all := r.manager.Members()
+		return len(all) == 1 && all[0].State == connection.Refused && all[0].Reason == connection.NoAgents
+	})
+	r.until("nobody waits for it", func() bool { ready, _ := r.manager.Ready(); return ready })
 }

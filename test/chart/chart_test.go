@@ -27,26 +27,31 @@ func TestChart_Lint(t *testing.T) {
 
 func TestValues_InvalidOnesAreRejected(t *testing.T) {
 	for values, want := range map[string]string{
-		"image.repository=":                           "image.repository is required",
-		"clusters.namespaces=null":                    "clusters.namespaces is required",
-		"clusters.allNamespaces=true":                 "mutually exclusive",
-		"replica=3":                                   "additional properties 'replica' not allowed",
-		"image.digest=sha256:abc":                     "image/digest",
-		"replicas=-1":                                 "replicas",
-		"clusters.namespaces={Fleet}":                 "clusters/namespaces/0",
-		"config.listen.serve=:1":                      "config/listen/serve",
-		"config.policies.dirs={/a}":                   "config/policies/dirs",
-		"config.query.tls.certFile=/a":                "config/query/tls/certFile",
-		"config.sources.contexts.path=a":              "config/sources/contexts",
-		"config.sources.members.namespaces={a}":       "config/sources/members",
-		"config.sources.kubeconfig=a":                 "config/sources/kubeconfig",
-		"sources.argoCD.namespaces={A}":               "sources/argoCD/namespaces/0",
-		"sources.managedClusters.proxyURL=http://a":   "sources/managedClusters/proxyURL",
-		"sources.managedClusters.proxyURL=https://a":  "sources.managedClusters.caSecretName is required",
-		"sources.managedClusters.serviceAccount=a/b":  "sources/managedClusters/serviceAccount",
-		"sources.clusterProfiles.namespaces={a}":      "sources.clusterProfiles.providers is required",
-		"sources.clusterProfiles.providers[0].name=a": "sources/clusterProfiles/providers/0",
-		"policies.files.a=b":                          "does not match pattern",
+		"image.repository=":                                  "image.repository is required",
+		"clusters.namespaces=null":                           "clusters.namespaces is required",
+		"clusters.allNamespaces=true":                        "mutually exclusive",
+		"replica=3":                                          "additional properties 'replica' not allowed",
+		"image.digest=sha256:abc":                            "image/digest",
+		"replicas=-1":                                        "replicas",
+		"clusters.namespaces={Fleet}":                        "clusters/namespaces/0",
+		"config.listen.serve=:1":                             "config/listen/serve",
+		"config.policies.dirs={/a}":                          "config/policies/dirs",
+		"config.query.tls.certFile=/a":                       "config/query/tls/certFile",
+		"config.sources.contexts.path=a":                     "config/sources/contexts",
+		"config.sources.members.namespaces={a}":              "config/sources/members",
+		"config.sources.kubeconfig=a":                        "config/sources/kubeconfig",
+		"sources.argoCD.namespaces={A}":                      "sources/argoCD/namespaces/0",
+		"sources.managedClusters.proxyURL=http://a":          "sources/managedClusters/proxyURL",
+		"sources.managedClusters.proxyURL=https://a":         "sources.managedClusters.caSecretName is required",
+		"sources.managedClusters.serviceAccount=a/b":         "sources/managedClusters/serviceAccount",
+		"sources.clusterProfiles.namespaces={a}":             "sources.clusterProfiles.providers is required",
+		"sources.clusterProfiles.providers[0].name=a":        "sources/clusterProfiles/providers/0",
+		"config.agents.listen=a":                             "config/agents",
+		"agents.enabled=true":                                "agents.enabled requires sources.members.namespaces",
+		"agents.enabled=true,sources.members.namespaces={a}": "agents.hosts is required",
+		"agents.certificateLife=1":                           "agents/certificateLife",
+		"agents.service.type=ExternalName":                   "agents/service/type",
+		"policies.files.a=b":                                 "does not match pattern",
 		"rbac.extraRules[0].apiGroups={*},rbac.extraRules[0].resources={pods},rbac.extraRules[0].verbs={get}":      "rbac/extraRules/0/apiGroups/0",
 		"rbac.extraRules[0].apiGroups={apps},rbac.extraRules[0].resources={pods/*},rbac.extraRules[0].verbs={get}": "rbac/extraRules/0/resources/0",
 		"persistence.size=4G": "persistence/size",
@@ -91,9 +96,16 @@ func TestValues_InvalidOnesAreRejected(t *testing.T) {
 // TestSchema_DescribesEveryValue: every value has a schema, objects allow no others,
 // and the schema has no value that values.yaml does not document.
 func TestSchema_DescribesEveryValue(t *testing.T) {
+	for _, dir := range []string{chartDir, agentChartDir} {
+		t.Run(filepath.Base(dir), func(t *testing.T) { schemaDescribesEveryValue(t, dir) })
+	}
+}
+
+func schemaDescribesEveryValue(t *testing.T, dir string) {
+	t.Helper()
 	var schema, values map[string]any
 	for file, into := range map[string]*map[string]any{"values.schema.json": &schema, "values.yaml": &values} {
-		text, err := os.ReadFile(filepath.Join(chartDir, file))
+		text, err := os.ReadFile(filepath.Join(dir, file))
 		must(t, err)
 		must(t, yaml.UnmarshalStrict(text, into))
 	}
@@ -230,6 +242,12 @@ func checkRule(t *testing.T, kind string, role *rbacv1.Role, r rbacv1.PolicyRule
 	writes := slices.ContainsFunc(r.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) })
 	if slices.Contains(r.APIGroups, "rbac.authorization.k8s.io") || slices.Contains(r.APIGroups, "cluster.x-k8s.io") && writes {
 		t.Errorf("%s: not federator's to write", where)
+	}
+	if strings.HasSuffix(role.Name, "-agents") { // what agents join by, and nothing else of federator's namespace
+		if role.Namespace != "system" || len(r.ResourceNames) == 0 || slices.ContainsFunc(r.ResourceNames, func(n string) bool { return !strings.HasPrefix(n, "federator-agents-") }) {
+			t.Errorf("%s: not only what agents join by", where)
+		}
+		return
 	}
 	if slices.Contains(r.Resources, "secrets") {
 		named := len(r.ResourceNames) > 0 && (kind == "ClusterRole" && slices.Equal(r.ResourceNames, []string{"federator"}) || strings.HasSuffix(role.Name, "-sources"))

@@ -51,7 +51,7 @@ func prepare(ctx context.Context) error {
 	if err := shared.Fleet.Hub.InstallCRDs(ctx, "testdata/crds"); err != nil {
 		return err
 	}
-	for _, ns := range []string{"fleet", "edge", "other"} {
+	for _, ns := range []string{"fleet", "edge", "other", "shops", "argocd", "inventory"} {
 		text := "{apiVersion: v1, kind: Namespace, metadata: {name: " + ns + "}}"
 		if err := shared.Fleet.Hub.Apply(ctx, []byte(text)); err != nil {
 			return err

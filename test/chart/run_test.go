@@ -3,11 +3,8 @@ package chart
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -126,7 +123,7 @@ func relocate(t *testing.T, root, kubeconfig string) {
 	var config map[string]map[string]any
 	must(t, yaml.UnmarshalStrict(text, &config))
 	config["webhook"], _ = config["policies"]["webhook"].(map[string]any)
-	for _, c := range []struct{ section, key, was string }{{"listen", "serve", ":8080"}, {"query", "listen", ":8443"}, {"webhook", "listen", ":9292"}} {
+	for _, c := range []struct{ section, key, was string }{{"listen", "serve", ":8080"}, {"query", "listen", ":8443"}, {"webhook", "listen", ":9292"}, {"agents", "listen", ":9443"}} {
 		if config[c.section][c.key] != c.was {
 			t.Fatalf("%s.%s is %v, want %s", c.section, c.key, config[c.section][c.key], c.was)
 		}
@@ -163,6 +160,7 @@ type process struct {
 	binary                string
 	args, env             []string
 	serve, query, webhook string // addresses
+	agents                string
 	log                   *lines
 	ended                 chan struct{}
 	err                   error // once ended
@@ -221,9 +219,11 @@ func start(t *testing.T, binary string, container corev1.Container, root string)
 				p.query = m[2]
 			case "webhook":
 				p.webhook = m[2]
+			case "agents":
+				p.agents = m[2]
 			}
 		}
-		if p.serve == "" || p.query == "" || p.webhook == "" {
+		if p.serve == "" || p.query == "" || p.webhook == "" || p.agents == "" {
 			return fmt.Errorf("nothing is listened on yet:\n%s", p.log)
 		}
 		return nil
@@ -381,6 +381,16 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 	t.Run("what is found is reported", func(t *testing.T) { reported(t, f.Hub) })
 	t.Run("a push is received", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
 	t.Run("a stop is told", func(t *testing.T) { stopIsTold(t, f.Hub, told) })
+	t.Run("an agent joins", func(t *testing.T) {
+		agentJoins(t, f, p)
+		must(t, until(t.Context(), func() error {
+			code, body, err := get(t.Context(), asking, "https://"+p.query+strings.Replace(path, "/fleet", "/members/edge/far", 1), tokenOf(t, f.Hub, "asker", "federator"))
+			if err == nil && (code != http.StatusOK || !strings.Contains(body, `"name":"web"`)) {
+				err = fmt.Errorf("%d: %s", code, body)
+			}
+			return err
+		}))
+	})
 	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) {
 		must(t, until(t.Context(), func() error {
 			_, metrics, err := get(t.Context(), asking, "https://"+p.serve+"/metrics", scraper)
@@ -393,50 +403,6 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 	if refused := regexp.MustCompile(`(?i).*(forbidden|unauthorized|cannot (get|list|watch|create|update|patch)).*`).FindAllString(p.log.String(), -1); len(refused) > 0 {
 		t.Errorf("the hub refuses requests:\n%s", strings.Join(refused, "\n"))
 	}
-}
-
-// hookSecret is the secret of the webhook.
-const hookSecret = "a secret of the git host's"
-
-// pushed sends push events, signed and unsigned, as GitHub does.
-func pushed(t *testing.T, hub *kube.Hub, address string) {
-	t.Helper()
-	must(t, hub.Apply(t.Context(), []byte(`
-apiVersion: federator.dev/v1alpha1
-kind: PolicySource
-metadata: {name: team}
-spec: {url: "https://127.0.0.1:1/team/policies"}
-`)))
-	const body = `{"ref":"refs/heads/main","repository":{"clone_url":"https://127.0.0.1:1/team/policies.git"}}`
-	post := func(secret string) int {
-		mac := hmac.New(sha256.New, []byte(secret))
-		mac.Write([]byte(body))
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/hooks/git", strings.NewReader(body))
-		must(t, err)
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
-		resp, err := http.DefaultClient.Do(req)
-		must(t, err)
-		must(t, resp.Body.Close())
-		return resp.StatusCode
-	}
-	if code := post("another secret, which is wrong"); code != http.StatusUnauthorized {
-		t.Errorf("a wrong signature: %d", code)
-	}
-	must(t, until(t.Context(), func() error {
-		if code := post(hookSecret); code != http.StatusAccepted {
-			return fmt.Errorf("a push: %d", code)
-		}
-		var ps v1alpha1.PolicySource // followed once its status says anything
-		text, err := hub.Client().CoreV1().RESTClient().Get().AbsPath("/apis/federator.dev/v1alpha1/policysources/team").Do(t.Context()).Raw()
-		if err == nil {
-			err = json.Unmarshal(text, &ps)
-		}
-		if err == nil && ps.Status.LastPush == nil {
-			err = errors.New("status.lastPush is not there")
-		}
-		return err
-	}))
 }
 
 // corrected sets the policy to enforce: the member is corrected, the hub has the Action,

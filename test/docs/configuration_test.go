@@ -14,6 +14,10 @@ import (
 // every names the keys that are not printed unless they are set, so that they are.
 const every = `sources:
   clusterAPI: {}
+  members: {}
+  argoCD: {namespaces: [argocd]}
+  managedClusters: {proxyURL: "https://proxy.example:9092", caFile: ca.crt}
+  clusterProfiles: {providersFile: providers.json}
   contexts: {names: [dev]}
   hub: {enabled: true}
 query:
@@ -23,7 +27,10 @@ ui:
 `
 
 // given are the values above: they are no defaults.
-var given = map[string]string{"sources.hub.enabled": "`false`", "query.askMembers.userPrefix": "", "ui.oidc.issuer": "", "ui.oidc.clientID": "", "sources.contexts.names": ""}
+var given = map[string]string{
+	"sources.hub.enabled": "`false`", "query.askMembers.userPrefix": "", "ui.oidc.issuer": "", "ui.oidc.clientID": "", "sources.contexts.names": "",
+	"sources.argoCD.namespaces": "", "sources.managedClusters.proxyURL": "", "sources.managedClusters.caFile": "", "sources.clusterProfiles.providersFile": "",
+}
 
 // configurationKeys has all keys of the configuration file.
 func configurationKeys(t *testing.T, s *stage) string {

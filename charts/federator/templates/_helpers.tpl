@@ -68,7 +68,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if .clusterProfiles.namespaces -}}
 {{- if not .clusterProfiles.providers }}{{ fail "sources.clusterProfiles.providers is required" }}{{ end -}}
-{{- $_ := set $sources "clusterProfiles" (dict "namespaces" .clusterProfiles.namespaces "providersFile" "/etc/federator/providers.json") -}}
+{{- $_ := set $sources "clusterProfiles" (dict "namespaces" .clusterProfiles.namespaces "providersFile" "/etc/federator/providers.json" "profileEnv" .clusterProfiles.profileEnv) -}}
 {{- end -}}
 {{- end -}}
 {{- if not $sources -}}
@@ -110,6 +110,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else -}}
 {{- $_ := set $ours "persistence" (dict "off" true) -}}
 {{- end -}}
+{{- if .Values.agents.enabled }}{{ $_ := set $ours "agents" (include "federator.agents" . | fromYaml) }}{{ end -}}
 {{- $_ := set $ours "ui" (include "federator.ui" . | fromYaml) -}}
 {{- if .Values.metrics.perScope }}{{ $_ := set $ours "metrics" (dict "perScope" true) }}{{ end -}}
 {{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml -}}
@@ -169,6 +170,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 {{- toYaml $ui -}}
+{{- end -}}
+
+{{/* Where the agents of Members connect. */}}
+{{- define "federator.agents" -}}
+{{- if not .Values.sources.members.namespaces }}{{ fail "agents.enabled requires sources.members.namespaces: agents are of Members" }}{{ end -}}
+{{- if not .Values.agents.hosts }}{{ fail "agents.hosts is required: the names that agents reach the replicas by" }}{{ end -}}
+{{- dict "listen" ":9443" "hosts" .Values.agents.hosts "certificateLife" .Values.agents.certificateLife | toYaml -}}
 {{- end -}}
 
 {{- define "federator.notify" -}}

@@ -229,25 +229,30 @@ func newAuthority(now time.Time) (map[string][]byte, error) {
 	return map[string][]byte{name + certSuffix: identity.Encode(cert), name + keySuffix: text}, nil
 }
 
-// ensureAuthority creates the Secrets that there are not. Of several processes that do, one wins, and the others use
-// what it has created.
+// ensureAuthority creates the Secrets that there are not, and the first CA. Of several processes that do, one wins, and
+// the others use what it has made.
 func ensureAuthority(ctx context.Context, client kubernetes.Interface, namespace string, now time.Time) error {
 	secrets := client.CoreV1().Secrets(namespace)
 	for _, name := range []string{AuthoritySecret, TokenSecret} {
-		_, err := secrets.Get(ctx, name, metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			if err != nil {
-				return fmt.Errorf("Secret %s/%s: %w", namespace, name, err)
-			}
+		s, err := secrets.Get(ctx, name, metav1.GetOptions{})
+		there := err == nil
+		switch {
+		case apierrors.IsNotFound(err):
+			s, err = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Type: secretType}, nil
+		case there && (name == TokenSecret || len(s.Data) > 0):
 			continue
 		}
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Type: secretType}
-		if name == AuthoritySecret {
-			if s.Data, err = newAuthority(now); err != nil {
-				return err
-			}
+		if err == nil && name == AuthoritySecret {
+			s.Data, err = newAuthority(now)
 		}
-		if _, err := secrets.Create(ctx, s, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		switch {
+		case err != nil:
+		case there: // somebody has made an empty one, as the chart does
+			_, err = secrets.Update(ctx, s, metav1.UpdateOptions{}) // only if it is as it was read
+		default:
+			_, err = secrets.Create(ctx, s, metav1.CreateOptions{})
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("Secret %s/%s: %w", namespace, name, err)
 		}
 	}

@@ -127,6 +127,9 @@ func (r *registry) add(secure *tls.Conn, of identity.Identity, expires time.Time
 		err = fmt.Errorf("the agent has %d connections already", len(m.conns))
 	case len(m.conns) >= maxPerMember:
 		evicted = m.idle[0] // most likely it is dead
+		m.idle = m.idle[1:]
+		delete(m.conns, evicted)
+		r.total--
 	}
 	if err == nil {
 		c.member = m

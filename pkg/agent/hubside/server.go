@@ -167,6 +167,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // load takes the CAs of the Secret. Ones that make no sense are logged, and the last that did stay in use.
 func (s *Server) load(secret *corev1.Secret) {
+	if len(secret.Data) == 0 && s.authorities.Load() == nil {
+		return // keep is about to make a CA
+	}
 	all, err := parseAuthorities(secret.Data, time.Now())
 	if err != nil {
 		s.o.Logger.Error("the CAs of agents are not usable", "secret", secret.Namespace+"/"+secret.Name, "error", err)

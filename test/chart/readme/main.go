@@ -1,4 +1,4 @@
-// Command readme writes the Helm chart's README.md from its Chart.yaml and the
+// Command readme writes the README.md of a Helm chart from its Chart.yaml and the
 // comments in its values.yaml, or checks that it is up to date.
 //
 //	readme --write charts/federator
@@ -53,20 +53,61 @@ const head = `# %[1]s
 
 Generated from Chart.yaml and values.yaml by ` + "`make fmt`" + `; do not edit.
 
-## Install
+`
+
+const valuesHead = `
+## Values
+
+| Value | Default | Description |
+|---|---|---|
+`
+
+// installs say how each chart is installed.
+var installs = map[string]string{"federator": installHub, "federator-agent": installAgent}
+
+const installAgent = `## Install
+
+The chart is for the cluster that federator does not reach, not for the hub. On the hub,
+create a Member with an agent, and make a token for it:
+
+` + "```sh" + `
+kubectl apply -f - <<'END'
+apiVersion: federator.dev/v1alpha1
+kind: Member
+metadata: {namespace: edge, name: shop-17}
+spec: {agent: {}}
+END
+federator agent token edge/shop-17 > token
+` + "```" + `
+
+In the cluster:
+
+` + "```sh" + `
+kubectl create namespace federator-agent
+kubectl --namespace federator-agent create secret generic federator-agent-token --from-file=token
+helm install federator-agent charts/federator-agent --namespace federator-agent \
+  --set image.repository=registry.example/federator \
+  --set 'hubs={agents-0.example.com:9443,agents-1.example.com:9443}'
+` + "```" + `
+
+Requires Kubernetes %[2]s. Upgrade agents (version %[1]s) with federator or after it;
+docs/agents.md says more.
+`
+
+const installHub = `## Install
 
 The chart assumes no registry: build the image with the Dockerfile of the repository
 and set image.repository. Set clusters.namespaces to the namespaces on the hub that
 contain the Clusters: federator can read Secrets in these namespaces only.
 
 ` + "```sh" + `
-docker build -t registry.example/federator:%[3]s .
-docker push registry.example/federator:%[3]s
+docker build -t registry.example/federator:%[1]s .
+docker push registry.example/federator:%[1]s
 helm install federator charts/federator --namespace federator --create-namespace \
   --set image.repository=registry.example/federator --set 'clusters.namespaces={fleet}'
 ` + "```" + `
 
-Requires Kubernetes %[4]s.
+Requires Kubernetes %[2]s.
 
 ## Upgrade
 
@@ -81,11 +122,6 @@ helm upgrade federator charts/federator --namespace federator --reset-then-reuse
 If you provide no certificate, Helm generates one at the first install and keeps it. A
 tool that only renders the chart would generate a new one each time: with such a tool,
 set ` + "`query.tls.secretName` or `query.tls.certManager.enabled`" + `.
-
-## Values
-
-| Value | Default | Description |
-|---|---|---|
 `
 
 func generate(dir string) ([]byte, error) {
@@ -102,7 +138,13 @@ func generate(dir string) ([]byte, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, head, chart.Name, chart.Description, chart.AppVersion, strings.TrimSuffix(chart.KubeVersion, "-0"))
+	install, known := installs[chart.Name]
+	if !known {
+		return nil, fmt.Errorf("nobody has said how chart %s is installed", chart.Name)
+	}
+	fmt.Fprintf(&b, head, chart.Name, chart.Description)
+	fmt.Fprintf(&b, install, chart.AppVersion, strings.TrimSuffix(chart.KubeVersion, "-0"))
+	b.WriteString(valuesHead)
 	if len(values.Content) != 1 || values.Content[0].Kind != yaml.MappingNode {
 		return nil, errors.New("values.yaml is not a mapping")
 	}
