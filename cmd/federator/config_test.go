@@ -51,6 +51,17 @@ audit:
 			`FILE:3: audit.requestsPerSecond: is NaN, must be a number above 0`,
 			`FILE:4: audit.fleetRequestsPerSecond: is +Inf, must be a number above 0`,
 		}},
+		{"agents", `sources: {clusterAPI: {}}
+agents:
+  listen: "9443"
+  hosts: [a, ""]
+  certificateLife: 1m
+`, []string{
+			`FILE:5: agents.certificateLife: is 1m0s, must be at least 10m0s and at most 720h0m0s`,
+			`FILE:3: agents.listen: "9443" is not an address such as ":9443"`,
+			`FILE:4: agents.hosts: at least one is required, and none may be empty`,
+			`FILE:2: agents: sources.members is required: agents are of Members`,
+		}},
 		{"sources of a hub", `sources:
   clusterAPI: {namespaces: [fleet, ""]}
   members: {namespaces: [""]}
