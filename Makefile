@@ -38,6 +38,7 @@ KILLS ?= 200
 FAILOVERS ?= 20
 CORRECTIONS ?= 500
 RESTARTS ?= 200
+AGENTS ?= 1000
 WRITES ?= 500
 LOSSES ?= 1000
 AUDITS ?= 10000
@@ -232,6 +233,10 @@ soak: kube ## run random joins, leaves, writes and faults, those of connections 
 .PHONY: hostile
 hostile: kube ## attack it from hostile members and readers for HOSTILE; HOSTILE_SEED repeats a run
 	HOSTILE=$(HOSTILE) HOSTILE_SEED=$(HOSTILE_SEED) HOSTILE_CLASSES=$(HOSTILE_CLASSES) go test ./test/hostile -run Hostile -v -count 1 -timeout 0
+
+.PHONY: agents
+agents: kube ## have AGENTS agents join, lose federator and renew: real TLS and hub, simulated members
+	AGENTS=$(AGENTS) go test ./test/agents -v -count 1 -timeout 0
 
 .PHONY: clients
 clients: kube helm ## print what clients get beside what a real API server answers; CLIENTS=write writes docs/clients.md

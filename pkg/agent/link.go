@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"runtime/debug"
 	"sync"
@@ -22,6 +23,9 @@ const (
 
 	// refusedWithin is how soon a connection that federator refuses ends.
 	refusedWithin = 2 * time.Second
+	// comeBack is how long agents take, all together, to come back to a process that they have lost: they
+	// would all come within the same tenth of a second.
+	comeBack = 2 * time.Second
 	// refusedDelay is the longest delay once federator has said that it refuses the agent.
 	refusedDelay = time.Minute
 )
@@ -40,6 +44,7 @@ type link struct {
 	conns   map[*conn]bool // whether it is in use
 	greeted bool           // federator has said that the agent is accepted
 	refused int            // connections that ended before they were used, one after the other
+	lost    bool           // the last connection has ended since there was a look
 }
 
 func newLink(a *Agent, hub string) *link {
@@ -59,6 +64,9 @@ func (l *link) run(ctx context.Context) {
 			case <-ctx.Done():
 			}
 			continue
+		}
+		if l.hasLost() && sleep.For(ctx, rand.N(comeBack)) != nil {
+			return
 		}
 		err := l.open(ctx, &serving)
 		if err == nil {
@@ -87,6 +95,15 @@ func (l *link) wanted() bool {
 		}
 	}
 	return len(l.conns) < maxConns
+}
+
+// hasLost reports whether the last connection has ended since it was asked before.
+func (l *link) hasLost() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lost := l.lost
+	l.lost = false
+	return lost
 }
 
 // open opens a connection and starts to serve it.
@@ -179,6 +196,7 @@ func (l *link) gone(c *conn) {
 	l.mu.Lock()
 	used, is := l.conns[c]
 	delete(l.conns, c)
+	l.lost = l.lost || is && len(l.conns) == 0
 	if is && !used && time.Since(c.began) < refusedWithin {
 		l.refused++
 	}

@@ -43,10 +43,11 @@ type app struct {
 var members = []struct {
 	Name, Region, Host string
 	Apps               []app
+	NAT                bool // the hub cannot reach it, and has no credentials of it
 }{
-	{"eu-1", "eu", "shop.example.com", shop()},
-	{"us-1", "us", "shop.example.com", append(shop()[1:], app{Name: "cart", Tier: "critical", Replicas: 1})},
-	{"ap-1", "ap", "shop.example.jp", append(shop(), app{Name: "debug", Tier: "none", Replicas: 1, Privileged: true})},
+	{"eu-1", "eu", "shop.example.com", shop(), false},
+	{"us-1", "us", "shop.example.com", append(shop()[1:], app{Name: "cart", Tier: "critical", Replicas: 1}), false},
+	{"ap-1", "ap", "shop.example.jp", append(shop(), app{Name: "debug", Tier: "none", Replicas: 1, Privileged: true}), true},
 }
 
 func shop() []app {
@@ -64,7 +65,7 @@ func (d *demo) boot(ctx context.Context) (stop func() error, err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	watched := context.AfterFunc(ctx, end)
 	stop = func() (err error) {
-		err = d.page.stop()
+		err = errors.Join(d.page.stop(), d.agent.stop())
 		if d.federator != nil {
 			err = errors.Join(err, d.federator.stop())
 		}
@@ -102,7 +103,7 @@ func (d *demo) boot(ctx context.Context) (stop func() error, err error) {
 	if err != nil {
 		return stop, err
 	}
-	d.say("Deploying a shop on each, and registering them as Clusters on the hub.")
+	d.say("Deploying a shop on each, and registering two of them as Clusters on the hub. The third is behind NAT.")
 	g, gctx = errgroup.WithContext(ctx)
 	g.Go(func() error { return d.prepareHub(gctx) })
 	for i := range members {
@@ -125,7 +126,7 @@ func (d *demo) prepareHub(ctx context.Context) error {
 	if err := d.fleet.Hub.InstallCRDs(ctx, filepath.Join(root, "charts/federator/crds")); err != nil {
 		return err
 	}
-	if err := d.write("hub.yaml", d.fleet.Hub.Kubeconfig()); err != nil {
+	if err := errors.Join(d.write("hub.yaml", d.fleet.Hub.Kubeconfig()), d.write("member.yaml", []byte(file("member.yaml")))); err != nil {
 		return err
 	}
 	return errors.Join(d.fleet.Hub.Apply(ctx, []byte(file("hub.yaml"))), d.admit(ctx))
@@ -161,9 +162,12 @@ func (d *demo) join(ctx context.Context, n int) error {
 	if err := await(ctx, 50*time.Millisecond, func(ctx context.Context) error { return running(ctx, c) }); err != nil {
 		return fmt.Errorf("the shop of %s: %w", m.Name, err)
 	}
-	return errors.Join(d.write(m.Name+".yaml", c.Kubeconfig()), d.fleet.Hub.Register(ctx, kube.Cluster{
+	if err := d.write(m.Name+".yaml", c.Kubeconfig()); err != nil || m.NAT {
+		return err
+	}
+	return d.fleet.Hub.Register(ctx, kube.Cluster{
 		Namespace: "fleet", Name: m.Name, Kubeconfig: c.Kubeconfig(), Labels: map[string]string{"region": m.Region},
-	}))
+	})
 }
 
 // prepareRepo makes the repository, with a policy that has a mistake.

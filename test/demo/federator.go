@@ -22,9 +22,33 @@ type federator struct {
 	public  string // base URL of health and metrics
 	admin   string // base URL of the admin endpoint
 	query   string // base URL of the query API
+	agents  string // address that agents connect to
 
-	process *exec.Cmd
-	ended   chan error // one value: how the process ended
+	process
+}
+
+// process is a command that goes on.
+type process struct {
+	cmd   *exec.Cmd
+	ended chan error // one value: how it ended
+}
+
+// start starts a command in a directory, which logs to a file.
+func start(dir, logFile, binary string, args ...string) (process, error) {
+	log, err := os.Create(logFile)
+	if err != nil {
+		return process{}, err
+	}
+	defer log.Close()
+	p := process{exec.Command(binary, args...), make(chan error, 1)}
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
+	// A Ctrl-C is for us: we end the process when we are done with it.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return process{}, err
+	}
+	go func() { p.ended <- p.cmd.Wait() }()
+	return p, nil
 }
 
 // buildFederator builds the command.
@@ -41,6 +65,8 @@ func buildFederator(ctx context.Context, binary string) error {
 const configuration = `sources:
   kubeconfig: hub.yaml
   clusterAPI: {namespaces: [fleet]}
+  members: {namespaces: [fleet]}
+agents: {listen: 127.0.0.1:0, hosts: [127.0.0.1]}
 network: {allow: [127.0.0.0/8]}
 query:
   listen: 127.0.0.1:0
@@ -59,27 +85,16 @@ func startFederator(ctx context.Context, dir, binary string) (*federator, error)
 	if err != nil {
 		return nil, err
 	}
-	f := &federator{binary: binary, logFile: filepath.Join(dir, "federator.log"), ended: make(chan error, 1)}
+	f := &federator{binary: binary, logFile: filepath.Join(dir, "federator.log")}
 	for name, text := range map[string][]byte{"federator.yaml": []byte(configuration), "tls.crt": crt, "tls.key": key} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.Create(f.logFile)
-	if err != nil {
+	if f.process, err = start(dir, f.logFile, binary, "serve", "--config", "federator.yaml"); err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	f.process = exec.Command(binary, "serve", "--config", "federator.yaml")
-	f.process.Dir = dir
-	f.process.Stdout, f.process.Stderr = log, log
-	// A Ctrl-C is for us: we end the process when we are done with it.
-	f.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := f.process.Start(); err != nil {
-		return nil, err
-	}
-	go func() { f.ended <- f.process.Wait() }()
 	if err := await(ctx, 20*time.Millisecond, func(context.Context) error { return f.listens() }); err != nil {
 		return nil, errors.Join(err, f.complain(), f.stop())
 	}
@@ -100,27 +115,32 @@ func (f *federator) listens() error {
 			f.admin = "http://" + m[2]
 		case "query":
 			f.query = "https://" + m[2]
+		case "agents":
+			f.agents = m[2]
 		}
 	}
-	if f.public == "" || f.admin == "" || f.query == "" {
+	if f.public == "" || f.admin == "" || f.query == "" || f.agents == "" {
 		return errors.New("federator does not listen yet")
 	}
 	return nil
 }
 
-// stop ends the process in order and waits for it.
-func (f *federator) stop() error {
-	if err := f.process.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+// stop ends the process in order and waits for it. There may be none.
+func (p *process) stop() error {
+	if p.cmd == nil {
+		return nil
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	late := time.AfterFunc(30*time.Second, func() { _ = f.process.Process.Kill() })
-	err := <-f.ended
-	f.ended <- err
+	late := time.AfterFunc(30*time.Second, func() { _ = p.cmd.Process.Kill() })
+	err := <-p.ended
+	p.ended <- err
 	if !late.Stop() {
 		err = errors.Join(errors.New("it did not stop"), err)
 	}
 	if err != nil {
-		return fmt.Errorf("federator: %w", err)
+		return fmt.Errorf("federator %s: %w", p.cmd.Args[1], err)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // Command demo shows what federator does on a fleet of real clusters: a hub with
-// Cluster API and three members with workloads, policies in a local git repository,
-// and the real command, built from this tree. It shows the fleet in one view, what
+// Cluster API and three members with workloads, one of them behind NAT, policies in a local git
+// repository, and the real command, built from this tree. It shows the fleet in one view, what
 // violates policies across clusters, a commit that is active within seconds, a
 // correction, a bad commit that changes nothing, a halt that waits for an acknowledgement, and
 // a plan that two people approve, whose rollout stops itself after the first cluster.
@@ -51,6 +51,7 @@ type demo struct {
 	started   time.Time
 	fleet     *kube.Fleet
 	federator *federator
+	agent     process // of the member behind NAT
 	page      *page // nil before the web UI is open
 	repo      *git.Repo
 }

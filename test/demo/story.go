@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ type step struct {
 
 func (d *demo) story() []step {
 	return []step{
+		{"A cluster behind NAT: its agent connects to federator, and nothing connects to it.", d.nat},
 		{"One view of all clusters, for everybody who may read them.", d.view},
 		{"Policies see across clusters: one host must not be served from two.", d.violations},
 		{"Policies come from git. The first version of this one has a mistake: it finds nothing.", d.source},
@@ -47,6 +49,29 @@ func deployment(member, app, ready string) probe {
 	return probe{fmt.Sprintf("kubectl --kubeconfig %s.yaml -n shop get deployment %s", member, app), func(out string) error {
 		return has(out, "NAME="+app, "READY="+ready)
 	}}
+}
+
+// nat lets the member join that the hub cannot reach: with a token, and an agent that runs beside it.
+func (d *demo) nat(ctx context.Context) error {
+	for _, line := range []string{"cat member.yaml", "kubectl apply -f member.yaml"} {
+		if err := d.show(ctx, line); err != nil {
+			return err
+		}
+	}
+	if err := d.until(ctx, works("federator agent token fleet/ap-1 > token")); err != nil {
+		return err
+	}
+	d.note("federator agent --hub %s --token-file token --kubeconfig ap-1.yaml --state-dir agent", d.federator.agents)
+	var err error
+	d.agent, err = start(d.dir, filepath.Join(d.dir, "agent.log"), d.federator.binary, "agent", "--hub", d.federator.agents, "--token-file", "token", "--kubeconfig", "ap-1.yaml", "--state-dir", "agent")
+	if err != nil {
+		return err
+	}
+	return d.until(
+		ctx,
+		probe{"kubectl get members.federator.dev -n fleet", func(out string) error { return has(out, "NAME=ap-1", "CONNECTED=true") }},
+		probe{"federator members --server " + d.federator.admin, func(out string) error { return has(out, "NAME=fleet/ap-1", "STATE=Connected") }},
+	)
 }
 
 // view asks the query API for Deployments of all members.
