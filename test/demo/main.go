@@ -52,7 +52,7 @@ type demo struct {
 	fleet     *kube.Fleet
 	federator *federator
 	agent     process // of the member behind NAT
-	page      *page // nil before the web UI is open
+	page      *page   // nil before the web UI is open
 	repo      *git.Repo
 }
 

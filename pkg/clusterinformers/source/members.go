@@ -22,13 +22,12 @@ type MembersOptions struct {
 	Logger     *slog.Logger
 }
 
-const (
-	// kubeconfigType is the type of a Secret with the kubeconfig of a Member, and kubeconfigKey
-	// the key that it is under.
-	kubeconfigType corev1.SecretType = "federator.dev/kubeconfig"
-	kubeconfigKey                    = "value"
+// kubeconfigType is the type of a Secret with the kubeconfig of a Member.
+const kubeconfigType corev1.SecretType = "federator.dev/kubeconfig"
 
-	memberKind = "Member"
+const (
+	kubeconfigKey = "value" // of such a Secret
+	memberKind    = "Member"
 )
 
 // NewMembers returns the source, or what is wrong with the options.
