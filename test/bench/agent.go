@@ -171,10 +171,10 @@ func (r *agentRig) configOf() *rest.Config {
 	return c
 }
 
-// memory is what a process has resident now, and has had at most, in bytes.
-func memory(pid int) (now, most float64, err error) {
+// memory is what a process has resident, in bytes: its own, and what is of files, which is the command itself.
+func memory(pid int) (own, files float64, err error) {
 	m, err := memoryStatus(fmt.Sprintf("/proc/%d", pid))
-	return m["VmRSS"], m["VmHWM"], err
+	return m["RssAnon"], m["RssFile"], err
 }
 
 // counted counts what is read.
