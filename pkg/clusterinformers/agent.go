@@ -15,23 +15,33 @@ type Agents interface {
 	DialAgent(ctx context.Context, member, uid string) (net.Conn, error)
 }
 
+// agentPings is how many times as long as usual nothing may come of an agent until it is asked for an answer: an answer
+// every few seconds is more than all else that comes of a member that is idle.
+const agentPings = 3
+
+// byAgent reports whether the member is reached by its agent.
+func (mb *member) byAgent() bool {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	return mb.usesAgent
+}
+
 // applyAgent has the member reached by its agent.
 func (mb *member) applyAgent(spec Spec) {
-	mb.mu.Lock()
-	already := mb.usesAgent
-	mb.mu.Unlock()
 	agents := mb.manager.opts.Agents
 	switch {
-	case already:
+	case mb.byAgent():
 		return
 	case agents == nil:
 		mb.setUsedKubeconfig(nil)
 		mb.conn.setClient(nil, connection.Refuse(connection.NoAgents, "the member has an agent, and this federator listens for none: agents.listen of the configuration is empty"))
 		return
 	}
+	opts := mb.transportOptions(spec)
+	opts.PingInterval *= agentPings
 	client, err := memberclient.NewByAgent(func(ctx context.Context) (net.Conn, error) {
 		return agents.DialAgent(ctx, spec.Name, spec.UID)
-	}, mb.transportOptions(spec))
+	}, opts)
 	if err != nil {
 		mb.setUsedKubeconfig(nil)
 		mb.conn.setClient(nil, connection.Refuse(connection.NoAgents, "%v", err))

@@ -53,6 +53,9 @@ const (
 	maxAuditRetry    = 5 * time.Minute
 	bookmarkPatience = 3 * time.Minute // servers send one a minute
 	relistPatience   = time.Minute
+
+	// An agent passes a bookmark that follows another every 10 minutes.
+	agentBookmarkPatience = 13 * time.Minute
 )
 
 // A scope that could not be audited so many times is listed instead: retries come after a delay that
@@ -295,10 +298,18 @@ func (a *auditor) equal(p *listWatch, c *capture, found *audit.Result, r *AuditR
 	}
 }
 
+// bookmarkPatience is how long a bookmark may take.
+func (a *auditor) bookmarkPatience() time.Duration {
+	if a.member.byAgent() {
+		return agentBookmarkPatience
+	}
+	return bookmarkPatience
+}
+
 // awaitBookmark has the scope audited again when the member has said that nothing is in flight.
 func (a *auditor) awaitBookmark(p *listWatch, r *AuditResult) {
 	r.Outcome = outcomeInFlight
-	p.audit.bookmark, p.audit.deadline = &captureRequest{bookmark: true, reply: make(chan *capture, 1), ready: a.woken.Fire}, time.Now().Add(bookmarkPatience)
+	p.audit.bookmark, p.audit.deadline = &captureRequest{bookmark: true, reply: make(chan *capture, 1), ready: a.woken.Fire}, time.Now().Add(a.bookmarkPatience())
 	p.captures.Store(p.audit.bookmark)
 }
 
