@@ -57,7 +57,8 @@ func agentThroughput(ctx context.Context, b *bench) (rows []row, err error) {
 // list reads a list of all pods, and nothing else.
 func (r *agentRig) list(ctx context.Context, byAgent bool) (time.Duration, error) {
 	config := r.configOf()
-	trip, host := http.RoundTripper(nil), config.Host
+	var trip http.RoundTripper
+	host := config.Host
 	if byAgent {
 		link, err := r.server.DialAgent(ctx, r.spec.Name, r.spec.UID)
 		if err != nil {

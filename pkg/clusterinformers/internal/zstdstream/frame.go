@@ -85,7 +85,7 @@ func checkFrameHead(head []byte) error {
 // parseFrameHead reads a header that has come, and was checked.
 func parseFrameHead(head []byte) (frameHead, error) {
 	d := head[4]
-	window := uint64(0)
+	var window uint64
 	if windowSize(d) > 0 {
 		w := head[minFrameHead]
 		base := uint64(1) << (10 + w>>3)

@@ -67,18 +67,20 @@ func (s *Stream) ReadNow(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	n, err := s.read(p, s.readNow)
-	ready := s.finish(err == errTurn) //nolint:errorlint // it is made here
-	switch s.turn += n; err {         //nolint:errorlint // as is a Stream's
-	case errTurn:
-		s.turn = 0
-		if ready != nil {
-			ready()
-		}
-		return 0, stream.ErrNothing
-	case stream.ErrNothing:
-		s.turn = 0
+	if s.turn += n; err == nil {
+		s.finish(false)
+		return n, nil
 	}
-	return n, err
+	s.turn = 0
+	over := err == errTurn //nolint:errorlint // it is made here
+	ready := s.finish(over)
+	if !over {
+		return n, err
+	}
+	if ready != nil {
+		ready()
+	}
+	return 0, stream.ErrNothing
 }
 
 // readNow reads of the body, unless the turn is over.
