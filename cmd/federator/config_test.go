@@ -51,18 +51,29 @@ audit:
 			`FILE:3: audit.requestsPerSecond: is NaN, must be a number above 0`,
 			`FILE:4: audit.fleetRequestsPerSecond: is +Inf, must be a number above 0`,
 		}},
+		{"agents", `sources: {clusterAPI: {}}
+agents:
+  listen: "9443"
+  hosts: [a, ""]
+  certificateLife: 1m
+`, []string{
+			`FILE:5: agents.certificateLife: is 1m0s, must be at least 10m0s and at most 720h0m0s`,
+			`FILE:3: agents.listen: "9443" is not an address such as ":9443"`,
+			`FILE:4: agents.hosts: at least one is required, and none may be empty`,
+			`FILE:2: agents: sources.members is required: agents are of Members`,
+		}},
 		{"sources of a hub", `sources:
   clusterAPI: {namespaces: [fleet, ""]}
   members: {namespaces: [""]}
   argoCD: {}
   managedClusters:
-    proxyURL: http://proxy
+    proxyURL: https://user:hunter2@proxy:9092
   clusterProfiles: {namespaces: [a]}
 `, []string{
 			`FILE:2: sources.clusterAPI.namespaces: a namespace must not be empty; leave the list out for all namespaces`,
 			`FILE:3: sources.members.namespaces: a namespace must not be empty; leave the list out for all namespaces`,
 			`FILE:4: sources.argoCD.namespaces: at least one is required: federator does not read the Secrets of others`,
-			`FILE:6: sources.managedClusters.proxyURL: "http://proxy" is not a URL such as https://host:9092`,
+			`FILE:6: sources.managedClusters.proxyURL: is not a URL such as https://host:9092`,
 			`FILE:5: sources.managedClusters.caFile: is required`,
 			`FILE:7: sources.clusterProfiles.providersFile: is required: access providers are programs, which only federator's own configuration may name`,
 		}},

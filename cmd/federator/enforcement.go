@@ -41,7 +41,7 @@ func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, lo
 		GitOps: cfg.Policies.Corrections.GitOps.Trust(), ServerOf: f.Manager.ServerOf,
 		KeepSecretValues: cfg.KeepSecretValues,
 		Receivers:        receivers, Origin: cfg.Policies.Notify.Origin,
-		Reports: hub.ReportsOptions{Disabled: !cfg.Policies.Reports, Namespaces: clusterNamespaces(cfg), Describes: f.Manager.Describes, Interval: cfg.Policies.ReportInterval},
+		Reports: hub.ReportsOptions{Disabled: !cfg.Policies.Reports, Namespaces: clusterNamespaces(cfg), Describes: f.Manager.Describes, NoClusters: cfg.Sources.ClusterAPI == nil, Interval: cfg.Policies.ReportInterval},
 		Limits:  config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics,
 	})
 }

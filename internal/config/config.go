@@ -103,6 +103,7 @@ type ManagedClusters struct {
 // ClusterProfiles is the source of the Cluster Inventory API.
 type ClusterProfiles struct {
 	Namespaces    []string `yaml:"namespaces" doc:"Namespaces to find ClusterProfiles in. Empty: all."`
+	ProfileEnv    []string `yaml:"profileEnv" doc:"Environment variables that ClusterProfiles may set for providers whose profileSourcedEnvVarsPolicy lets them. A variable can decide what code runs: name none that a program, or what it starts, takes code or addresses from."`
 	ProvidersFile string   `yaml:"providersFile" doc:"Access providers that federator may use, in the JSON of the Cluster Inventory API: providers with name, execConfig, profileSourcedCLIArgsPolicy and profileSourcedEnvVarsPolicy.\nThey are programs, which federator's image must have. Reloaded when it changes. Required."`
 }
 

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/source"
 )
 
 // problems collects the errors of a configuration.
@@ -79,8 +79,8 @@ func (c *Config) validateSources(p *problems) {
 		p.add("sources.argoCD.namespaces", "at least one is required: federator does not read the Secrets of others")
 	}
 	if m := s.ManagedClusters; m != nil {
-		if u, err := url.Parse(m.ProxyURL); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-			p.add("sources.managedClusters.proxyURL", "%q is not a URL such as https://host:9092", m.ProxyURL)
+		if !source.ValidProxyURL(m.ProxyURL) {
+			p.add("sources.managedClusters.proxyURL", "is not a URL such as https://host:9092")
 		}
 		if m.CAFile == "" {
 			p.add("sources.managedClusters.caFile", "is required")

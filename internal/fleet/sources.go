@@ -98,7 +98,7 @@ func addHubSources(cfg config.Sources, userAgent string, log *slog.Logger, add f
 		if err != nil {
 			return fmt.Errorf("sources.clusterProfiles: %w", err)
 		}
-		src, err := source.NewClusterProfiles(source.ClusterProfilesOptions{Config: hub, Namespaces: c.Namespaces, ProvidersFile: c.ProvidersFile, PluginRunner: runner, Logger: log})
+		src, err := source.NewClusterProfiles(source.ClusterProfilesOptions{Config: hub, Namespaces: c.Namespaces, ProvidersFile: c.ProvidersFile, ProfileEnv: c.ProfileEnv, PluginRunner: runner, Logger: log})
 		return add("clusterProfiles", src, err)
 	}
 	return nil

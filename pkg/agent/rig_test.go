@@ -218,12 +218,12 @@ type fixed struct {
 	wake trigger.Trigger
 }
 
-func (f *fixed) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
+func (f *fixed) Run(ctx context.Context, set func(clusterinformers.View)) error {
 	for {
 		f.mu.Lock()
 		view := f.view
 		f.mu.Unlock()
-		set(view)
+		set(clusterinformers.View{Members: view})
 		select {
 		case <-f.wake:
 		case <-ctx.Done():

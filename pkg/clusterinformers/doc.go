@@ -9,6 +9,9 @@
 // they are dialled. [Manager.Members] and [Manager.Ready] report the state of
 // each member.
 //
+// A member that is out of reach may have an agent, which opens the connections: [Agents] has them, already
+// verified, and from there on it is a member like any other.
+//
 // A member is in the index as soon as a source names it, without scopes until
 // it has been reached: what it holds is not known, and readers of the entire
 // fleet must see that. Only a Cluster whose control plane has never been up does

@@ -56,6 +56,7 @@ func fewKinds() sim.Options {
 type fixed struct {
 	mu   sync.Mutex
 	view []clusterinformers.Spec // nil: not spoken yet
+	part bool                    // there may be others
 	wake trigger.Trigger
 }
 
@@ -63,13 +64,13 @@ func newFixed(view ...clusterinformers.Spec) *fixed {
 	return &fixed{view: view, wake: trigger.New()}
 }
 
-func (f *fixed) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
+func (f *fixed) Run(ctx context.Context, set func(clusterinformers.View)) error {
 	for {
 		f.mu.Lock()
-		view := f.view
+		view, part := f.view, f.part
 		f.mu.Unlock()
 		if view != nil {
-			set(view)
+			set(clusterinformers.View{Members: view, Partial: part})
 		}
 		select {
 		case <-f.wake:
@@ -79,9 +80,11 @@ func (f *fixed) Run(ctx context.Context, set func([]clusterinformers.Spec)) erro
 	}
 }
 
-func (f *fixed) set(view ...clusterinformers.Spec) {
+func (f *fixed) set(view ...clusterinformers.Spec) { f.setView(clusterinformers.View{Members: view}) }
+
+func (f *fixed) setView(view clusterinformers.View) {
 	f.mu.Lock()
-	f.view = append([]clusterinformers.Spec{}, view...)
+	f.view, f.part = append([]clusterinformers.Spec{}, view.Members...), view.Partial
 	f.mu.Unlock()
 	f.wake.Fire()
 }

@@ -363,54 +363,9 @@ func TestMember_RefusedKeepsItsObjectsStale(t *testing.T) {
 	}
 }
 
-func TestManager_RemovesMembersOnlyWhenAllSourcesAreKnown(t *testing.T) {
-	opts := fewKinds()
-	opts.Members = 2
-	second := newFixed()
-	second.view = nil
-	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) { o.Sources = append(o.Sources, second) }).start()
-	a, b := r.fleet.Members()[0], r.fleet.Members()[1]
-	r.synced(a)
-	r.synced(b)
-	if ready, waiting := r.manager.Ready(); ready || !slices.Equal(waiting, []string{"member sources"}) {
-		t.Errorf("ready %t, waiting for %v, though a source has not spoken", ready, waiting)
-	}
-	r.source.set(specOf(t, a))
-	r.during(300*time.Millisecond, "the member stays: the other source may know it", func() bool {
-		return r.status(b).Name != "" && r.all(b, aggregate.Synced)
-	})
-	lists := r.allLists(b)
-	second.set(specOf(t, b))
-	r.until("ready", func() bool { ready, _ := r.manager.Ready(); return ready })
-	if n := r.allLists(b); n != lists {
-		t.Errorf("a member that changed hands was listed %d times more", n-lists)
-	}
-	second.set()
-	r.until("the member has left", func() bool {
-		_, there := r.index.Snapshot().Member(nameOf(b))
-		return !there
-	})
-}
-
-func TestManager_FirstOfTwoSourcesWins(t *testing.T) {
-	other := newFixed()
-	r := newRig(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
-		spec := r.source.view[0]
-		spec.UID, spec.Kubeconfig = "impostor", []byte("nonsense")
-		other.view = []clusterinformers.Spec{spec}
-		o.Sources = append(o.Sources, other)
-	}).start()
-	m := r.fleet.Members()[0]
-	r.until("the first source's is followed", func() bool { return r.status(m).UID == "uid-"+m.Name() && r.status(m).Synced })
-	r.source.set()
-	r.until("the second's takes over", func() bool {
-		return r.status(m).UID == "impostor" && r.status(m).Reason == connection.InvalidKubeconfig
-	})
-}
-
 type brokenSource struct{ fail func() error }
 
-func (b brokenSource) Run(context.Context, func([]clusterinformers.Spec)) error { return b.fail() }
+func (b brokenSource) Run(context.Context, func(clusterinformers.View)) error { return b.fail() }
 
 func TestManager_RunEndsWhenASourceFails(t *testing.T) {
 	for want, fail := range map[string]func() error{

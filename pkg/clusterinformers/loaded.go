@@ -115,7 +115,7 @@ func (m *Manager) forgetLoaded(name string) {
 
 // dropLoadedLocked removes what was loaded of members that are none any more. All sources have
 // spoken. m.mu must be held.
-func (m *Manager) dropLoadedLocked(specs map[string]Spec) {
+func (m *Manager) dropLoadedLocked(specs map[string]describedMember) {
 	for name := range m.loaded {
 		if _, is := specs[name]; !is {
 			m.forgetLoaded(name)

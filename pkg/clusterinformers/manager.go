@@ -44,8 +44,8 @@ type Manager struct {
 	away       atomic.Int64 // members that are out of reach
 
 	mu           sync.Mutex
-	views        [][]Spec // by source, nil until its first
-	viewsPending bool     // views have changed since the last reconcile
+	views        []*View // by source, nil until its first
+	viewsPending bool    // views have changed since the last reconcile
 	members      map[string]*member
 	loaded       map[string]*loaded // what the index was loaded with, of members that have not come yet
 	leaving      map[string]*member // under way out; a successor waits for it
@@ -62,7 +62,7 @@ func New(opts Options) (*Manager, error) {
 	m := &Manager{
 		opts: opts, catalog: catalog.New(opts.heldVersions()), slots: quota.NewSlots(opts.ParallelSyncs), fleetQuota: quota.NewFleet(opts.Budget.FleetBytes),
 		starts: quota.NewSlots(maxStarting),
-		queue:  runqueue.New(), changed: trigger.New(), views: make([][]Spec, len(opts.Sources)),
+		queue:  runqueue.New(), changed: trigger.New(), views: make([]*View, len(opts.Sources)),
 		members: map[string]*member{}, leaving: map[string]*member{}, shadowed: map[string]bool{}, started: time.Now(), metrics: newMetrics(),
 	}
 	m.audits.budget.Requests = opts.Audit.FleetRequestsPerSecond
@@ -88,7 +88,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	wg.Go(func() { m.lateness.Run(ctx) })
 	for i, source := range m.opts.Sources {
 		wg.Go(func() {
-			err := recoverPanic(func() error { return source.Run(ctx, func(view []Spec) { m.setView(i, view) }) })
+			err := recoverPanic(func() error { return source.Run(ctx, func(view View) { m.setView(i, view) }) })
 			if err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("source %T: %w", source, err))
 			}
@@ -121,34 +121,52 @@ func (m *Manager) startWorkers(ctx context.Context) (stop func()) {
 	}
 }
 
-func (m *Manager) setView(source int, view []Spec) {
+func (m *Manager) setView(source int, view View) {
+	view.Members = slices.Clone(view.Members)
 	m.mu.Lock()
-	m.views[source] = append(make([]Spec, 0, len(view)), view...)
+	m.views[source] = &view
 	m.viewsPending = true
 	m.mu.Unlock()
 	m.changed.Fire()
 }
 
+// describedMember is a member as the first source describes it that names it.
+type describedMember struct {
+	Spec
+
+	source int
+	early  bool // an earlier source has not spoken, and may have the name
+}
+
 // specsLocked merges the views: where two sources name one member, the first has
-// it. It is not complete until every source has spoken. m.mu must be held.
-func (m *Manager) specsLocked() (specs map[string]Spec, complete bool) {
-	specs, complete = map[string]Spec{}, true
-	for _, view := range m.views {
-		complete = complete && view != nil
-		for _, s := range view {
+// it. It also returns whether all sources have spoken, and whether there are no other members
+// than these. m.mu must be held.
+func (m *Manager) specsLocked() (specs map[string]describedMember, spoken, complete bool) {
+	specs, spoken, complete = map[string]describedMember{}, true, true
+	for i, view := range m.views {
+		if view == nil {
+			spoken, complete = false, false
+			continue
+		}
+		complete = complete && !view.Partial
+		for _, s := range view.Members {
 			if _, taken := specs[s.Name]; !taken {
-				specs[s.Name] = s
+				specs[s.Name] = describedMember{s, i, !spoken}
 			}
 		}
 	}
-	return specs, complete
+	return specs, spoken, complete
 }
 
 // warnShadowedLocked warns once of each member that two sources describe. m.mu must be held.
-func (m *Manager) warnShadowedLocked(specs map[string]Spec) {
+func (m *Manager) warnShadowedLocked(specs map[string]describedMember) {
+	maps.DeleteFunc(m.shadowed, func(name string, _ bool) bool { _, is := specs[name]; return !is })
 	for _, view := range m.views {
-		for i := range view {
-			s := &view[i]
+		if view == nil {
+			continue
+		}
+		for i := range view.Members {
+			s := &view.Members[i]
 			if m.shadowed[s.Name] || reflect.DeepEqual(specs[s.Name].Object, s.Object) {
 				continue
 			}
@@ -173,11 +191,17 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.viewsPending = false
-	specs, complete := m.specsLocked()
+	specs, _, complete := m.specsLocked()
 	m.warnShadowedLocked(specs)
 	for name, mb := range m.members {
-		spec, stays := specs[name]
-		if stays && spec.sameMember(mb.currentSpec()) || !stays && !complete {
+		spec, named := specs[name]
+		switch {
+		case named && spec.sameMember(mb.currentSpec()):
+			continue
+		case named && spec.early: // whose the name is, is not known yet
+			delete(specs, name)
+			continue
+		case !named && !m.gaveUpLocked(mb.source):
 			continue
 		}
 		mb.leaving.Store(true)
@@ -188,11 +212,16 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 	}
 	for name, spec := range specs {
 		if mb, ok := m.members[name]; ok {
-			mb.update(spec)
+			mb.source = spec.source
+			mb.update(spec.Spec)
 			continue
 		}
+		if spec.early && spec.Object != nil {
+			continue // it has the name only if no earlier source has
+		}
 		before := m.leaving[name]
-		mb := newMember(m, spec)
+		mb := newMember(m, spec.Spec)
+		mb.source = spec.source
 		m.adoptLocked(mb)
 		var mctx context.Context
 		mctx, mb.leave = context.WithCancel(ctx)
@@ -215,6 +244,12 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 		default:
 		}
 	}
+}
+
+// gaveUpLocked reports whether a source says that what it does not name has gone. m.mu must be held.
+func (m *Manager) gaveUpLocked(source int) bool {
+	view := m.views[source]
+	return view != nil && !view.Partial
 }
 
 func (mb *member) currentSpec() Spec {
@@ -243,19 +278,19 @@ func (m *Manager) Members() []MemberStatus {
 	return out
 }
 
-// Known reports whether readers of the index see all members: every source has said which there are. Until
-// then, what the index does not show may well be.
+// Known reports whether readers of the index see all members: every source has said which there are, as far
+// as it may know. Until then, what the index does not show may well be.
 func (m *Manager) Known() bool {
 	m.mu.Lock()
-	specs, complete := m.specsLocked()
+	specs, spoken, _ := m.specsLocked()
 	pending := m.viewsPending
 	m.mu.Unlock()
-	if !complete || pending {
+	if !spoken || pending {
 		return false
 	}
 	snap := m.opts.Index.Snapshot()
-	for name := range specs {
-		if _, known := snap.Member(name); !known {
+	for name, spec := range specs {
+		if _, known := snap.Member(name); !known && spec.inFleet() {
 			return false
 		}
 	}
@@ -267,10 +302,10 @@ func (m *Manager) Known() bool {
 // which members, or what else, are waited for.
 func (m *Manager) Ready() (bool, []string) {
 	m.mu.Lock()
-	_, complete := m.specsLocked()
+	_, spoken, _ := m.specsLocked()
 	pending := m.viewsPending
 	m.mu.Unlock()
-	if !complete || pending {
+	if !spoken || pending {
 		return false, []string{"member sources"}
 	}
 	var waiting []string
@@ -381,10 +416,18 @@ func (s Spec) sameMember(other Spec) bool {
 	return s.UID == other.UID || s.UID == "" || other.UID == ""
 }
 
+// View is what a source says of its members.
+type View struct {
+	Members []Spec
+	// Partial is set where there may be others: a source does not say then that what it does not
+	// name has gone. What it named before stays, and so does what an earlier process had read.
+	Partial bool
+}
+
 // Source finds members. Run calls set with the whole current view, first as
 // soon as it is known and then whenever it changes, from one goroutine at a
 // time, until ctx is done; it returns when all it started is gone. set does
 // not block. An error ends the source: a transient failure is retried inside.
 type Source interface {
-	Run(ctx context.Context, set func([]Spec)) error
+	Run(ctx context.Context, set func(View)) error
 }

@@ -41,6 +41,7 @@ type member struct {
 	done               chan struct{}   // closed when run has returned
 	leave              context.CancelFunc
 	leaving            atomic.Bool // the Cluster is gone: so will be all that is held
+	source             int         // that describes it; of the manager's mu
 	startSlots         quota.MemberSlots
 	start              atomic.Pointer[quota.Slot]
 

@@ -2,10 +2,12 @@ package clusterinformers
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -61,6 +63,13 @@ type Options struct {
 	OnLoss func(Loss)
 	// KeepSecretValues turns the redaction of Secret and ConfigMap values off.
 	KeepSecretValues bool
+}
+
+// Agents has the connections that the agents of members have opened.
+type Agents interface {
+	// DialAgent returns a connection to the agent of a member, by name and UID, over which the agent serves HTTP/2.
+	// The agent was verified to be that of the member. Close does not wait for the agent.
+	DialAgent(ctx context.Context, member, uid string) (net.Conn, error)
 }
 
 // KindRule selects kinds, and what of them is kept. The first rule that matches

@@ -18,11 +18,11 @@ import (
 // viewsSource gives the views that come through a channel.
 type viewsSource chan []Spec
 
-func (v viewsSource) Run(ctx context.Context, set func([]Spec)) error {
+func (v viewsSource) Run(ctx context.Context, set func(View)) error {
 	for {
 		select {
 		case view := <-v:
-			set(view)
+			set(View{Members: view})
 		case <-ctx.Done():
 			return nil
 		}

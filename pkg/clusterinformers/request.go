@@ -66,6 +66,13 @@ const (
 	maxAgentWatch = 70 * time.Minute
 )
 
+// byAgent reports whether the member is reached by its agent.
+func (mb *member) byAgent() bool {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	return mb.usesAgent
+}
+
 // watchTime is how long the next watch is requested for.
 func (mb *member) watchTime() time.Duration {
 	if mb.byAgent() {

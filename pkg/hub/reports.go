@@ -65,6 +65,9 @@ type ReportsOptions struct {
 	// Describes returns what describes a member on the hub, nil where nothing does. Members that
 	// something else than a Cluster describes have ClusterReports. nil: only Clusters do.
 	Describes func(member string) *corev1.ObjectReference
+	// NoClusters is set where no Cluster describes a member: Clusters, and Reports in their namespaces,
+	// are not read.
+	NoClusters bool
 	// Interval is the minimum time between updates of Reports. 0 means 30 seconds.
 	Interval time.Duration
 	// PerReport and PerMember limit the number of results in one Report and in all Reports
@@ -133,7 +136,10 @@ func NewReports(opts ReportsOptions) (*Reports, error) {
 	if opts.PerMember == 0 {
 		opts.PerMember = reportsPerMember
 	}
-	if len(opts.Namespaces) == 0 {
+	switch {
+	case opts.NoClusters:
+		opts.Namespaces = nil
+	case len(opts.Namespaces) == 0:
 		opts.Namespaces = []string{metav1.NamespaceAll}
 	}
 	if opts.Logger == nil {
@@ -288,6 +294,9 @@ func (r *Reports) forEach(ctx context.Context, kind schema.GroupVersionResource,
 
 // clusters returns the Clusters on the hub, by member, as owner references.
 func (r *Reports) clusters(ctx context.Context) (map[string]metav1.OwnerReference, error) {
+	if r.opts.NoClusters {
+		return map[string]metav1.OwnerReference{}, nil
+	}
 	var err error
 	for _, kind := range clusterKinds {
 		found := map[string]metav1.OwnerReference{}

@@ -285,6 +285,8 @@ func (r *Reports) location(state *policy.State, member string, clusters map[stri
 	p.Labels[reportMember] = remediate.LabelValue(member)
 	namespace, name, _ := strings.Cut(member, "/")
 	owner, ok := clusters[member]
+	isCluster := r.isCluster(member)
+	ok = ok && isCluster // else one of the same name, which says nothing of the member
 	m, _ := state.Snapshot.Member(member)
 	switch {
 	case ok && string(owner.UID) == m.UID:
@@ -292,7 +294,7 @@ func (r *Reports) location(state *policy.State, member string, clusters map[stri
 		p.OwnerReferences = []metav1.OwnerReference{owner}
 		p.Scope = &corev1.ObjectReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: namespace, Name: name, UID: owner.UID}
 		return reportKey{namespace, "federator-" + objectName(name)}, p
-	case ok || slices.Contains(r.opts.Namespaces, namespace) && r.isCluster(member):
+	case ok || slices.Contains(r.opts.Namespaces, namespace) && isCluster:
 		return reportKey{}, nil
 	}
 	return reportKey{name: "federator-" + objectName(namespace+"."+name)}, p

@@ -60,8 +60,8 @@ type rig struct {
 // view is a source of one member.
 type view []clusterinformers.Spec
 
-func (v view) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
-	set(v)
+func (v view) Run(ctx context.Context, set func(clusterinformers.View)) error {
+	set(clusterinformers.View{Members: v})
 	<-ctx.Done()
 	return nil
 }

@@ -97,8 +97,8 @@ func kubeconfigOf(config *rest.Config) ([]byte, error) {
 }
 
 // Run gives the members and waits.
-func (c contexts) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
-	set(c)
+func (c contexts) Run(ctx context.Context, set func(clusterinformers.View)) error {
+	set(clusterinformers.View{Members: c})
 	<-ctx.Done()
 	return nil
 }

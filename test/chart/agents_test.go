@@ -107,7 +107,7 @@ func TestAgents_HaveServicesOfEachReplica(t *testing.T) {
 			t.Errorf("%+v", s.Spec)
 		}
 	}
-	for _, name := range []string{hubside.AuthoritySecret, hubside.TokenSecret} {
+	for _, name := range []string{hubside.AuthoritySecret, hubside.PublicSecret, hubside.TokenSecret} {
 		if s := into[corev1.Secret](t, find(t, all, "Secret", name)); len(s.Data) > 0 {
 			t.Errorf("%s: an upgrade of the chart would replace what federator has there", name)
 		}

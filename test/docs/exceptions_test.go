@@ -43,6 +43,7 @@ func (s *stage) replacements() []struct{ from, to, reason string } {
 	return []struct{ from, to, reason string }{
 		{"https://federator.example.com:8443", "https://" + query, "the address of the query API that serves the hub's fleet"},
 		{"https://git.example.com/platform/fleet-policies.git", "file://" + s.remote, "the repository, on this machine"},
+		{"127.0.0.1:9443", s.agents, "another federator of this machine may have the address"},
 		{"http://127.0.0.1:8081", "http://" + s.admin, "another federator of this machine may have the default address"},
 		{"http://127.0.0.1:8080", "http://" + s.health, "another federator of this machine may have the default address"},
 	}
@@ -57,7 +58,7 @@ func (s *stage) replace(text string) string {
 }
 
 // servers are commands that go on until the end of the document.
-var servers = regexp.MustCompile(`^federator serve\b`)
+var servers = regexp.MustCompile(`^federator (?:serve\b|agent --)`)
 
 // watches are commands that print and go on: what they print first is looked at.
 var watches = regexp.MustCompile(`(?m)^(?:kubectl|federator)\b.* (?:-w|--watch)\b`)

@@ -14,7 +14,7 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// process is a federator that serves.
+// process is a federator that serves, or an agent.
 type process struct {
 	cmd       *exec.Cmd
 	log       *lines
@@ -27,6 +27,29 @@ var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)
 
 // serving starts a command that serves, and waits until all its servers listen.
 func serving(ctx context.Context, cmd *exec.Cmd) (*process, error) {
+	return started(ctx, cmd, func(p *process) error {
+		for _, m := range listening.FindAllStringSubmatch(p.log.String(), -1) {
+			p.addresses[m[1]] = m[2]
+		}
+		for _, server := range []string{"serve", "admin", "query"} {
+			if p.addresses[server] == "" {
+				return fmt.Errorf("server %s does not listen", server)
+			}
+		}
+		return nil
+	})
+}
+
+// connected is of an agent that has found federator.
+func connected(p *process) error {
+	if !strings.Contains(p.log.String(), "connected to federator") {
+		return errors.New("the agent is not connected")
+	}
+	return nil
+}
+
+// started starts a command that goes on, and waits until it is ready.
+func started(ctx context.Context, cmd *exec.Cmd, ready func(*process) error) (*process, error) {
 	p := &process{cmd: cmd, log: &lines{}, addresses: map[string]string{}, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -43,15 +66,7 @@ func serving(ctx context.Context, cmd *exec.Cmd) (*process, error) {
 			return nil // said below
 		default:
 		}
-		for _, m := range listening.FindAllStringSubmatch(p.log.String(), -1) {
-			p.addresses[m[1]] = m[2]
-		}
-		for _, server := range []string{"serve", "admin", "query"} {
-			if p.addresses[server] == "" {
-				return fmt.Errorf("server %s does not listen", server)
-			}
-		}
-		return nil
+		return ready(p)
 	})
 	select {
 	case <-p.ended:
@@ -69,6 +84,9 @@ func (r *session) start(ctx context.Context, text string) (*process, error) {
 	script := fmt.Sprintf(". %[1]s/env; cd \"$(cat %[1]s/cwd)\"; exec %[2]s", r.state, strings.TrimSpace(text))
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Env = []string{}
+	if strings.HasPrefix(text, "federator agent") {
+		return started(ctx, cmd, connected)
+	}
 	return serving(ctx, cmd)
 }
 

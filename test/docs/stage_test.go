@@ -57,7 +57,7 @@ type stage struct {
 	server     *process
 	remote     string // bare repository that policies are pushed to
 
-	admin, health string // addresses for federators that documents start
+	admin, health, agents string // addresses for federators that documents start
 }
 
 // built returns the stage, with its programs.
@@ -140,7 +140,7 @@ func (s *stage) clusters(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	for _, a := range []*string{&s.admin, &s.health} {
+	for _, a := range []*string{&s.admin, &s.health, &s.agents} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err

@@ -35,8 +35,8 @@ const (
 // fixed is a source whose members are always the same.
 type fixed []clusterinformers.Spec
 
-func (f fixed) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
-	set(f)
+func (f fixed) Run(ctx context.Context, set func(clusterinformers.View)) error {
+	set(clusterinformers.View{Members: f})
 	<-ctx.Done()
 	return nil
 }

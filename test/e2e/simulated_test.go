@@ -15,8 +15,8 @@ import (
 // specs is a source whose members are always the same.
 type specs []clusterinformers.Spec
 
-func (s specs) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
-	set(s)
+func (s specs) Run(ctx context.Context, set func(clusterinformers.View)) error {
+	set(clusterinformers.View{Members: s})
 	<-ctx.Done()
 	return nil
 }

@@ -41,12 +41,12 @@ type framesRig struct {
 }
 
 // Run implements clusterinformers.Source.
-func (r *framesRig) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
+func (r *framesRig) Run(ctx context.Context, set func(clusterinformers.View)) error {
 	for {
 		r.mu.Lock()
 		specs := slices.Clone(r.specs)
 		r.mu.Unlock()
-		set(specs)
+		set(clusterinformers.View{Members: specs})
 		select {
 		case <-r.wake:
 		case <-ctx.Done():

@@ -68,7 +68,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if .clusterProfiles.namespaces -}}
 {{- if not .clusterProfiles.providers }}{{ fail "sources.clusterProfiles.providers is required" }}{{ end -}}
-{{- $_ := set $sources "clusterProfiles" (dict "namespaces" .clusterProfiles.namespaces "providersFile" "/etc/federator/providers.json") -}}
+{{- $_ := set $sources "clusterProfiles" (dict "namespaces" .clusterProfiles.namespaces "providersFile" "/etc/federator/providers.json" "profileEnv" .clusterProfiles.profileEnv) -}}
 {{- end -}}
 {{- end -}}
 {{- if not $sources -}}

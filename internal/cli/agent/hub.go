@@ -23,8 +23,8 @@ and not for long.
 
   federator agent token edge/shop-17 > token
 
-Permissions needed on the hub: get members, and in federator's namespace get ConfigMap
-` + hubside.AuthoritySecret + ` and patch Secret ` + hubside.TokenSecret + `.`
+Permissions needed on the hub: get members, and in federator's namespace get Secret
+` + hubside.PublicSecret + ` and patch Secret ` + hubside.TokenSecret + `.`
 
 // hubFlags say where federator is on the hub.
 type hubFlags struct {

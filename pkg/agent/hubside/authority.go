@@ -1,6 +1,7 @@
 package hubside
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto"
@@ -29,13 +30,16 @@ import (
 // Names of what federator keeps in its namespace.
 const (
 	// AuthoritySecret has the CAs with their keys, which nobody but federator reads: pairs of keys NAME.crt and
-	// NAME.key. The ConfigMap of the same name has their certificates, for whoever makes a token.
+	// NAME.key.
 	AuthoritySecret = "federator-agents-ca"
+	// PublicSecret has their certificates, for whoever makes a token. They are no secret; but who may write them
+	// decides whom new agents serve, and more people may write ConfigMaps of the namespace, which stop corrections.
+	PublicSecret = "federator-agents-public"
 	// TokenSecret has what is known of tokens that were not used.
 	TokenSecret = "federator-agents-tokens"
 
 	secretType     = "federator.dev/agents"
-	authoritiesKey = "ca.crt" // of the ConfigMap
+	authoritiesKey = "ca.crt" // of PublicSecret
 	certSuffix     = ".crt"
 	keySuffix      = ".key"
 )
@@ -233,13 +237,13 @@ func newAuthority(now time.Time) (map[string][]byte, error) {
 // the others use what it has made.
 func ensureAuthority(ctx context.Context, client kubernetes.Interface, namespace string, now time.Time) error {
 	secrets := client.CoreV1().Secrets(namespace)
-	for _, name := range []string{AuthoritySecret, TokenSecret} {
+	for _, name := range []string{AuthoritySecret, PublicSecret, TokenSecret} {
 		s, err := secrets.Get(ctx, name, metav1.GetOptions{})
 		there := err == nil
 		switch {
 		case apierrors.IsNotFound(err):
 			s, err = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Type: secretType}, nil
-		case there && (name == TokenSecret || len(s.Data) > 0):
+		case there && (name != AuthoritySecret || len(s.Data) > 0):
 			continue
 		}
 		if err == nil && name == AuthoritySecret {
@@ -259,24 +263,19 @@ func ensureAuthority(ctx context.Context, client kubernetes.Interface, namespace
 	return nil
 }
 
-// publish has the ConfigMap say which CAs there are.
+// publish has PublicSecret say which CAs there are.
 func (all authorities) publish(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	maps, text := client.CoreV1().ConfigMaps(namespace), string(identity.Encode(all.certificates()...))
-	now, err := maps.Get(ctx, AuthoritySecret, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		_, err = maps.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: AuthoritySecret, Namespace: namespace}, Data: map[string]string{authoritiesKey: text},
-		}, metav1.CreateOptions{})
-	case err == nil && now.Data[authoritiesKey] != text:
-		now.Data = map[string]string{authoritiesKey: text}
-		_, err = maps.Update(ctx, now, metav1.UpdateOptions{})
+	secrets, text := client.CoreV1().Secrets(namespace), identity.Encode(all.certificates()...)
+	now, err := secrets.Get(ctx, PublicSecret, metav1.GetOptions{})
+	if err == nil && !bytes.Equal(now.Data[authoritiesKey], text) {
+		now.Data = map[string][]byte{authoritiesKey: text}
+		_, err = secrets.Update(ctx, now, metav1.UpdateOptions{})
 	}
-	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) {
 		return nil // another process says the same
 	}
 	if err != nil {
-		return fmt.Errorf("ConfigMap %s/%s: %w", namespace, AuthoritySecret, err)
+		return fmt.Errorf("Secret %s/%s: %w", namespace, PublicSecret, err)
 	}
 	return nil
 }

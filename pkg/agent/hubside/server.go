@@ -207,6 +207,7 @@ func (s *Server) keep(ctx context.Context) {
 		case <-s.reload:
 			try(func(ctx context.Context) error { return s.authorities.Load().publish(ctx, s.client, s.o.Namespace) })
 		case <-prune.C:
+			s.reload.Fire() // somebody may have changed what is said
 			if err := s.prune(ctx); err != nil && ctx.Err() == nil {
 				s.o.Logger.Debug("dropping expired tokens failed", "error", err) // the next time, or another process
 			}

@@ -35,7 +35,7 @@ type record struct {
 }
 
 // CreateToken returns the text of a token by which one agent can join as a member, once: as the Member of now, with its
-// UID. It needs to get the ConfigMap and patch the Secret of this package in federator's namespace.
+// UID. It needs to get PublicSecret and patch TokenSecret in federator's namespace.
 func CreateToken(ctx context.Context, client kubernetes.Interface, namespace, member, uid string, life time.Duration) (string, error) {
 	if _, err := identity.Parse(member, uid); err != nil {
 		return "", fmt.Errorf("member %q: %w", member, err)
@@ -43,13 +43,13 @@ func CreateToken(ctx context.Context, client kubernetes.Interface, namespace, me
 	if life <= 0 || life > MaxTokenLife {
 		return "", fmt.Errorf("a token is valid for %s: it must be above 0 and at most %s", life, MaxTokenLife)
 	}
-	public, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, AuthoritySecret, metav1.GetOptions{})
+	public, err := client.CoreV1().Secrets(namespace).Get(ctx, PublicSecret, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("the CA of agents: %w", err)
 	}
-	certs, err := identity.Certificates([]byte(public.Data[authoritiesKey]))
+	certs, err := identity.Certificates(public.Data[authoritiesKey])
 	if err != nil {
-		return "", fmt.Errorf("the CA of agents: ConfigMap %s/%s: %w", namespace, AuthoritySecret, err)
+		return "", fmt.Errorf("the CA of agents: Secret %s/%s: %w", namespace, PublicSecret, err)
 	}
 	token := joining.NewToken(identity.Digest(certs[0])) // the oldest, as authorities are
 	text, err := json.Marshal(record{Hash: token.Hash(), Member: member, UID: uid, Expires: time.Now().Add(life).UTC().Truncate(time.Second)})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"federator.dev/federator/api"
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
@@ -23,7 +26,8 @@ import (
 
 // ArgoCDOptions is a source of members that are clusters of Argo CD: Secrets with the label
 // argocd.argoproj.io/secret-type=cluster. A member is called <namespace>/<name> of its Secret
-// or, where that makes a name of its own, after the cluster's name in Argo CD. The cluster that
+// or, where that makes a name of its own, after the cluster's name in Argo CD. Of its annotations those of
+// federator and Argo CD are kept. The cluster that
 // Argo CD runs in has no Secret unless somebody made one. All are required.
 type ArgoCDOptions struct {
 	Config     *rest.Config
@@ -56,6 +60,10 @@ type argoCluster struct {
 // trimArgoCluster keeps of a Secret what says how the cluster is reached.
 func trimArgoCluster(u *unstructured.Unstructured) *argoCluster {
 	c := &argoCluster{hubObject: hubObjectOf(u)}
+	// Tools keep copies of the whole object in annotations, and this one is a Secret.
+	c.facts.Annotations = slices.DeleteFunc(c.facts.Annotations, func(a aggregate.Label) bool {
+		return !strings.HasPrefix(a.Key, api.GroupName+"/") && !strings.HasPrefix(a.Key, "argocd.argoproj.io/")
+	})
 	value := func(key string) string {
 		text, _, err := unstructured.NestedString(u.Object, "data", key)
 		if err == nil {

@@ -1,10 +1,10 @@
 package source
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,7 +20,6 @@ import (
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
-	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
@@ -33,6 +32,9 @@ type ClusterProfilesOptions struct {
 	// ProvidersFile is JSON as package access of the Cluster Inventory API reads it: providers with
 	// name, execConfig and what profiles may add to it. It is read again when it changes.
 	ProvidersFile string
+	// ProfileEnv are the environment variables that profiles may set, where a provider's policy lets
+	// them add any: a variable can decide what runs.
+	ProfileEnv []string
 	// PluginRunner is the command line that the programs are run by: theirs is appended. It must
 	// end them, as nothing else does.
 	PluginRunner []string
@@ -47,11 +49,16 @@ func NewClusterProfiles(o ClusterProfilesOptions) (clusterinformers.Source, erro
 	if len(o.PluginRunner) == 0 {
 		return nil, errors.New(source + ": PluginRunner is required")
 	}
+	for _, name := range o.ProfileEnv {
+		if !envName.MatchString(name) {
+			return nil, fmt.Errorf("%s: ProfileEnv: %q is not the name of an environment variable", source, name)
+		}
+	}
 	providers, err := readProviders(o.ProvidersFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s: ProvidersFile: %w", source, err)
 	}
-	p := &accessProviders{file: o.ProvidersFile, runner: slices.Clone(o.PluginRunner), log: o.Logger, providers: providers}
+	p := &accessProviders{file: o.ProvidersFile, env: slices.Clone(o.ProfileEnv), runner: slices.Clone(o.PluginRunner), log: o.Logger, providers: providers}
 	return newHubObjects(hubOptions{o.Config, o.Namespaces, o.Logger}, memberObjects{
 		source: source, versions: []schema.GroupVersion{inventoryv1alpha1.GroupVersion}, resource: "clusterprofiles", kind: clusterProfileKind,
 		trim:  func(u *unstructured.Unstructured) description { return trimClusterProfile(u, p) },
@@ -63,6 +70,7 @@ func NewClusterProfiles(o ClusterProfilesOptions) (clusterinformers.Source, erro
 type accessProviders struct {
 	file   string
 	runner []string
+	env    []string // that profiles may set
 	log    *slog.Logger
 
 	providers []access.Provider
@@ -99,6 +107,10 @@ func readProviders(file string) ([]access.Provider, error) {
 			return nil, fmt.Errorf("%s.execConfig.command is required", at)
 		case p.ExecConfig.APIVersion == "":
 			return nil, fmt.Errorf("%s.execConfig.apiVersion is required, such as client.authentication.k8s.io/v1", at)
+		case !p.ExecConfig.ProvideClusterInfo:
+			// Without it all clusters of a provider are logged in to as one, by one program at a time, and
+			// the program cannot tell which server is to be sent its credentials.
+			return nil, fmt.Errorf("%s.execConfig.provideClusterInfo must be true: what the program gives is for the cluster that it is told of", at)
 		case !slices.Contains([]access.ProfileSourcedCLIArgsPolicy{"", access.ProfileSourcedCLIArgsPolicyIgnore, access.ProfileSourcedCLIArgsPolicyAppend}, p.ProfileSourcedCLIArgsPolicy):
 			return nil, fmt.Errorf("%s.profileSourcedCLIArgsPolicy: %q is not Ignore or Append", at, p.ProfileSourcedCLIArgsPolicy)
 		case !slices.Contains([]access.ProfileSourcedEnvVarsPolicy{"", access.ProfileSourcedEnvVarsPolicyIgnore, access.ProfileSourcedEnvVarsPolicyAppendIfNotExists, access.ProfileSourcedEnvVarsPolicyReplace}, p.ProfileSourcedEnvVarsPolicy):
@@ -187,7 +199,7 @@ const (
 
 // kubeconfig writes down how a cluster is reached that a profile lists a provider for.
 func (p *accessProviders) kubeconfig(provider *access.Provider, listed *inventoryv1alpha1.AccessProvider) ([]byte, *connection.Refusal) {
-	if refused := checkExtensions(listed); refused != nil {
+	if refused := checkExtensions(provider, listed); refused != nil {
 		return nil, refused
 	}
 	// What the library is given it writes to.
@@ -200,7 +212,7 @@ func (p *accessProviders) kubeconfig(provider *access.Provider, listed *inventor
 		return nil, connection.Refuse(connection.InvalidKubeconfig, "%v", err)
 	}
 	plugin := built.ExecProvider
-	if refused := checkEnv(provider.ExecConfig.Env, plugin.Env); refused != nil {
+	if refused := p.checkEnv(provider.ExecConfig.Env, plugin.Env); refused != nil {
 		return nil, refused
 	}
 	plugin.Args = slices.Concat(p.runner[1:], []string{plugin.Command}, plugin.Args)
@@ -218,36 +230,45 @@ func (p *accessProviders) kubeconfig(provider *access.Provider, listed *inventor
 	return writeKubeconfig(cluster, &clientcmdapi.AuthInfo{Exec: plugin})
 }
 
-// checkExtensions checks what a profile adds: the library writes to a map that null makes nil.
-func checkExtensions(listed *inventoryv1alpha1.AccessProvider) *connection.Refusal {
+// maxExtension bounds each extension of a profile, in bytes: client-go keeps for good what it has
+// logged in with.
+const maxExtension = 4 << 10
+
+// checkExtensions checks what a profile adds, where it may: the library writes to a map that null
+// makes nil.
+func checkExtensions(provider *access.Provider, listed *inventoryv1alpha1.AccessProvider) *connection.Refusal {
 	for _, e := range listed.Cluster.Extensions {
 		var err error
-		switch e.Name {
-		case additionalArgs:
+		switch {
+		case e.Name == additionalArgs && provider.ProfileSourcedCLIArgsPolicy == access.ProfileSourcedCLIArgsPolicyAppend:
 			var args []string
 			err = decodeJSON(e.Extension.Raw, &args, true)
-		case additionalEnvs:
+		case e.Name == additionalEnvs && provider.ProfileSourcedEnvVarsPolicy != "" && provider.ProfileSourcedEnvVarsPolicy != access.ProfileSourcedEnvVarsPolicyIgnore:
 			envs := map[string]string(nil)
 			if err = decodeJSON(e.Extension.Raw, &envs, true); err == nil && envs == nil {
 				err = errors.New("it is null")
 			}
+		case e.Name != execConfigExtension:
+			continue // nobody looks at it
+		}
+		if err == nil && len(e.Extension.Raw) > maxExtension {
+			err = fmt.Errorf("it has %d bytes, more than %d", len(e.Extension.Raw), maxExtension)
 		}
 		if err != nil {
 			return connection.Refuse(connection.InvalidKubeconfig, "extension %s of the cluster: %v", e.Name, err)
-		}
-		if len(e.Extension.Raw) > memberclient.MaxKubeconfig || !json.Valid(e.Extension.Raw) {
-			return connection.Refuse(connection.InvalidKubeconfig, "extension %q of the cluster is not JSON", message.Clip(e.Name))
 		}
 	}
 	return nil
 }
 
-// checkEnv refuses variables of a profile that decide which code runs: it chooses what a program
-// is told, not what it is.
-func checkEnv(ours, all []clientcmdapi.ExecEnvVar) *connection.Refusal {
+// envName is what an environment variable is called. One with = in its name would set another.
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// checkEnv refuses variables of a profile that we have not named: too many decide what code runs.
+func (p *accessProviders) checkEnv(ours, all []clientcmdapi.ExecEnvVar) *connection.Refusal {
 	for _, v := range all {
-		if !slices.Contains(ours, v) && (v.Name == "PATH" || strings.HasPrefix(v.Name, "LD_") || strings.HasPrefix(v.Name, "DYLD_")) {
-			return connection.Refuse(connection.ExecPlugin, "the ClusterProfile sets %q, which decides what programs run", message.Clip(v.Name))
+		if !slices.Contains(ours, v) && !slices.Contains(p.env, v.Name) {
+			return connection.Refuse(connection.ExecPlugin, "the ClusterProfile sets environment variable %q, which sources.clusterProfiles.profileEnv does not name", message.Clip(v.Name))
 		}
 	}
 	return nil

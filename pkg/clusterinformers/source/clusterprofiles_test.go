@@ -32,7 +32,7 @@ func providersOf(t *testing.T, text string) *accessProviders {
 	writeFile(t, file, []byte(text))
 	providers, err := readProviders(file)
 	must(t, err)
-	return &accessProviders{file: file, runner: []string{"/federator", "exec-plugin", "--"}, log: slog.New(newLogs(t)), providers: providers}
+	return &accessProviders{file: file, runner: []string{"/federator", "exec-plugin", "--"}, log: slog.New(newLogs(t)), env: []string{"REGION", "ZONE"}, providers: providers}
 }
 
 // TestClusterProfiles_RunOnlyOurPrograms: which program runs is ours to say, and what a profile adds to it, too.
@@ -65,11 +65,19 @@ func TestClusterProfiles_RunOnlyOurPrograms(t *testing.T) {
 		"ours before theirs": {
 			`{"name": "b", "profileSourcedEnvVarsPolicy": "AppendIfNotExists"}`, extended("additional-envs", `{"REGION": "us", "ZONE": "1"}`), nil, []string{"REGION=eu", "ZONE=1"}, "", "",
 		},
+		"a variable that we do not name": {
+			`{"name": "b", "profileSourcedEnvVarsPolicy": "AppendIfNotExists"}`, extended("additional-envs", `{"BASH_ENV": "$(evil)"}`), nil, nil, connection.ExecPlugin, `sets environment variable "BASH_ENV"`,
+		},
+		"a path by another name": {
+			`{"name": "b", "profileSourcedEnvVarsPolicy": "Replace"}`, extended("additional-envs", `{"PATH=/evil:": "x"}`), nil, nil, connection.ExecPlugin, `sets environment variable "PATH=/evil:"`,
+		},
+		"a large extension":    {`{"name": "b", "profileSourcedCLIArgsPolicy": "Append"}`, extended("additional-args", `["`+strings.Repeat("x", 5000)+`"]`), nil, nil, connection.InvalidKubeconfig, "more than 4096"},
+		"what nobody looks at": {`{"name": "b"}`, extended("additional-envs", `null`) + also("additional-args", `{"a": 1}`), nil, []string{"REGION=eu"}, "", ""},
 		"a library of theirs": {
-			`{"name": "b", "profileSourcedEnvVarsPolicy": "AppendIfNotExists"}`, extended("additional-envs", `{"LD_PRELOAD": "/evil.so"}`), nil, nil, connection.ExecPlugin, `sets "LD_PRELOAD"`,
+			`{"name": "b", "profileSourcedEnvVarsPolicy": "AppendIfNotExists"}`, extended("additional-envs", `{"LD_PRELOAD": "/evil.so"}`), nil, nil, connection.ExecPlugin, `"LD_PRELOAD"`,
 		},
 		"a path of theirs": {
-			`{"name": "b", "profileSourcedEnvVarsPolicy": "Replace"}`, extended("additional-envs", `{"PATH": "/evil"}`), nil, nil, connection.ExecPlugin, `sets "PATH"`,
+			`{"name": "b", "profileSourcedEnvVarsPolicy": "Replace"}`, extended("additional-envs", `{"PATH": "/evil"}`), nil, nil, connection.ExecPlugin, `"PATH"`,
 		},
 		"null":           {`{"name": "b", "profileSourcedEnvVarsPolicy": "AppendIfNotExists"}`, extended("additional-envs", "null"), nil, nil, connection.InvalidKubeconfig, "additional-envs of the cluster"},
 		"another type":   {`{"name": "b", "profileSourcedCLIArgsPolicy": "Append"}`, extended("additional-args", `{"a": 1}`), nil, nil, connection.InvalidKubeconfig, "additional-args of the cluster"},
@@ -148,6 +156,7 @@ func TestNewClusterProfiles_ValidatesOptions(t *testing.T) {
 		`providers[1].name: another provider is named`: `{"providers": [{"name": "a", "execConfig": ` + plugin + `}, {"name": "a", "execConfig": ` + plugin + `}]}`,
 		"providers[0].execConfig.command is required":  `{"providers": [{"name": "a", "execConfig": {}}]}`,
 		"execConfig.apiVersion is required":            `{"providers": [{"name": "a", "execConfig": {"command": "x"}}]}`,
+		"provideClusterInfo must be true":              `{"providers": [{"name": "a", "execConfig": {"command": "x", "apiVersion": "y"}}]}`,
 		`profileSourcedCLIArgsPolicy: "Prepend"`:       `{"providers": [{"name": "a", "profileSourcedCLIArgsPolicy": "Prepend", "execConfig": ` + plugin + `}]}`,
 		`profileSourcedEnvVarsPolicy: "Append"`:        `{"providers": [{"name": "a", "profileSourcedEnvVarsPolicy": "Append", "execConfig": ` + plugin + `}]}`,
 	} {
@@ -158,6 +167,10 @@ func TestNewClusterProfiles_ValidatesOptions(t *testing.T) {
 	}
 	o.ProvidersFile = filepath.Join(t.TempDir(), "none")
 	if _, err := NewClusterProfiles(o); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Error(err)
+	}
+	o.ProfileEnv = []string{"A=B"}
+	if _, err := NewClusterProfiles(o); err == nil || !strings.Contains(err.Error(), `ProfileEnv: "A=B" is not the name`) {
 		t.Error(err)
 	}
 	o.PluginRunner = nil

@@ -80,7 +80,7 @@ func NewContexts(o ContextsOptions) (clusterinformers.Source, error) {
 }
 
 // Run implements Source.
-func (c *contexts) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
+func (c *contexts) Run(ctx context.Context, set func(clusterinformers.View)) error {
 	l := &kubeconfigSource{network: c.Network, log: c.Logger, load: c.load, own: true}
 	return l.run(ctx, set)
 }

@@ -85,7 +85,7 @@ func startStage(t *testing.T) *stage {
 		`printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}' "$(cat "$1")"`+"\n"))
 	must(t, exec.Command("chmod", "755", filepath.Join(s.dir, "login")).Run())
 	writeFile(t, filepath.Join(s.dir, "providers.json"), fmt.Appendf(nil,
-		`{"providers": [{"name": "vault", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": %q, "args": [%q], "interactiveMode": "Never"}}]}`,
+		`{"providers": [{"name": "vault", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": %q, "args": [%q], "interactiveMode": "Never", "provideClusterInfo": true}}]}`,
 		filepath.Join(s.dir, "login"), filepath.Join(s.dir, "token")))
 	return s
 }
@@ -185,7 +185,7 @@ func (s *stage) projects(t *testing.T) map[string]project {
 				read("cluster.open-cluster-management.io", "managedclusters"),
 				{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"federator"}, Verbs: []string{"list", "watch"}},
 			},
-			token:  account, gone: "eu-1/federator", why: noKubeconfig,
+			token: account, gone: "eu-1/federator", why: noKubeconfig,
 		},
 		"Cluster Inventory API": {
 			source: func(c *rest.Config, l *slog.Logger) (clusterinformers.Source, error) {
@@ -268,9 +268,9 @@ func (s *stage) contract(t *testing.T, p project) {
 		_, err := object.Patch(t.Context(), u.GetName(), types.MergePatchType, []byte(text), metav1.PatchOptions{})
 		must(t, err)
 	}
-	patch(`{"metadata":{"labels":{"tier":"gold"},"annotations":{"note":"for policies"}}}`)
+	patch(`{"metadata":{"labels":{"tier":"gold"},"annotations":{"federator.dev/note":"for policies"}}}`)
 	v.member(p.member, "labelled and annotated", func(m clusterinformers.Spec) bool {
-		return slices.Contains(m.Labels, aggregate.Label{Key: "tier", Value: "gold"}) && slices.Contains(m.Cluster.Annotations, aggregate.Label{Key: "note", Value: "for policies"})
+		return slices.Contains(m.Labels, aggregate.Label{Key: "tier", Value: "gold"}) && slices.Contains(m.Cluster.Annotations, aggregate.Label{Key: "federator.dev/note", Value: "for policies"})
 	})
 	patch(`{"metadata":{"annotations":{"federator.dev/freeze-until":"2026-01-02T03:04:05Z"}}}`)
 	v.member(p.member, "frozen", func(m clusterinformers.Spec) bool {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,7 +92,7 @@ status:
   conditions: [{type: ManagedClusterJoined, status: "JOINED", reason: Is, message: so, lastTransitionTime: "2026-01-02T03:04:05Z"}]`
 	dir := t.TempDir()
 	ca, _ := kubeconfigtest.KeyPair()
-	proxy := &clusterProxy{url: "https://proxy.example:9092", file: filepath.Join(dir, "ca.crt"), account: "federator"}
+	proxy := &clusterProxy{url: "https://proxy.example:9092", file: filepath.Join(dir, "ca.crt"), account: "federator", log: slog.New(newLogs(t))}
 	all := secretsOf(t, "token", map[string]string{"eu-1/federator": " t0ken\n", "eu-2/federator": "of another"})
 	of := func(accepted, joined string) clusterinformers.Spec {
 		return trimManagedCluster(objectOf(t, strings.NewReplacer("ACCEPTED", accepted, "JOINED", joined).Replace(text)), proxy).member(all).Spec
@@ -196,37 +195,6 @@ func TestArgoCD_Refusals(t *testing.T) {
 	refusedFor(t, "narrowed", narrowed.Spec, connection.InvalidKubeconfig, "narrowed to some namespaces")
 	if narrowed.preferred != "" || narrowed.Name != "argocd/a" {
 		t.Errorf("without a name it is called %q, %q", narrowed.preferred, narrowed.Name)
-	}
-}
-
-// TestNamed_OldestKeepsItsName: what others call their clusters takes nobody's name away.
-func TestNamed_OldestKeepsItsName(t *testing.T) {
-	lines := newLogs(t)
-	s := &hubObjects{hubOptions: hubOptions{log: slog.New(lines)}, renamed: map[string]bool{}}
-	member := func(object, preferred string, minute int) found {
-		f := found{described: described{Spec: clusterinformers.Spec{Name: "argocd/" + object}}, created: time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC), name: object}
-		if preferred != "" {
-			f.preferred = "argocd/" + preferred
-		}
-		return f
-	}
-	members := []found{
-		member("thief", "eu", 3), member("first", "eu", 1), member("second", "eu", 2),
-		member("us", "", 4), member("squatter", "us", 0), member("own", "own", 5),
-	}
-	for range 2 { // again and again
-		got := map[string]string{}
-		for _, spec := range s.named(corev1.SchemeGroupVersion, members) {
-			got[spec.Object.Name] = spec.Name
-		}
-		for object, want := range map[string]string{"first": "argocd/eu", "second": "argocd/second", "thief": "argocd/thief", "us": "argocd/us", "squatter": "argocd/squatter", "own": "argocd/own"} {
-			if got[object] != want {
-				t.Errorf("%s is called %q, want %q", object, got[object], want)
-			}
-		}
-	}
-	if n := lines.count("two members would have the same name: the newer one is called as its object"); n != 3 {
-		t.Errorf("%d warnings, want one for each of three", n)
 	}
 }
 

@@ -26,7 +26,10 @@ type HubOptions struct {
 	Logger  *slog.Logger
 }
 
-const defaultHubName = "hub/local"
+const (
+	hubNamespace   = "hub"
+	defaultHubName = hubNamespace + "/local"
+)
 
 type hub struct {
 	HubOptions
@@ -62,11 +65,11 @@ func NewHub(o HubOptions) (clusterinformers.Source, error) {
 }
 
 // Run implements Source.
-func (h *hub) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
+func (h *hub) Run(ctx context.Context, set func(clusterinformers.View)) error {
 	l := &kubeconfigSource{network: h.Network, log: h.Logger, load: h.load}
-	return l.run(ctx, func(view []clusterinformers.Spec) {
-		for i := range view {
-			view[i].ReadOnly = true
+	return l.run(ctx, func(view clusterinformers.View) {
+		for i := range view.Members {
+			view.Members[i].ReadOnly = true
 		}
 		set(view)
 	})

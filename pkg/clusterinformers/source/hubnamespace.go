@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,34 @@ type namespaceInformers struct {
 	namespace string // "" for all
 	objects   *hubInformer
 	secrets   *hubInformer // nil: there are none
+	log       *slog.Logger
+
+	// made are the members that were made of objects, by key. A change of one object makes one
+	// again, and not all. One goroutine uses it.
+	made map[string]*madeMember
+}
+
+// madeMember is a member, and what it was made of.
+type madeMember struct {
+	found
+
+	of         description
+	used       []usedSecret
+	unreadable bool
+	loads      int // of files
+}
+
+// current reports whether the member would be made the same again.
+func (m *madeMember) current(of description, with *secrets, loads int) bool {
+	if m == nil || m.of != of || m.loads != loads || m.unreadable != with.unreadable {
+		return false
+	}
+	for _, u := range m.used {
+		if with.of(u.key) != u.secret {
+			return false
+		}
+	}
+	return true
 }
 
 type namespaceOptions struct {
@@ -54,7 +83,7 @@ type hubInformer struct {
 }
 
 func newNamespaceInformers(namespace string, m *memberObjects, o namespaceOptions) (*namespaceInformers, error) {
-	p := &namespaceInformers{namespace: namespace}
+	p := &namespaceInformers{namespace: namespace, log: o.log, made: map[string]*madeMember{}}
 	narrowed := func(opts metav1.ListOptions) metav1.ListOptions {
 		opts.LabelSelector = m.labels
 		return opts
@@ -69,7 +98,7 @@ func newNamespaceInformers(namespace string, m *memberObjects, o namespaceOption
 		},
 	}, &unstructured.Unstructured{}, func(obj any) (any, error) {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
-			return m.trim(u), nil
+			return trimmed(u, m.trim), nil
 		}
 		return obj, nil // what it has returned
 	}, o.notServed, o)
@@ -169,44 +198,118 @@ const (
 	namespaceForbidden
 )
 
-// members returns the members of a namespace, by the objects that describe them.
-func (p *namespaceInformers) members() ([]found, namespaceState) {
+// members returns the members of a namespace, by the objects that describe them. loads is how often
+// files were loaded that they depend on.
+func (p *namespaceInformers) members(loads int) ([]found, namespaceState) {
 	if p.objects.isForbidden() {
 		return nil, namespaceForbidden
 	}
 	var with secrets
 	if p.secrets != nil {
-		with = secrets{p.secrets.GetStore(), p.secrets.isForbidden()}
+		with = secrets{Store: p.secrets.GetStore(), unreadable: p.secrets.isForbidden()}
 	}
 	if !p.objects.HasSynced() || p.secrets != nil && !p.secrets.HasSynced() && !with.unreadable {
 		return nil, namespaceUnknown
 	}
-	out := []found{}
+	var list []description
 	for _, obj := range p.objects.GetStore().List() {
 		if d, ok := obj.(description); ok {
-			out = append(out, found{d.member(with), d.GetCreationTimestamp().Time, d.GetNamespace(), d.GetName()})
+			list = append(list, d)
 		}
 	}
-	return out, namespaceKnown
+	return p.membersOf(list, with, loads), namespaceKnown
 }
+
+// membersOf returns the members that objects describe. What has not changed is not made again.
+func (p *namespaceInformers) membersOf(list []description, with secrets, loads int) []found {
+	out, made := make([]found, 0, len(list)), make(map[string]*madeMember, len(list))
+	for _, d := range list {
+		key := d.GetNamespace() + "/" + d.GetName()
+		m := p.made[key]
+		if !m.current(d, &with, loads) {
+			m = p.make(d, with, loads)
+		}
+		made[key] = m
+		out = append(out, m.found)
+	}
+	p.made = made
+	return out
+}
+
+// make makes a member of an object. One that makes it panic is refused, and harms no other.
+func (p *namespaceInformers) make(d description, with secrets, loads int) (m *madeMember) {
+	with.used = new([]usedSecret)
+	m = &madeMember{of: d, unreadable: with.unreadable, loads: loads}
+	m.created, m.namespace, m.name = d.GetCreationTimestamp().Time, d.GetNamespace(), d.GetName()
+	defer func() {
+		if v := recover(); v != nil {
+			p.log.Error("an object that describes a member is not understood", "name", m.namespace+"/"+m.name, "error", v, "stack", string(debug.Stack()))
+			m.described = described{Spec: clusterinformers.Spec{
+				Name: m.namespace + "/" + m.name, UID: string(d.GetUID()), Refused: connection.Refuse(connection.Panicked, "the object that describes it is not understood: %v", v),
+			}}
+		}
+		m.used = *with.used
+	}()
+	m.described = d.member(with)
+	return m
+}
+
+// trimmed keeps of an object what describes its member. Of one that makes this panic it keeps what
+// identifies it.
+func trimmed(u *unstructured.Unstructured, trim func(*unstructured.Unstructured) description) (d description) {
+	defer func() {
+		if v := recover(); v != nil {
+			d = &misunderstood{ObjectMeta: metav1.ObjectMeta{
+				Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(), CreationTimestamp: u.GetCreationTimestamp(),
+			}, why: v}
+		}
+	}()
+	return trim(u)
+}
+
+// misunderstood is an object that nothing is understood of.
+type misunderstood struct {
+	metav1.ObjectMeta
+
+	why any
+}
+
+// member implements description.
+func (m *misunderstood) member(secrets) described { panic(m.why) }
 
 // secrets are those with the credentials of members.
 type secrets struct {
 	cache.Store
-	unreadable bool // nothing is known of them, as they may not be read
+	unreadable bool          // nothing is known of them, as they may not be read
+	used       *[]usedSecret // that were asked for; nil: nobody asks
+}
+
+// usedSecret is a Secret that a member was made with, nil where there was none.
+type usedSecret struct {
+	key    string
+	secret *corev1.Secret
 }
 
 // get returns what is kept of a Secret, and whether there is such a Secret.
 func (s secrets) get(namespace, name string) (data map[string][]byte, exists bool) {
-	obj, exists, err := s.GetByKey(namespace + "/" + name)
-	if err != nil || !exists {
-		return nil, false
+	key := namespace + "/" + name
+	kept := s.of(key)
+	if s.used != nil {
+		*s.used = append(*s.used, usedSecret{key, kept})
 	}
-	kept, ok := obj.(*corev1.Secret)
-	if !ok {
+	if kept == nil {
 		return nil, false
 	}
 	return kept.Data, true
+}
+
+func (s *secrets) of(key string) *corev1.Secret {
+	obj, exists, err := s.GetByKey(key)
+	if err != nil || !exists {
+		return nil
+	}
+	kept, _ := obj.(*corev1.Secret)
+	return kept
 }
 
 // refuse says that a member's credentials are missing or, where they may not be read, that.

@@ -84,8 +84,10 @@ type hubObjects struct {
 	// lastKnown is what was last known of each namespace. It outlives the informers,
 	// so that members are not removed while these restart. One goroutine uses it.
 	lastKnown map[string][]found
-	renamed   map[string]bool // members that are not called as they would be, as was logged
+	names     map[string]string // of members, by UID: what one was called it is called while it is there
+	warned    map[string]bool   // objects that something was logged of
 	stamps    []fileStamp
+	loads     int // of the files
 }
 
 // newHubObjects returns the source, or what is wrong with the options.
@@ -132,9 +134,12 @@ const (
 // served.
 var errVersionNotServed = errors.New("this version is no longer served")
 
+// errNotServed is what discovery says of a kind that is not installed.
+var errNotServed = errors.New("the hub does not serve")
+
 // Run implements clusterinformers.Source. It waits for the kind to be installed, and follows
 // the hub to another version when it no longer serves the one in use.
-func (s *hubObjects) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
+func (s *hubObjects) Run(ctx context.Context, set func(clusterinformers.View)) error {
 	client, end, err := memberclient.NewHubHTTPClient(s.config)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.objects.source, err)
@@ -148,18 +153,21 @@ func (s *hubObjects) Run(ctx context.Context, set func([]clusterinformers.Spec))
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.objects.source, err)
 	}
-	s.lastKnown, s.renamed = map[string][]found{}, map[string]bool{}
+	s.lastKnown, s.names, s.warned = map[string][]found{}, map[string]string{}, map[string]bool{}
 	s.readFiles()
-	var last []clusterinformers.Spec
-	published := false
-	publish := func(specs []clusterinformers.Spec) {
-		if !published || !reflect.DeepEqual(specs, last) {
-			published, last = true, specs
-			set(specs)
+	var last *clusterinformers.View
+	publish := func(view clusterinformers.View) {
+		if last == nil || !reflect.DeepEqual(view, *last) {
+			last = &view
+			set(view)
 		}
 	}
 	for ctx.Err() == nil {
-		version, err := s.awaitVersion(ctx, client)
+		version, err := s.awaitVersion(ctx, client, func() {
+			if last == nil { // the hub has no objects that could describe any
+				publish(clusterinformers.View{Members: []clusterinformers.Spec{}, Partial: true})
+			}
+		})
 		if err != nil {
 			break // ctx is done
 		}
@@ -182,13 +190,14 @@ func (s *hubObjects) readFiles() bool {
 		return false
 	}
 	s.stamps = stamps
+	s.loads++
 	s.objects.reload()
 	return true
 }
 
-// awaitVersion returns the version to watch once the hub serves one. Its error is the
-// context's.
-func (s *hubObjects) awaitVersion(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
+// awaitVersion returns the version to watch once the hub serves one; it calls notServed when the hub
+// says that it serves none. Its error is the context's.
+func (s *hubObjects) awaitVersion(ctx context.Context, client *http.Client, notServed func()) (schema.GroupVersion, error) {
 	lastErr := ""
 	for delay := minRetryDelay; ; delay = min(2*delay, maxRetryDelay) {
 		version, err := s.servedVersion(ctx, client)
@@ -197,6 +206,9 @@ func (s *hubObjects) awaitVersion(ctx context.Context, client *http.Client) (sch
 		}
 		if ctx.Err() != nil {
 			return schema.GroupVersion{}, ctx.Err()
+		}
+		if errors.Is(err, errNotServed) {
+			notServed()
 		}
 		if m := message.Clip(err.Error()); m != lastErr {
 			lastErr = m
@@ -233,12 +245,12 @@ func (s *hubObjects) servedVersion(ctx context.Context, client *http.Client) (sc
 			}
 		}
 	}
-	return schema.GroupVersion{}, fmt.Errorf("the hub does not serve %s at %s", s.objects.versions[0].WithResource(s.objects.resource).GroupResource(), strings.Join(asked, " or "))
+	return schema.GroupVersion{}, fmt.Errorf("%w %s at %s", errNotServed, s.objects.versions[0].WithResource(s.objects.resource).GroupResource(), strings.Join(asked, " or "))
 }
 
 // watchObjects runs informers on the objects of one version and their Secrets until ctx
 // is done or the version is no longer served.
-func (s *hubObjects) watchObjects(ctx context.Context, version schema.GroupVersion, dyn dynamic.Interface, typed kubernetes.Interface, publish func([]clusterinformers.Spec)) error {
+func (s *hubObjects) watchObjects(ctx context.Context, version schema.GroupVersion, dyn dynamic.Interface, typed kubernetes.Interface, publish func(clusterinformers.View)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -282,8 +294,8 @@ func (s *hubObjects) watchObjects(ctx context.Context, version schema.GroupVersi
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if specs, ok := s.specs(version, informers); ok {
-			publish(specs)
+		if view, ok := s.view(version, informers); ok {
+			publish(view)
 		}
 	}
 }
@@ -295,22 +307,46 @@ func objectsIn(all dynamic.NamespaceableResourceInterface, namespace string, clu
 	return all.Namespace(namespace)
 }
 
-// specs merges the namespaces, sorted by name. It is not known before every
-// namespace is, or access to it is forbidden.
-func (s *hubObjects) specs(version schema.GroupVersion, informers []*namespaceInformers) ([]clusterinformers.Spec, bool) {
-	merged := []found{}
+// view merges the namespaces, sorted by name. It is not known before every namespace is, or access
+// to it is forbidden: then what was known of it holds, and it is partial.
+func (s *hubObjects) view(version schema.GroupVersion, informers []*namespaceInformers) (clusterinformers.View, bool) {
+	merged, partial := []found{}, false
 	for _, n := range informers {
-		members, state := n.members()
+		members, state := n.members(s.loads)
 		switch state {
 		case namespaceUnknown:
-			return nil, false
+			return clusterinformers.View{}, false
 		case namespaceKnown:
 			s.lastKnown[n.namespace] = members
-		case namespaceForbidden: // what was known of it holds
+		case namespaceForbidden:
+			partial = true
 		}
 		merged = append(merged, s.lastKnown[n.namespace]...)
 	}
-	return s.named(version, merged), true
+	return clusterinformers.View{Members: s.named(version, s.allowed(merged)), Partial: partial}, true
+}
+
+// allowed leaves out what would be called as a member that no object describes, or one without a
+// namespace.
+func (s *hubObjects) allowed(members []found) []found {
+	return slices.DeleteFunc(members, func(m found) bool {
+		reserved := !s.objects.clusterScoped && slices.Contains(reservedNamespaces, m.namespace)
+		if reserved {
+			s.warnOnce(m.Spec.Name, "the namespace is reserved: the object describes no member", "namespace", m.namespace, "name", m.name)
+		}
+		return reserved
+	})
+}
+
+// reservedNamespaces are the first halves of names that others have: of contexts, of the hub itself, and of
+// ManagedClusters.
+var reservedNamespaces = []string{contextNamespace, hubNamespace, managedClusterNamespace}
+
+func (s *hubObjects) warnOnce(object, text string, args ...any) {
+	if !s.warned[object] {
+		s.warned[object] = true
+		s.log.Warn(text, args...)
+	}
 }
 
 // found is a member and the object that describes it.
@@ -321,36 +357,43 @@ type found struct {
 	namespace, name string // of the object
 }
 
-// named gives each member its name and its object. Of several that would be called the same,
-// the one of the oldest object is; the others are called as their objects, whose names nobody
-// else is given.
+// named gives each member its name and its object. Which it is, is decided by age: a newer object takes
+// no name that an older one has, be it its own; and what is called something stays so while it is there.
 func (s *hubObjects) named(version schema.GroupVersion, members []found) []clusterinformers.Spec {
 	slices.SortFunc(members, func(a, b found) int {
-		if c := a.created.Compare(b.created); c != 0 {
+		_, aHas := s.names[a.UID]
+		_, bHas := s.names[b.UID]
+		switch c := a.created.Compare(b.created); {
+		case aHas != bHas && aHas:
+			return -1
+		case aHas != bHas:
+			return 1
+		case c != 0:
 			return c
 		}
 		return strings.Compare(a.Spec.Name, b.Spec.Name)
 	})
-	taken := make(map[string]string, len(members)) // by whose object
-	for _, m := range members {
-		taken[m.Spec.Name] = m.Spec.Name
-	}
+	taken := make(map[string]string, len(members)) // UID of who has it
+	names := make(map[string]string, len(members))
 	specs := make([]clusterinformers.Spec, 0, len(members))
 	for _, m := range members {
-		spec := m.Spec
+		spec, object := m.Spec, m.Spec.Name
 		spec.Object = &corev1.ObjectReference{
 			APIVersion: version.String(), Kind: s.objects.kind, Namespace: m.namespace, Name: m.name, UID: types.UID(spec.UID),
 		}
-		if m.preferred != "" {
-			if other, is := taken[m.preferred]; !is || other == spec.Name {
-				taken[m.preferred], spec.Name = spec.Name, m.preferred
-			} else if !s.renamed[spec.Name] {
-				s.renamed[spec.Name] = true
-				s.log.Warn("two members would have the same name: the newer one is called as its object", "member", spec.Name, "name", m.preferred, "other", other)
+		for _, name := range []string{s.names[spec.UID], m.preferred, object, object + "-" + spec.UID} {
+			if _, is := taken[name]; name != "" && !is {
+				spec.Name = name
+				break
 			}
 		}
+		if m.preferred != "" && spec.Name != m.preferred {
+			s.warnOnce(object, "two members would have the same name: the one of the newer object has another", "member", spec.Name, "name", m.preferred)
+		}
+		taken[spec.Name], names[spec.UID] = spec.UID, spec.Name
 		specs = append(specs, spec)
 	}
+	s.names = names
 	slices.SortFunc(specs, func(a, b clusterinformers.Spec) int { return strings.Compare(a.Name, b.Name) })
 	return specs
 }

@@ -77,7 +77,7 @@ type identification struct {
 
 // run implements Source.Run. It first calls set when every member is known,
 // refused or could not be identified once.
-func (l *kubeconfigSource) run(ctx context.Context, set func([]clusterinformers.Spec)) error {
+func (l *kubeconfigSource) run(ctx context.Context, set func(clusterinformers.View)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer l.identifying.Wait()
 	defer cancel()
@@ -98,7 +98,7 @@ func (l *kubeconfigSource) run(ctx context.Context, set func([]clusterinformers.
 			read, changed = now.files, true
 		}
 		if changed && l.allTried() {
-			set(l.view())
+			set(clusterinformers.View{Members: l.view()})
 		}
 		select {
 		case <-ctx.Done():
@@ -106,7 +106,7 @@ func (l *kubeconfigSource) run(ctx context.Context, set func([]clusterinformers.
 		case a := <-l.results:
 			look = false
 			if l.identified(a) && l.allTried() {
-				set(l.view())
+				set(clusterinformers.View{Members: l.view()})
 			}
 		case <-tick.C:
 			look = true

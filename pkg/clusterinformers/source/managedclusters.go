@@ -1,6 +1,7 @@
 package source
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,41 +51,55 @@ const (
 // NewManagedClusters returns the source, or what is wrong with the options.
 func NewManagedClusters(o ManagedClustersOptions) (clusterinformers.Source, error) {
 	const source = "ManagedClusters"
-	u, err := url.Parse(o.ProxyURL)
 	switch {
-	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+	case !ValidProxyURL(o.ProxyURL):
 		return nil, errors.New(source + ": ProxyURL is not a URL such as https://host:9092")
 	case len(validation.IsDNS1123Subdomain(o.ServiceAccount)) > 0:
 		return nil, fmt.Errorf("%s: ServiceAccount %q is not the name of a ManagedServiceAccount", source, o.ServiceAccount)
 	case o.CAFile == "":
 		return nil, errors.New(source + ": CAFile is required")
 	}
-	proxy := &clusterProxy{url: strings.TrimSuffix(o.ProxyURL, "/"), file: o.CAFile, account: o.ServiceAccount}
+	proxy := &clusterProxy{url: strings.TrimSuffix(o.ProxyURL, "/"), file: o.CAFile, account: o.ServiceAccount, log: o.Logger}
 	return newHubObjects(hubOptions{o.Config, nil, o.Logger}, memberObjects{
 		source: source, versions: []schema.GroupVersion{ocmv1.GroupVersion}, resource: "managedclusters", kind: managedClusterKind, clusterScoped: true,
-		trim:          func(u *unstructured.Unstructured) description { return trimManagedCluster(u, proxy) },
+		trim: func(u *unstructured.Unstructured) description { return trimManagedCluster(u, proxy) },
 		selectSecrets: func(o *metav1.ListOptions) {
 			// By name, as a rule of RBAC for a name allows no list of others.
 			o.FieldSelector, o.LabelSelector = fields.OneTermEqualSelector("metadata.name", proxy.account).String(), managedAccountLabel
 		},
 		keepOf: func(s *corev1.Secret) map[string][]byte { return keepKeys(s.Data, corev1.ServiceAccountTokenKey) },
-		files: []string{o.CAFile}, reload: proxy.reload,
+		files:  []string{o.CAFile}, reload: proxy.reload,
 	})
+}
+
+// ValidProxyURL reports whether a URL may be that of a user server. One that is not may have a password.
+func ValidProxyURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
 // clusterProxy is how the user server is reached.
 type clusterProxy struct {
 	url, file, account string
+	log                *slog.Logger
 
 	ca  []byte
 	err error // instead of ca
 }
 
-// reload reads the certificates again. A file that cannot be read keeps what was read.
+// reload reads the certificates again. A file without any, as one that is being written, changes nothing.
 func (p *clusterProxy) reload() {
 	ca, err := readFile(p.file)
-	if err == nil || p.ca == nil {
-		p.ca, p.err = ca, err
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(ca) {
+		err = fmt.Errorf("%s holds no certificate", p.file)
+	}
+	switch {
+	case err == nil:
+		p.ca, p.err = ca, nil
+	case p.ca == nil:
+		p.err = err
+	default:
+		p.log.Warn("the certificates of cluster-proxy cannot be read: those read before are used", "error", err)
 	}
 }
 

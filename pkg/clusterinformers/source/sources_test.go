@@ -32,6 +32,7 @@ type viewer struct {
 
 	mu    sync.Mutex
 	views [][]clusterinformers.Spec
+	last  clusterinformers.View
 	wake  trigger.Trigger
 }
 
@@ -63,9 +64,16 @@ func watchSource(t *testing.T, s clusterinformers.Source, err error) *viewer {
 	return v
 }
 
-func (v *viewer) set(view []clusterinformers.Spec) {
+// partial reports whether the last view was.
+func (v *viewer) partial() bool {
 	v.mu.Lock()
-	v.views = append(v.views, view)
+	defer v.mu.Unlock()
+	return v.last.Partial
+}
+
+func (v *viewer) set(view clusterinformers.View) {
+	v.mu.Lock()
+	v.views, v.last = append(v.views, view.Members), view
 	v.mu.Unlock()
 	v.wake.Fire()
 }

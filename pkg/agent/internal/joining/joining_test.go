@@ -34,8 +34,8 @@ func FuzzParseToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		token, err := joining.ParseToken(text)
 		if err != nil {
-			if len(text) > len("federator-join-v1.") && strings.Contains(err.Error(), text) {
-				t.Errorf("the error repeats %q", text)
+			if _, same := joining.ParseToken(""); err.Error() != same.Error() {
+				t.Errorf("the error depends on the text, which may be secret: %v", err)
 			}
 			return
 		}

@@ -58,8 +58,8 @@ func (s source) Resources() ([]catalog.ServedResource, <-chan struct{}) {
 // one finds one member, and holds it.
 type one struct{ spec clusterinformers.Spec }
 
-func (o one) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
-	set([]clusterinformers.Spec{o.spec})
+func (o one) Run(ctx context.Context, set func(clusterinformers.View)) error {
+	set(clusterinformers.View{Members: []clusterinformers.Spec{o.spec}})
 	<-ctx.Done()
 	return nil
 }

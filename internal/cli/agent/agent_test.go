@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"federator.dev/federator/internal/exit"
+	"federator.dev/federator/test/clitest"
+)
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+current-context: a
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: a, user: {token: t}}]
+`
+
+// TestCommand_BadInput: what cannot work is said at once, and no text that may be a token is repeated.
+func TestCommand_BadInput(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		at := filepath.Join(dir, name)
+		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	t.Setenv(tokenVariable, "")
+	config, secret := write("kubeconfig", kubeconfig), "federator-join-v1.secret"
+	here := []string{"--hub", "a.example:9443", "--kubeconfig", config, "--state-dir", dir}
+	with := func(more ...string) []string { return append(here[:len(here):len(here)], more...) }
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no hub":              {[]string{"--kubeconfig", config, "--state-dir", dir}, "Hubs is required"},
+		"a hub that is none":  {[]string{"--hub", "a.example", "--kubeconfig", config, "--state-dir", dir}, "is not an address"},
+		"no cluster":          {[]string{"--hub", "a.example:9443", "--kubeconfig", filepath.Join(dir, "none"), "--state-dir", dir}, "credentials for this cluster"},
+		"nowhere to keep it":  {[]string{"--hub", "a.example:9443", "--kubeconfig", config}, "--state-dir or --namespace"},
+		"a token that is not": {with("--token-file", write("token", secret)), "no token"},
+		"a loud log":          {with("--log-level", "loud"), "loud"},
+		"no token's member":   {[]string{"token"}, "arg"},
+		"not a member":        {[]string{"token", "shop-17", "--kubeconfig", config}, "NAMESPACE/NAME"},
+		"more than a member":  {[]string{"token", "a/b/c", "--kubeconfig", config}, "NAMESPACE/NAME"},
+	} {
+		_, err := clitest.Run(t, Command("v1"), tc.args...)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+		if name != "no token's member" && exit.Code(err) != exit.CodeUsage {
+			t.Errorf("%s: exits with %d", name, exit.Code(err))
+		}
+	}
+}
+
+// TestToken_MayBeGone: the Secret of a token is deleted once the agent has joined.
+func TestToken_MayBeGone(t *testing.T) {
+	f := flags{tokenFile: filepath.Join(t.TempDir(), "none")}
+	if token, err := f.token(); err != nil || token != "" {
+		t.Errorf("%q %v", token, err)
+	}
+	f = flags{}
+	t.Setenv(tokenVariable, " a \n")
+	if token, err := f.token(); err != nil || token != "a" {
+		t.Errorf("%q %v", token, err)
+	}
+}
