@@ -150,7 +150,7 @@ func (a *auditor) next(now time.Time) (*listWatch, time.Time) {
 		}
 	}
 	a.concludeEnded()
-	n, due := a.member.manager.opts.Audit.plan().Next(scopes, now)
+	n, due := a.member.auditPlan().Next(scopes, now)
 	if n < 0 {
 		return nil, later
 	}
@@ -179,11 +179,11 @@ func (a *auditor) isFirstTier(kind aggregate.Kind) bool {
 
 // interval is how often a listWatch is audited.
 func (a *auditor) interval(p *listWatch) time.Duration {
-	o := &a.member.manager.opts.Audit
+	plan := a.member.auditPlan()
 	if a.isFirstTier(p.informer.kind) {
-		return min(o.FirstTier, o.Interval)
+		return min(plan.FirstTier, plan.Interval)
 	}
-	return o.Interval
+	return plan.Interval
 }
 
 // repairDelay is for how long a scope is not audited after so many repairs one after the other: a
