@@ -30,11 +30,15 @@ type Options struct {
 
 	// Dial opens connections to federator. nil: as net.Dialer does.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// PingInterval and PingTimeout find connections that have gone silent. 0: 5 s each.
+	// PingInterval and PingTimeout find connections that have gone silent. 0: 12 s and 5 s.
 	PingInterval, PingTimeout time.Duration
 }
 
-const defaultPing = 5 * time.Second
+// The defaults of Options. Federator asks sooner whether the agent lives, so that an agent rarely has to ask.
+const (
+	defaultPingInterval = 12 * time.Second
+	defaultPingTimeout  = 5 * time.Second
+)
 
 // Agent serves an API server to federator.
 type Agent struct {
@@ -63,7 +67,7 @@ func New(o Options) (*Agent, error) {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}).DialContext
 	}
-	o.PingInterval, o.PingTimeout = cmp.Or(o.PingInterval, defaultPing), cmp.Or(o.PingTimeout, defaultPing)
+	o.PingInterval, o.PingTimeout = cmp.Or(o.PingInterval, defaultPingInterval), cmp.Or(o.PingTimeout, defaultPingTimeout)
 	a := &Agent{o: o}
 	if o.Token != "" {
 		token, err := joining.ParseToken(o.Token)

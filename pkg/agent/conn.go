@@ -15,7 +15,7 @@ const (
 	maxStreams  = 4096 // of a connection
 	maxHeader   = 64 << 10
 	streamBytes = 256 << 10        // of a request that may come before it is read
-	drainTime   = 30 * time.Minute // for what is under way on a connection that is replaced; watches last for 20 at most
+	drainTime   = 75 * time.Minute // for what is under way on a connection that is replaced; watches last for 70 at most
 )
 
 // conn is a connection that the agent has dialled and serves.

@@ -15,6 +15,12 @@
 // whatever the credentials of the agent may do: subresources such as exec, log, token and eviction, upgrades and
 // impersonation. Credentials that a request has do not pass, and the hub has none of the member's.
 //
+// # The link
+//
+// What federator reads is sent in zstd, a watch with one window that lasts as long as it is busy, so that an object that
+// changes, or is like another, costs its difference. A quiet watch has no encoder: the agent's memory depends little on
+// the number of watches. Bookmarks of which nothing depends for now are gathered, and watches last for an hour.
+//
 // # Joining
 //
 // The agent joins with a token that is for one member, once. The token also says by which CA federator is verified before

@@ -267,23 +267,26 @@ func (mb *member) openWriter(w *writer, spec Spec) *connection.Refusal {
 	return nil
 }
 
+// agentPings is how many times as long as usual nothing may come of an agent until it is asked for an answer, which costs
+// more every few seconds than all else of a member that is idle.
+const agentPings = 3
+
 // applyAgent has the member reached by its agent.
 func (mb *member) applyAgent(spec Spec) {
-	mb.mu.Lock()
-	already := mb.usesAgent
-	mb.mu.Unlock()
 	agents := mb.manager.opts.Agents
 	switch {
-	case already:
+	case mb.byAgent():
 		return
 	case agents == nil:
 		mb.setUsedKubeconfig(nil)
 		mb.conn.setClient(nil, connection.Refuse(connection.NoAgents, "the member has an agent, and this federator listens for none: agents.listen of the configuration is empty"))
 		return
 	}
+	opts := mb.transportOptions(spec)
+	opts.PingInterval *= agentPings
 	client, err := memberclient.NewByAgent(func(ctx context.Context) (net.Conn, error) {
 		return agents.DialAgent(ctx, spec.Name, spec.UID)
-	}, mb.transportOptions(spec))
+	}, opts)
 	if err != nil {
 		mb.setUsedKubeconfig(nil)
 		mb.conn.setClient(nil, connection.Refuse(connection.NoAgents, "%v", err))

@@ -53,6 +53,9 @@ const (
 	maxAuditRetry    = 5 * time.Minute
 	bookmarkPatience = 3 * time.Minute // servers send one a minute
 	relistPatience   = time.Minute
+
+	// An agent passes a bookmark that follows another every 10 minutes.
+	agentBookmarkPatience = 13 * time.Minute
 )
 
 // A scope that could not be audited so many times is listed instead: retries come after a delay that
@@ -147,7 +150,7 @@ func (a *auditor) next(now time.Time) (*listWatch, time.Time) {
 		}
 	}
 	a.concludeEnded()
-	n, due := a.member.manager.opts.Audit.plan().Next(scopes, now)
+	n, due := a.member.auditPlan().Next(scopes, now)
 	if n < 0 {
 		return nil, later
 	}
@@ -176,11 +179,11 @@ func (a *auditor) isFirstTier(kind aggregate.Kind) bool {
 
 // interval is how often a listWatch is audited.
 func (a *auditor) interval(p *listWatch) time.Duration {
-	o := &a.member.manager.opts.Audit
+	plan := a.member.auditPlan()
 	if a.isFirstTier(p.informer.kind) {
-		return min(o.FirstTier, o.Interval)
+		return min(plan.FirstTier, plan.Interval)
 	}
-	return o.Interval
+	return plan.Interval
 }
 
 // repairDelay is for how long a scope is not audited after so many repairs one after the other: a
@@ -295,10 +298,18 @@ func (a *auditor) equal(p *listWatch, c *capture, found *audit.Result, r *AuditR
 	}
 }
 
+// bookmarkPatience is how long a bookmark may take.
+func (a *auditor) bookmarkPatience() time.Duration {
+	if a.member.byAgent() {
+		return agentBookmarkPatience
+	}
+	return bookmarkPatience
+}
+
 // awaitBookmark has the scope audited again when the member has said that nothing is in flight.
 func (a *auditor) awaitBookmark(p *listWatch, r *AuditResult) {
 	r.Outcome = outcomeInFlight
-	p.audit.bookmark, p.audit.deadline = &captureRequest{bookmark: true, reply: make(chan *capture, 1), ready: a.woken.Fire}, time.Now().Add(bookmarkPatience)
+	p.audit.bookmark, p.audit.deadline = &captureRequest{bookmark: true, reply: make(chan *capture, 1), ready: a.woken.Fire}, time.Now().Add(a.bookmarkPatience())
 	p.captures.Store(p.audit.bookmark)
 }
 

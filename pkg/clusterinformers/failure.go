@@ -15,6 +15,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/listwatch"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
+	"federator.dev/federator/pkg/clusterinformers/internal/zstdstream"
 )
 
 // errInitialEvents is of a list that was not complete.
@@ -67,6 +68,11 @@ func (p *listWatch) fail(now time.Time, client *memberclient.Client, requested d
 			p.suspect = true
 			p.markDown(err)
 		}
+		p.endRequest(now, listwatch.Busy, 0)
+	case errors.Is(err, zstdstream.ErrMalformed):
+		i.member.conn.recordKindError(i.kind, err)
+		p.suspect = true
+		p.markDown(err)
 		p.endRequest(now, listwatch.Busy, 0)
 	default:
 		p.refused(now, client, err)

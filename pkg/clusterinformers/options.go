@@ -119,7 +119,8 @@ type Audit struct {
 	// then taken for what the member has as soon as it is watched.
 	Off bool
 	// Interval is how often every kind of every member is compared, and FirstTier how often those are
-	// that decide on security or that policies read. 0: 15 minutes, 2 minutes.
+	// that decide on security or that policies read. 0: 15 minutes, 2 minutes. Members that are reached by an
+	// agent are compared an eighth as often: their links may be paid for by the byte.
 	Interval, FirstTier time.Duration
 	// RequestsPerSecond and BytesPerSecond bound what audits cost one member, and
 	// FleetRequestsPerSecond all of them together. Where they do not suffice the intervals are longer. 0: 2, 1 MiB, 200.
@@ -130,7 +131,18 @@ type Audit struct {
 	Sample int
 }
 
-func (a *Audit) plan() audit.Plan { return audit.Plan{Interval: a.Interval, FirstTier: a.FirstTier} }
+// agentAudits is how many times as long as usual the intervals of a member are that is reached by an agent. Audits at the
+// usual ones are 25 MB a day of a member that is idle, and all else of it is one.
+const agentAudits = 8
+
+// auditPlan says how often the member is audited.
+func (mb *member) auditPlan() audit.Plan {
+	o := &mb.manager.opts.Audit
+	if mb.byAgent() {
+		return audit.Plan{Interval: agentAudits * o.Interval, FirstTier: agentAudits * o.FirstTier}
+	}
+	return audit.Plan{Interval: o.Interval, FirstTier: o.FirstTier}
+}
 
 // withDefaults fills in the defaults, and returns what is wrong.
 func (a Audit) withDefaults() (Audit, error) {

@@ -59,6 +59,28 @@ const (
 	watchSlack = 30 * time.Second
 )
 
+// A watch by an agent is requested for about an hour: opening one costs as much of a link that is paid for by the byte as
+// hours of a watch of which nothing comes.
+const (
+	minAgentWatch = 50 * time.Minute
+	maxAgentWatch = 70 * time.Minute
+)
+
+// byAgent reports whether the member is reached by its agent.
+func (mb *member) byAgent() bool {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	return mb.usesAgent
+}
+
+// watchTime is how long the next watch is requested for.
+func (mb *member) watchTime() time.Duration {
+	if mb.byAgent() {
+		return minAgentWatch + rand.N(maxAgentWatch-minAgentWatch)
+	}
+	return minWatch + rand.N(minWatch)
+}
+
 // ask sends the request that is due. It fills in the answer.
 func (p *listWatch) ask(ctx context.Context, a *answer) (err error) {
 	if p.request.Verb == listwatch.List {
@@ -76,7 +98,7 @@ const openTimeout = 90 * time.Second
 var errNoAnswer = fmt.Errorf("no answer to a watch for %s", openTimeout)
 
 func (p *listWatch) openWatch(ctx context.Context, client *memberclient.Client) (*watchResponse, error) {
-	timeout := minWatch + rand.N(minWatch)
+	timeout := p.informer.member.watchTime()
 	seconds := int64(timeout.Seconds())
 	opts := metav1.ListOptions{Watch: true, ResourceVersion: p.request.ResourceVersion, AllowWatchBookmarks: true, TimeoutSeconds: &seconds}
 	if p.request.Verb == listwatch.Stream {

@@ -196,7 +196,7 @@ func (st *MemberStatus) addLoaded(s *aggregate.Snapshot, absent map[aggregate.Ki
 
 // addAudit adds how well it is known that what is held is what the member has.
 func (st *MemberStatus) addAudit(a *auditor, informers []*runningInformer) {
-	now, opts, unaudited := time.Now(), &a.member.manager.opts.Audit, a.member.unaudited()
+	now, plan, unaudited := time.Now(), a.member.auditPlan(), a.member.unaudited()
 	s := AuditStatus{Unaudited: len(unaudited)}
 	for n := range st.Details {
 		st.Details[n].Unaudited = slices.Contains(unaudited, st.Details[n].Kind)
@@ -212,7 +212,7 @@ func (st *MemberStatus) addAudit(a *auditor, informers []*runningInformer) {
 			s.OldestFirstTier = max(s.OldestFirstTier, age)
 		}
 	}
-	s.Behind = !opts.Off && (s.Oldest > opts.Interval || s.OldestFirstTier > opts.FirstTier)
+	s.Behind = !a.member.manager.opts.Audit.Off && (s.Oldest > plan.Interval || s.OldestFirstTier > plan.FirstTier)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s.Lost = a.lost; s.Lost > 0 {

@@ -122,6 +122,7 @@ type followOptions struct {
 	run      int    // number of the process that keeps it there, from 0
 	audit    clusterinformers.Audit
 	required []aggregate.Kind
+	agents   clusterinformers.Agents // of members that are reached by them
 }
 
 func follow(ctx context.Context, members contexts, kinds ...string) (*follower, error) {
@@ -148,7 +149,7 @@ func followAs(ctx context.Context, o followOptions, members contexts, kinds ...s
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	m, err := clusterinformers.New(clusterinformers.Options{
-		Index: index, Sources: []clusterinformers.Source{members}, Kinds: rules, GiveUpAfter: time.Hour, Logger: log, Audit: o.audit,
+		Index: index, Sources: []clusterinformers.Source{members}, Kinds: rules, GiveUpAfter: time.Hour, Logger: log, Audit: o.audit, Agents: o.agents,
 	})
 	if err != nil {
 		return nil, err

@@ -83,6 +83,10 @@ var benchmarks = []benchmark{
 	{name: "audit/cost", run: auditCost},
 	{name: "audit/rate", run: auditRate},
 	{name: "audit/interval", run: auditIntervals, apart: true},
+	{name: "agent/wan_ratio", run: wanRatio},
+	{name: "agent/rss", run: agentRSS},
+	{name: "agent/throughput", run: agentThroughput},
+	{name: "agent/idle", run: agentIdle, apart: true}, // it takes minutes
 	{name: "scale/rss,scale/heap,scale/goroutines,scale/descriptors,scale/bytes,scale/settle,scale/idle,scale/metrics", run: scaleFleet, apart: true},
 	{name: "scale/exit", run: scaleExit, apart: true},
 	{name: "scale/policies", run: scalePolicies, apart: true},

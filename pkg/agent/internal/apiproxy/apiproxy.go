@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/agent/internal/zstdbody"
 )
 
 // bufferBytes is how much of a response is copied at a time.
@@ -23,6 +25,8 @@ const bufferBytes = 64 << 10
 type Proxy struct {
 	proxy     httputil.ReverseProxy
 	transport http.RoundTripper
+	target    *url.URL
+	zstd      *zstdbody.Pool
 }
 
 // New returns a proxy to the API server that a configuration leads to, with its credentials.
@@ -41,7 +45,7 @@ func New(config *rest.Config, log *slog.Logger) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	p := &Proxy{transport: transport}
+	p := &Proxy{transport: transport, target: target, zstd: zstdbody.New(zstdbody.Options{})}
 	p.proxy = httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { rewrite(r, target) },
 		Transport:     transport,
@@ -68,23 +72,31 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "federator's agent refuses: "+why)
 		return
 	}
+	if r.Method == http.MethodGet && acceptsZstd(r) {
+		p.get(w, r)
+		return
+	}
 	p.proxy.ServeHTTP(w, r)
 }
 
 // rewrite leaves of a request what is passed.
 func rewrite(r *httputil.ProxyRequest, target *url.URL) {
-	header := make(http.Header, len(passed))
-	for _, name := range passed {
-		if v := r.In.Header[name]; len(v) > 0 {
-			header[name] = v
-		}
-	}
-	if header["User-Agent"] == nil {
-		header["User-Agent"] = []string{""} // else net/http's own
-	}
-	r.Out.Header, r.Out.Trailer = header, nil
+	r.Out.Header, r.Out.Trailer = passedHeader(r.In.Header), nil
 	r.SetURL(target)
 	r.Out.Host = target.Host
+}
+
+func passedHeader(in http.Header) http.Header {
+	out := make(http.Header, len(passed))
+	for _, name := range passed {
+		if v := in[name]; len(v) > 0 {
+			out[name] = v
+		}
+	}
+	if out["User-Agent"] == nil {
+		out["User-Agent"] = []string{""} // else net/http's own
+	}
+	return out
 }
 
 // answer sends a Status, as an API server does.

@@ -86,6 +86,13 @@ func WithRequestOptions(ctx context.Context, o RequestOptions) context.Context {
 	return context.WithValue(ctx, optionsKey{}, o)
 }
 
+// ChargeOf returns the Charge of a request's options, which may be nil: it is of whatever is held of the body, also by
+// who decodes it.
+func ChargeOf(ctx context.Context) func(bytes int64) error {
+	o, _ := ctx.Value(optionsKey{}).(RequestOptions) //nolint:errcheck // none is none
+	return o.Charge
+}
+
 func requestOptions(req *http.Request) RequestOptions {
 	o, ok := req.Context().Value(optionsKey{}).(RequestOptions)
 	if !ok {

@@ -15,7 +15,7 @@ const maxAgentConns = 4
 
 // NewByAgent returns a client of a member by the connections that its agent has opened, which dial returns: they are
 // verified already, and the agent has the credentials. Closing one must not wait for the agent. Nothing is sent by
-// net/http: what an agent runs is known.
+// net/http: what an agent runs is known. Responses are compressed, as the link may be slow or paid for by the byte.
 func NewByAgent(dial func(context.Context) (net.Conn, error), o TransportOptions) (*Client, error) {
 	t := &transport{conns: map[*trackedConn]struct{}{}, onRead: o.OnRead}
 	s := &switching{o: &o}
@@ -39,7 +39,7 @@ func NewByAgent(dial func(context.Context) (net.Conn, error), o TransportOptions
 	}
 	s.own, t.base = own, s
 	cfg := &rest.Config{Host: "https://agent", UserAgent: UserAgent, DisableCompression: true, QPS: -1} // who calls bounds itself
-	if t.next, err = rest.HTTPWrappersForConfig(cfg, s); err != nil {
+	if t.next, err = rest.HTTPWrappersForConfig(cfg, compressed{s}); err != nil {
 		return nil, err
 	}
 	return New(cfg, &http.Client{Transport: t}), nil

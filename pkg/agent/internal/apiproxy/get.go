@@ -1,0 +1,75 @@
+package apiproxy
+
+import (
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+)
+
+// acceptsZstd reports whether a response may be compressed.
+func acceptsZstd(r *http.Request) bool {
+	for _, v := range r.Header["Accept-Encoding"] {
+		for name := range strings.SplitSeq(v, ",") {
+			if strings.TrimSpace(name) == "zstd" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isWatch reports whether a response lasts.
+func isWatch(r *http.Request) bool {
+	v := r.URL.Query().Get("watch")
+	return v != "" && v != "0" && v != "false"
+}
+
+// get answers a request that only reads, compressed. Unlike an httputil.ReverseProxy it holds no buffer for a watch of
+// which nothing comes.
+func (p *Proxy) get(w http.ResponseWriter, r *http.Request) {
+	out := r.Clone(r.Context())
+	out.Body, out.ContentLength, out.RequestURI = nil, 0, ""
+	rewrite(&httputil.ProxyRequest{In: r, Out: out}, p.target)
+	resp, err := p.transport.RoundTrip(out)
+	if err != nil {
+		p.proxy.ErrorHandler(w, r, err)
+		return
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read, or is given up
+	header := w.Header()
+	for name, values := range resp.Header {
+		header[name] = values
+	}
+	for _, name := range ofConnection {
+		header.Del(name)
+	}
+	if p.respond(w, r, resp) != nil {
+		panic(http.ErrAbortHandler) // what was sent is not all
+	}
+}
+
+// ofConnection are headers that say something of a connection, and not of what comes over it.
+var ofConnection = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// respond sends a response whose headers are w's already.
+func (p *Proxy) respond(w http.ResponseWriter, r *http.Request, resp *http.Response) error {
+	header := w.Header()
+	compressed := header.Get("Content-Encoding") == "" && resp.StatusCode != http.StatusNotModified && resp.StatusCode != http.StatusNoContent
+	if compressed {
+		header.Set("Content-Encoding", "zstd")
+		header.Del("Content-Length")
+	}
+	w.WriteHeader(resp.StatusCode)
+	switch {
+	case !compressed:
+		_, err := io.Copy(w, resp.Body)
+		return err
+	case !isWatch(r) || resp.StatusCode != http.StatusOK:
+		return p.zstd.Copy(w, resp.Body)
+	}
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		return err
+	}
+	return p.zstd.CopyWatch(w, resp.Body, resp.Header.Get("Content-Type"))
+}
