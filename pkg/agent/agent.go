@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/agent/internal/apiproxy"
+	"federator.dev/federator/pkg/agent/internal/budget"
 	"federator.dev/federator/pkg/agent/internal/joining"
 )
 
@@ -27,6 +29,11 @@ type Options struct {
 	Store   Store
 	Version string
 	Logger  *slog.Logger
+
+	// RequestsPerSecond and BytesPerSecond bound what federator asks of the API server, all its processes together: more
+	// waits, and is shed in the end. 0: unbounded.
+	RequestsPerSecond float64
+	BytesPerSecond    int64
 
 	// Dial opens connections to federator. nil: as net.Dialer does.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -55,6 +62,9 @@ func New(o Options) (*Agent, error) {
 	if o.Cluster == nil || o.Store == nil || o.Logger == nil {
 		return nil, errors.New("agent: Cluster, Store and Logger are required")
 	}
+	if !(o.RequestsPerSecond >= 0) || math.IsInf(o.RequestsPerSecond, 1) || o.BytesPerSecond < 0 { // NaN is no number either
+		return nil, errors.New("agent: RequestsPerSecond and BytesPerSecond must not be negative")
+	}
 	if len(o.Hubs) == 0 {
 		return nil, errors.New("agent: Hubs is required: the addresses of federator")
 	}
@@ -77,7 +87,7 @@ func New(o Options) (*Agent, error) {
 		a.token = &token
 	}
 	var err error
-	if a.proxy, err = apiproxy.New(o.Cluster, o.Logger); err != nil {
+	if a.proxy, err = apiproxy.New(o.Cluster, budget.New(o.RequestsPerSecond, o.BytesPerSecond), o.Logger); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	for _, h := range o.Hubs {

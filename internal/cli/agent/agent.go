@@ -41,6 +41,8 @@ type flags struct {
 	stateDir   string
 	namespace  string
 	secret     string
+	requests   float64
+	bytes      int64
 	log        config.Log
 
 	version string // of federator
@@ -71,6 +73,8 @@ func Command(version string) *cobra.Command {
 	fs.StringVar(&f.stateDir, "state-dir", "", "`directory` that keeps certificate and key, instead of a Secret")
 	fs.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of the Secret that keeps them (default the pod's)")
 	fs.StringVar(&f.secret, "secret", "federator-agent", "`name` of that Secret")
+	fs.Float64Var(&f.requests, "max-requests-per-second", 50, "`requests` that federator may send to this API server in a second; more wait, and are refused after 5s. 0: unlimited")
+	fs.Int64Var(&f.bytes, "max-bytes-per-second", 0, "`bytes` of objects that it may read in a second, before compression. 0: unlimited")
 	fs.StringVar(&f.log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.log.Format, "log-format", "text", "text or json")
 	cmd.AddCommand(tokenCommand(version), rotateCommand(version))
@@ -94,7 +98,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return exit.BadInput(err)
 	}
-	a, err := agent.New(agent.Options{Hubs: f.hubs, Token: token, Cluster: cluster, Store: store, Version: f.version, Logger: log})
+	a, err := agent.New(agent.Options{Hubs: f.hubs, Token: token, Cluster: cluster, Store: store, Version: f.version, RequestsPerSecond: f.requests, BytesPerSecond: f.bytes, Logger: log})
 	if err != nil {
 		return exit.BadInput(err)
 	}

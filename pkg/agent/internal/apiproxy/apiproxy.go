@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"sync"
 
+	"federator.dev/federator/pkg/agent/internal/budget"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
@@ -27,10 +29,11 @@ type Proxy struct {
 	transport http.RoundTripper
 	target    *url.URL
 	zstd      *zstdbody.Pool
+	budget    *budget.Budget
 }
 
-// New returns a proxy to the API server that a configuration leads to, with its credentials.
-func New(config *rest.Config, log *slog.Logger) (*Proxy, error) {
+// New returns a proxy to the API server that a configuration leads to, with its credentials and within a budget.
+func New(config *rest.Config, within *budget.Budget, log *slog.Logger) (*Proxy, error) {
 	config = rest.CopyConfig(config)
 	config.DisableCompression = true // the API server is near
 	config.UserAgent = ""            // federator's own is passed
@@ -45,7 +48,7 @@ func New(config *rest.Config, log *slog.Logger) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	p := &Proxy{transport: transport, target: target, zstd: zstdbody.New(zstdbody.Options{})}
+	p := &Proxy{budget: within, transport: transport, target: target, zstd: zstdbody.New(zstdbody.Options{})}
 	p.proxy = httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { rewrite(r, target) },
 		Transport:     transport,
@@ -70,6 +73,14 @@ func (p *Proxy) Close() { utilnet.CloseIdleConnectionsFor(p.transport) }
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if why := check(r); why != "" {
 		answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "federator's agent refuses: "+why)
+		return
+	}
+	if err := p.budget.Enter(r.Context(), weight(r)); err != nil {
+		if r.Context().Err() != nil {
+			panic(http.ErrAbortHandler) // federator has given the request up
+		}
+		w.Header().Set("Retry-After", "1")
+		answer(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "federator's agent protects its API server: "+err.Error())
 		return
 	}
 	if r.Method == http.MethodGet && acceptsZstd(r) {

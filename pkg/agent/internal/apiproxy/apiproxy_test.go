@@ -11,6 +11,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"federator.dev/federator/pkg/agent/internal/budget"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -107,7 +111,7 @@ func newProxy(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	p, err := New(&rest.Config{
 		Host: api.URL, BearerToken: "own",
 		TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})},
-	}, slog.New(slog.DiscardHandler))
+	}, budget.New(0, 0), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +181,7 @@ func TestProxy_DoesNotHoldBack(t *testing.T) {
 }
 
 func TestProxy_SaysThatTheServerIsAway(t *testing.T) {
-	p, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	p, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, budget.New(0, 0), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +192,38 @@ func TestProxy_SaysThatTheServerIsAway(t *testing.T) {
 	if err := yaml.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != http.StatusServiceUnavailable || status.Kind != "Status" {
 		t.Errorf("%d %s %v", w.Code, w.Body, err)
 	}
-	if _, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, budget.New(0, 0), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("plain HTTP is accepted")
 	}
+}
+
+// TestProxy_ShedsWhatIsTooMuch, and says so; what is short goes before lists.
+func TestProxy_ShedsWhatIsTooMuch(t *testing.T) {
+	for path, want := range map[string]int{
+		"GET /version": weightNow, "GET /apis": weightNow, "GET /api/v1": weightNow, "GET /apis/apps/v1": weightNow, "PATCH /api/v1/namespaces/a/pods/b": weightNow,
+		"GET /api/v1/secrets": weightRights, "GET /api/v1/namespaces/a/secrets": weightRights, "GET /apis/rbac.authorization.k8s.io/v1/roles": weightRights,
+		"GET /api/v1/pods": weightObject, "GET /api/v1/namespaces/events": weightObject, "GET /apis/apps/v1/namespaces/a/deployments/b": weightObject,
+		"GET /api/v1/events": weightEvent, "GET /apis/events.k8s.io/v1/namespaces/a/events": weightEvent,
+	} {
+		method, path, _ := strings.Cut(path, " ")
+		if got := weight(httptest.NewRequest(method, path, http.NoBody)); got != want {
+			t.Errorf("%s %s has weight %d, want %d", method, path, got, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(0.01, 0)
+		p, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, b, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		for _, want := range []int{http.StatusServiceUnavailable, http.StatusTooManyRequests} {
+			w := httptest.NewRecorder()
+			p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", http.NoBody))
+			if w.Code != want || want == http.StatusTooManyRequests && (w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "protects its API server")) {
+				t.Errorf("%d %v %s, want %d", w.Code, w.Header(), w.Body, want)
+			}
+		}
+		time.Sleep(2 * time.Minute) // of virtual time: what was scheduled is over
+	})
 }

@@ -44,7 +44,7 @@ func (p *Proxy) get(w http.ResponseWriter, r *http.Request) {
 	for _, name := range ofConnection {
 		header.Del(name)
 	}
-	if p.respond(w, r, resp) != nil {
+	if p.respond(w, r, resp, p.budget.Slow(r.Context(), resp.Body)) != nil {
 		panic(http.ErrAbortHandler) // what was sent is not all
 	}
 }
@@ -53,7 +53,7 @@ func (p *Proxy) get(w http.ResponseWriter, r *http.Request) {
 var ofConnection = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
 // respond sends a response whose headers are w's already.
-func (p *Proxy) respond(w http.ResponseWriter, r *http.Request, resp *http.Response) error {
+func (p *Proxy) respond(w http.ResponseWriter, r *http.Request, resp *http.Response, body io.Reader) error {
 	header := w.Header()
 	compressed := header.Get("Content-Encoding") == "" && resp.StatusCode != http.StatusNotModified && resp.StatusCode != http.StatusNoContent
 	if compressed {
@@ -63,13 +63,13 @@ func (p *Proxy) respond(w http.ResponseWriter, r *http.Request, resp *http.Respo
 	w.WriteHeader(resp.StatusCode)
 	switch {
 	case !compressed:
-		_, err := io.Copy(w, resp.Body)
+		_, err := io.Copy(w, body)
 		return err
 	case !isWatch(r) || resp.StatusCode != http.StatusOK:
-		return p.zstd.Copy(w, resp.Body)
+		return p.zstd.Copy(w, body)
 	}
 	if err := http.NewResponseController(w).Flush(); err != nil {
 		return err
 	}
-	return p.zstd.CopyWatch(w, resp.Body, resp.Header.Get("Content-Type"))
+	return p.zstd.CopyWatch(w, body, resp.Header.Get("Content-Type"))
 }

@@ -120,3 +120,35 @@ func subresource(name string) string {
 
 // passed are the headers of requests that reach the API server. Credentials are not among them: those are the agent's.
 var passed = []string{"Accept", "Content-Type", "Content-Length", "If-None-Match", "User-Agent"}
+
+// What a request waits for where the API server is asked for much: the least first.
+const (
+	weightNow    = iota // what is short, or corrects something
+	weightRights        // what decides on security
+	weightObject        // anything else
+	weightEvent         // Events, which come without end
+)
+
+// weight decides which of the requests that wait is the next.
+func weight(r *http.Request) int {
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if r.Method != http.MethodGet || parts[0] != "api" && parts[0] != "apis" {
+		return weightNow
+	}
+	group, rest := "", parts[1:]
+	if parts[0] == "apis" && len(parts) > 1 {
+		group, rest = parts[1], parts[2:]
+	}
+	if len(rest) > 3 && rest[1] == "namespaces" {
+		rest = rest[2:]
+	}
+	switch {
+	case len(rest) < 2: // discovery
+		return weightNow
+	case rest[1] == "events":
+		return weightEvent
+	case strings.HasSuffix(group, "rbac.authorization.k8s.io"), group == "admissionregistration.k8s.io", group == "networking.k8s.io", rest[1] == "secrets", rest[1] == "serviceaccounts":
+		return weightRights
+	}
+	return weightObject
+}

@@ -6,7 +6,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"net/http"
+	"io"
 	"sync"
 	"time"
 
@@ -152,36 +152,27 @@ func (q *queue) Pop() any {
 	return w
 }
 
-// Slow returns a writer of a response that is sent no faster than the budget lets it; the writer itself where there is
-// no bound.
-func (b *Budget) Slow(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
+// Slow returns a reader of a response that is read no faster than the budget lets it; the body itself where there is
+// no bound. It lives as long as its request, whose context ends what waits.
+func (b *Budget) Slow(ctx context.Context, body io.Reader) io.Reader {
 	if b.bytes == nil {
-		return w
+		return body
 	}
-	return &slowWriter{w, ctx, b.bytes}
+	return &slowReader{body, ctx, b.bytes}
 }
 
-type slowWriter struct {
-	http.ResponseWriter
-	ctx   context.Context // of the request, as long as which a writer lives
+type slowReader struct {
+	io.Reader
+	ctx   context.Context // of the request, as a Reader takes none
 	bytes *rate.Limiter
 }
 
-func (w *slowWriter) Write(p []byte) (n int, err error) {
-	for len(p) > 0 {
-		piece := p[:min(len(p), minBytes)]
-		if err := w.bytes.WaitN(w.ctx, len(piece)); err != nil {
-			return n, err
+func (r *slowReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p[:min(len(p), minBytes)])
+	if n > 0 {
+		if waited := r.bytes.WaitN(r.ctx, n); waited != nil {
+			return 0, waited
 		}
-		written, err := w.ResponseWriter.Write(piece)
-		n += written
-		if err != nil {
-			return n, err
-		}
-		p = p[len(piece):]
 	}
-	return n, nil
+	return n, err
 }
-
-// Unwrap is for http.ResponseController.
-func (w *slowWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
