@@ -26,7 +26,7 @@ type Config struct {
 	Ping              Ping          `yaml:"ping" doc:"Detection of dead connections."`
 	KeepSecretValues  bool          `yaml:"keepSecretValues" doc:"Keep the values of Secrets and ConfigMaps, which are redacted otherwise."`
 
-	Audit Audit `yaml:"audit" doc:"How often what is held is compared with what the members have, and what that may cost. What differs is listed again,\nand counted as federator_lost_events_total. Members with an agent are compared an eighth as often. Where the budget does not suffice the intervals are longer, which federator members shows."`
+	Audit Audit `yaml:"audit" doc:"How often what is held is compared with what the members have, and what that may cost. What differs is listed again,\nand counted as federator_lost_events_total. Members with an agent are compared a twelfth as often. Where the budget does not suffice the intervals are longer, which federator members shows."`
 
 	Index       Index       `yaml:"index" doc:"The index."`
 	Persistence Persistence `yaml:"persistence" doc:"What is kept of the index over a restart, which then lists nothing again."`

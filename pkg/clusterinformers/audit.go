@@ -54,8 +54,8 @@ const (
 	bookmarkPatience = 3 * time.Minute // servers send one a minute
 	relistPatience   = time.Minute
 
-	// An agent passes a bookmark that follows another every 10 minutes.
-	agentBookmarkPatience = 13 * time.Minute
+	// An agent passes a bookmark that follows another every 20 minutes.
+	agentBookmarkPatience = 23 * time.Minute
 )
 
 // A scope that could not be audited so many times is listed instead: retries come after a delay that

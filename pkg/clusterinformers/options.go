@@ -120,7 +120,7 @@ type Audit struct {
 	Off bool
 	// Interval is how often every kind of every member is compared, and FirstTier how often those are
 	// that decide on security or that policies read. 0: 15 minutes, 2 minutes. Members that are reached by an
-	// agent are compared an eighth as often: their links may be paid for by the byte.
+	// agent are compared a twelfth as often: their links may be paid for by the byte.
 	Interval, FirstTier time.Duration
 	// RequestsPerSecond and BytesPerSecond bound what audits cost one member, and
 	// FleetRequestsPerSecond all of them together. Where they do not suffice the intervals are longer. 0: 2, 1 MiB, 200.
@@ -132,8 +132,8 @@ type Audit struct {
 }
 
 // agentAudits is how many times as long as usual the intervals of a member are that is reached by an agent. Audits at the
-// usual ones are 25 MB a day of a member that is idle, and all else of it is one.
-const agentAudits = 8
+// usual ones are some 30 MB a day of a member that is idle, and all else of it is two.
+const agentAudits = 12
 
 // auditPlan says how often the member is audited.
 func (mb *member) auditPlan() audit.Plan {

@@ -70,41 +70,13 @@ func (g *recording) rows(name string) []row {
 
 // recordWatches watches by the agent, and the API server itself, while applications are rolled out.
 func (b *bench) recordWatches(ctx context.Context, r *agentRig, accept string) (*recording, error) {
-	link, err := r.server.DialAgent(ctx, r.spec.Name, r.spec.UID)
-	if err != nil {
-		return nil, err
-	}
-	defer link.Close()
-	agent, err := (&http2.Transport{}).NewClientConn(link)
-	if err != nil {
-		return nil, err
-	}
-	direct, err := rest.HTTPClientFor(r.configOf())
-	if err != nil {
-		return nil, err
-	}
-	defer direct.CloseIdleConnections()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	g := &recording{}
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer cancel()
-	for _, path := range wanPaths {
-		for _, from := range []struct {
-			trip http.RoundTripper
-			host string
-			read func(*recording, io.Reader)
-		}{
-			{agent, "https://agent", (*recording).ofAgent}, {direct.Transport, r.configOf().Host, (*recording).ofServer},
-		} {
-			body, err := openWatch(ctx, from.trip, from.host+path+"?watch=1&allowWatchBookmarks=1&resourceVersion=0", accept)
-			if err != nil {
-				return nil, err
-			}
-			readers.Go(func() { from.read(g, body) })
-			readers.Go(func() { <-ctx.Done(); body.Close() })
-		}
+	if err := g.open(ctx, r, accept, &readers); err != nil {
+		return nil, err
 	}
 	if err := b.settle(ctx, g); err != nil {
 		return nil, err
@@ -122,12 +94,48 @@ func (b *bench) recordWatches(ctx context.Context, r *agentRig, accept string) (
 		return nil, err
 	}
 	after, _ := r.received()
+	now, err := cpuOf(r.pid)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.link = after - before
-	now, err := cpuOf(r.pid)
-	g.cpu = now - cpu
-	return &recording{plain: g.plain, gzip: g.gzip, alone: g.alone, body: g.body, link: g.link, decoded: g.decoded, flushes: g.flushes, cpu: g.cpu}, err
+	return &recording{
+		plain: g.plain, gzip: g.gzip, alone: g.alone, decoded: g.decoded, body: g.body, flushes: g.flushes,
+		link: after - before, cpu: now - cpu,
+	}, err
+}
+
+// open opens all watches, which are read until ctx is done.
+func (g *recording) open(ctx context.Context, r *agentRig, accept string, readers *sync.WaitGroup) error {
+	link, err := r.server.DialAgent(ctx, r.spec.Name, r.spec.UID)
+	if err != nil {
+		return err
+	}
+	readers.Go(func() { <-ctx.Done(); link.Close() })
+	agent, err := (&http2.Transport{}).NewClientConn(link)
+	if err != nil {
+		return err
+	}
+	direct, err := rest.HTTPClientFor(r.configOf())
+	if err != nil {
+		return err
+	}
+	readers.Go(func() { <-ctx.Done(); direct.CloseIdleConnections() })
+	for _, path := range wanPaths {
+		for _, from := range []struct {
+			trip http.RoundTripper
+			host string
+			read func(*recording, io.Reader)
+		}{
+			{agent, "https://agent", (*recording).ofAgent}, {direct.Transport, r.configOf().Host, (*recording).ofServer},
+		} {
+			body, err := openWatch(ctx, from.trip, from.host+path+"?watch=1&allowWatchBookmarks=1&resourceVersion=0", accept)
+			if err != nil {
+				return err
+			}
+			readers.Go(func() { from.read(g, body) })
+			readers.Go(func() { <-ctx.Done(); body.Close() })
+		}
+	}
+	return nil
 }
 
 func openWatch(ctx context.Context, trip http.RoundTripper, url, accept string) (io.ReadCloser, error) {

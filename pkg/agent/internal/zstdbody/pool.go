@@ -14,13 +14,13 @@ import (
 type Options struct {
 	Encoders  int           // the most; 16 by default
 	Quiet     time.Duration // after which a watch ends its frame; 2 s by default
-	Bookmarks time.Duration // how long a bookmark that says nothing else may wait; 10 min by default
+	Bookmarks time.Duration // how long a bookmark that says nothing else may wait; 20 min by default
 }
 
 const (
 	defaultEncoders  = 16
 	defaultQuiet     = 2 * time.Second
-	defaultBookmarks = 10 * time.Minute
+	defaultBookmarks = 20 * time.Minute
 )
 
 // window is that of a frame. A larger one makes up for little: what an object is like was sent just before.
