@@ -45,7 +45,7 @@ func followAgent(t *testing.T, answer func(w http.ResponseWriter, req *http.Requ
 		ok(t, err)
 		u, err := url.Parse(config.Host)
 		ok(t, err)
-		a := agentsOf{address: u.Host, tls: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}} //nolint:gosec // it is in this process
+		a := agentsOf{address: u.Host, tls: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
 		o.Agents = a
 		r.source.view[0] = clusterinformers.Spec{Name: s.spec.Name, UID: s.spec.UID, Agent: true}
 	})
