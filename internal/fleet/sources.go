@@ -38,9 +38,6 @@ func newSources(cfg config.Sources, network connection.Network, userAgent string
 		sources = append(sources, src)
 		return nil
 	}
-	if err := addHubSources(cfg, userAgent, log, add); err != nil {
-		return nil, err
-	}
 	if c := cfg.Contexts; c != nil {
 		src, err := contextsSource(c, source.ContextsOptions{Network: network, Logger: log})
 		if err := add("contexts", src, err); err != nil {
@@ -56,6 +53,10 @@ func newSources(cfg config.Sources, network connection.Network, userAgent string
 		if err := add("hub", src, err); err != nil {
 			return nil, err
 		}
+	}
+	// What an object of the hub is called takes no name of the configuration's.
+	if err := addHubSources(cfg, userAgent, log, add); err != nil {
+		return nil, err
 	}
 	return sources, nil
 }

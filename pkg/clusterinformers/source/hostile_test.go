@@ -97,12 +97,12 @@ func TestNamed_ByAge(t *testing.T) {
 	}
 }
 
-// TestHubObjects_ReservedNamespaces: managedcluster/<name>, context/<name> and hub/<name> are others' names.
+// TestHubObjects_ReservedNamespaces: managedcluster/<name> and context/<name> are others' names.
 func TestHubObjects_ReservedNamespaces(t *testing.T) {
 	lines := newLogs(t)
 	s := &hubObjects{hubOptions: hubOptions{log: slog.New(lines)}, warned: map[string]bool{}}
 	var all []found
-	for _, namespace := range []string{"managedcluster", "hub", "context", "edge"} {
+	for _, namespace := range []string{"managedcluster", "context", "edge"} {
 		all = append(all, found{described: described{Spec: clusterinformers.Spec{Name: namespace + "/a"}}, namespace: namespace, name: "a"})
 	}
 	for range 2 {
@@ -110,11 +110,11 @@ func TestHubObjects_ReservedNamespaces(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if n := lines.count("the namespace is reserved: the object describes no member"); n != 3 {
+	if n := lines.count("the namespace is reserved: the object describes no member"); n != 2 {
 		t.Errorf("%d warnings, want one for each", n)
 	}
 	s.objects.clusterScoped = true
-	if got := s.allowed(slices.Clone(all)); len(got) != 4 {
+	if got := s.allowed(slices.Clone(all)); len(got) != 3 {
 		t.Errorf("of objects without a namespace: %+v", got)
 	}
 }

@@ -26,10 +26,7 @@ type HubOptions struct {
 	Logger  *slog.Logger
 }
 
-const (
-	hubNamespace   = "hub"
-	defaultHubName = hubNamespace + "/local"
-)
+const defaultHubName = "hub/local"
 
 type hub struct {
 	HubOptions

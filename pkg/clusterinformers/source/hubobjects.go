@@ -338,9 +338,8 @@ func (s *hubObjects) allowed(members []found) []found {
 	})
 }
 
-// reservedNamespaces are the first halves of names that others have: of contexts, of the hub itself, and of
-// ManagedClusters.
-var reservedNamespaces = []string{contextNamespace, hubNamespace, managedClusterNamespace}
+// reservedNamespaces are the first halves of names that others have: of contexts and of ManagedClusters.
+var reservedNamespaces = []string{contextNamespace, managedClusterNamespace}
 
 func (s *hubObjects) warnOnce(object, text string, args ...any) {
 	if !s.warned[object] {
