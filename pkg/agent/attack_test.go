@@ -24,6 +24,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -632,5 +633,82 @@ func TestAttack_ThePodIsReadyWhenConnected(t *testing.T) {
 	ok(t, err)
 	if !strings.Contains(string(text), "readinessProbe") {
 		t.Error("the Pod is Ready as soon as its process runs: nothing waits for it to be connected, and a Deployment whose agent is refused is 1/1")
+	}
+}
+
+// TestAttack_DroppingNothingIsNoSuccess: "If a key has leaked, drop the old CA at once" says docs/agents.md. With one CA,
+// whose key has leaked, rotate-ca --drop-old succeeds, and the leaked one is what is left.
+func TestAttack_DroppingNothingIsNoSuccess(t *testing.T) {
+	h := newHub(t, 0)
+	member, uid := h.create("edge")
+	h.token(member, uid, time.Hour)
+	s, err := h.client.CoreV1().Secrets(h.namespace).Get(t.Context(), hubside.AuthoritySecret, metav1.GetOptions{})
+	ok(t, err)
+	forged := forge(t, s, member, uid, time.Hour)
+	if err := hubside.RotateAuthority(t.Context(), h.client, h.namespace, true); err != nil {
+		return
+	}
+	time.Sleep(2 * time.Second)
+	if code, _ := post(t, client(forged), h.address, joining.HelloPath, joining.Request{}); code == http.StatusOK {
+		t.Error("--drop-old has succeeded, and what the leaked key signs is accepted")
+	}
+}
+
+// TestAttack_RefusedAgentsDoNotFloodTheHub: refusedDelay says a minute. link.open forgets that it was refused before it says hello, so that the
+// next attempt dials at once, the handshake succeeds, the delay begins anew, and so on for ever: of each agent of a
+// deleted Member, at each process.
+func TestAttack_RefusedAgentsDoNotFloodTheHub(t *testing.T) {
+	j := join(t, 0)
+	var dials atomic.Int32
+	j.agent.stop()
+	a, err := agent.New(agent.Options{
+		Hubs: []string{j.address}, Cluster: shared.Fleet.Members[0].RESTConfig(), Store: j.store, Logger: j.log,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	})
+	ok(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { _ = a.Run(ctx) })
+	until(t, "connected", func() error {
+		c, err := j.server.Load().DialAgent(t.Context(), j.member, j.uid)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	ok(t, j.members().Delete(t.Context(), "edge", metav1.DeleteOptions{}))
+	time.Sleep(20 * time.Second)
+	before := dials.Load()
+	time.Sleep(10 * time.Second)
+	if n := dials.Load() - before; n > 4 {
+		t.Errorf("an agent that is refused for good has dialled %d times in the ten seconds that begin twenty later", n)
+	}
+}
+
+// TestAttack_TheKeyIsReadWithoutReadAll: the Role that the agent needs for its own Secret is of the account that federator's
+// requests have, too. With rbac.readAll=false and rules that name no Secrets the hub reads the key all the same.
+func TestAttack_TheKeyIsReadWithoutReadAll(t *testing.T) {
+	h := newHub(t, 0)
+	member, uid := h.create("edge")
+	own := shared.Fleet.Members[0].Client()
+	admin := agent.InSecret(own, "default", nameOf(t))
+	ok(t, admin.Save(t.Context(), &agent.Kept{})) // as the chart makes an empty one
+	t.Cleanup(func() {
+		ok(t, own.CoreV1().Secrets("default").Delete(context.WithoutCancel(t.Context()), nameOf(t), metav1.DeleteOptions{}))
+	})
+	account := credentials(t, nameOf(t),
+		rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"configmaps", "namespaces"}},
+		rbacv1.PolicyRule{Verbs: []string{"get", "update"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{nameOf(t)}})
+	c, err := kubernetes.NewForConfig(account)
+	ok(t, err)
+	h.runAgent(account, h.token(member, uid, time.Hour), agent.InSecret(c, "default", nameOf(t)))
+	hub, _ := h.through(member, uid)
+	if s, err := hub.CoreV1().Secrets("default").Get(t.Context(), nameOf(t), metav1.GetOptions{}); err == nil && len(s.Data[corev1.TLSPrivateKeyKey]) > 0 {
+		t.Error("the hub has read the agent's private key by its agent")
 	}
 }
