@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -11,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -71,150 +69,6 @@ func within(t testing.TB, d time.Duration, check func() bool) bool {
 		}
 	}
 	return false
-}
-
-// TestAttack_StrangersKeepAgentsFromRenewing: 128 connections of somebody without any certificate, kept with a request
-// in three seconds each, are all that federator serves. No agent can join, renew or say hello meanwhile: after
-// certificateLife every agent of the fleet needs a new token.
-func TestAttack_StrangersKeepAgentsFromRenewing(t *testing.T) {
-	h := newHub(t, 0)
-	member, uid := h.create("edge")
-	pair := h.certified(member, uid)
-	var strangers sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	defer strangers.Wait()
-	defer cancel()
-	var holding atomic.Int32
-	for range 140 {
-		strangers.Go(func() {
-			for ctx.Err() == nil {
-				c, err := tls.Dial("tcp", h.listening, &tls.Config{InsecureSkipVerify: true})
-				if err != nil {
-					time.Sleep(100 * time.Millisecond)
-					continue
-				}
-				r := bufio.NewReader(c)
-				for n := 0; ctx.Err() == nil; n++ {
-					_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-					if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-						break
-					}
-					resp, err := http.ReadResponse(r, nil)
-					if err != nil {
-						break
-					}
-					_, _ = io.Copy(io.Discard, resp.Body)
-					if n == 0 {
-						holding.Add(1)
-						defer holding.Add(-1)
-					}
-					select {
-					case <-time.After(3 * time.Second):
-					case <-ctx.Done():
-					}
-				}
-				c.Close()
-			}
-		})
-	}
-	if !within(t, patience, func() bool { return holding.Load() >= 128 }) {
-		t.Skipf("only %d connections", holding.Load())
-	}
-	renewed := 0
-	const tries = 20
-	last := ""
-	for range tries {
-		code, why := post(t, client(pair), h.address, joining.RenewPath, joining.Request{CSR: csr(t)})
-		if code == http.StatusOK {
-			renewed++
-		} else {
-			last = why
-		}
-	}
-	if renewed < tries/2 {
-		t.Errorf("of an agent with a valid certificate %d of %d renewals succeeded: %s", renewed, tries, last)
-	}
-}
-
-// TestAttack_StrangersKeepAgentsFromJoining: twenty empty requests a second use up all that may join.
-func TestAttack_StrangersKeepAgentsFromJoining(t *testing.T) {
-	h := newHub(t, 0)
-	member, uid := h.create("edge")
-	token := h.token(member, uid, time.Hour)
-	until(t, "it serves", func() error {
-		if code, why := post(t, client(), h.address, joining.JoinPath, joining.Request{}); code != http.StatusBadRequest {
-			return errors.New(why)
-		}
-		return nil
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	var strangers sync.WaitGroup
-	defer strangers.Wait()
-	defer cancel()
-	var asked atomic.Int32
-	for range 8 {
-		strangers.Go(func() {
-			c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-			defer c.CloseIdleConnections()
-			for ctx.Err() == nil {
-				resp, err := c.Post("https://"+h.address+joining.JoinPath, "application/json", strings.NewReader("{}"))
-				if err == nil {
-					_, _ = io.Copy(io.Discard, resp.Body)
-					resp.Body.Close()
-					asked.Add(1)
-				}
-			}
-		})
-	}
-	within(t, patience, func() bool { return asked.Load() > 1000 })
-	busy := 0
-	const tries = 15
-	for range tries {
-		code, _ := post(t, client(), h.address, joining.JoinPath, joining.Request{Token: token, CSR: csr(t)})
-		if code == http.StatusTooManyRequests {
-			busy++
-		}
-	}
-	if busy > tries/2 {
-		t.Errorf("one who has a token was refused %d times of %d, as strangers send {}", busy, tries)
-	}
-}
-
-// TestAttack_OneAgentKeepsOthersFromRenewing (law 7): the rate is of all, and one member can use it up.
-func TestAttack_OneAgentKeepsOthersFromRenewing(t *testing.T) {
-	h := newHub(t, 0)
-	hostile := h.certified(h.create("hostile"))
-	honest := h.certified(h.create("honest"))
-	ctx, cancel := context.WithCancel(t.Context())
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	defer cancel()
-	var asked atomic.Int32
-	for range 8 {
-		asking.Go(func() {
-			c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{hostile}}}}
-			defer c.CloseIdleConnections()
-			for ctx.Err() == nil {
-				resp, err := c.Post("https://"+h.address+joining.RenewPath, "application/json", strings.NewReader("{}"))
-				if err == nil {
-					_, _ = io.Copy(io.Discard, resp.Body)
-					resp.Body.Close()
-					asked.Add(1)
-				}
-			}
-		})
-	}
-	within(t, patience, func() bool { return asked.Load() > 500 })
-	refused := 0
-	const tries = 15
-	for range tries {
-		if code, _ := post(t, client(honest), h.address, joining.RenewPath, joining.Request{CSR: csr(t)}); code != http.StatusOK {
-			refused++
-		}
-	}
-	if refused > tries/2 {
-		t.Errorf("an honest agent was refused %d times of %d, as another one renews without pause", refused, tries)
-	}
 }
 
 // TestAttack_ADroppedCAEndsConnections: docs/agents.md says that after a leak the old CA is dropped, and agents have to

@@ -72,7 +72,7 @@ func TestAttack_OneMemberKeepsAllAgentsOut(t *testing.T) {
 	}
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.Members): "MemberList"},
 		of("honest", "2020-01-01T00:00:00Z"), of("hostile", "2020-01-01t00:00:00z"))
-	members, err := newMemberInformers(client, nil, newRegistry(1), slog.New(slog.DiscardHandler))
+	members, err := newMemberInformers(client, nil, newRegistry(1, time.Hour), slog.New(slog.DiscardHandler))
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	var running sync.WaitGroup

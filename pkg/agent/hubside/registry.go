@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/agent/internal/identity"
 )
@@ -31,6 +33,7 @@ var errAway = errors.New("the agent of the member is not connected")
 // registry has the connections of agents, by member.
 type registry struct {
 	max     int
+	life    time.Duration   // of certificates
 	running sync.WaitGroup  // of connections that wait to be taken
 	changed trigger.Trigger // a member is connected, or is not any more
 
@@ -49,10 +52,13 @@ type member struct {
 	version string        // of the agent, as it says; "" if it has not said
 	expires time.Time     // of the certificate of the newest connection
 	heard   time.Time     // when something last came over connections that have ended
+
+	renewals, hellos *rate.Limiter
 }
 
-func newRegistry(most int) *registry {
-	return &registry{max: most, changed: trigger.New(), members: map[string]*member{}}
+// newRegistry returns a registry of so many connections at most, of agents whose certificates have such a life.
+func newRegistry(most int, life time.Duration) *registry {
+	return &registry{max: most, life: life, changed: trigger.New(), members: map[string]*member{}}
 }
 
 // allow lets the agent of a member connect.
@@ -60,7 +66,10 @@ func (r *registry) allow(of identity.Identity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.members[of.UID]; m == nil {
-		r.members[of.UID] = &member{of: of, conns: map[*agentConn]struct{}{}, arrived: make(chan struct{})}
+		r.members[of.UID] = &member{
+			of: of, conns: map[*agentConn]struct{}{}, arrived: make(chan struct{}),
+			renewals: rate.NewLimiter(rate.Every(r.life/renewsPerLife), renewBurst), hellos: rate.NewLimiter(helloRate, helloBurst),
+		}
 	}
 }
 
@@ -93,19 +102,51 @@ func (r *registry) close() {
 	r.running.Wait()
 }
 
-// known reports whether the agent of a member may connect, and takes note of its version.
-func (r *registry) known(of identity.Identity, version string) bool {
+// member returns a member whose agent may connect, or nil. The lock is held.
+func (r *registry) member(of identity.Identity) *member {
+	if m := r.members[of.UID]; m != nil && m.of == of {
+		return m
+	}
+	return nil
+}
+
+// known reports whether the agent of a member may connect.
+func (r *registry) known(of identity.Identity) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.members[of.UID]
-	if m == nil || m.of != of {
-		return false
+	return r.member(of) != nil
+}
+
+// mayRenew returns why an agent may not renew now. That it may counts.
+func (r *registry) mayRenew(of identity.Identity) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.member(of)
+	switch {
+	case m == nil:
+		return gone(of)
+	case !m.renewals.Allow():
+		return errBusy
+	}
+	return nil
+}
+
+// hello returns why an agent may not connect, and takes note of its version.
+func (r *registry) hello(of identity.Identity, version string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.member(of)
+	switch {
+	case m == nil:
+		return gone(of)
+	case !m.hellos.Allow():
+		return errBusy
 	}
 	if version != "" && m.version != version {
 		m.version = version
 		r.changed.Fire()
 	}
-	return true
+	return nil
 }
 
 // add takes a connection that an agent has opened, or returns why not.
@@ -113,14 +154,14 @@ func (r *registry) add(secure *tls.Conn, of identity.Identity, expires time.Time
 	c := &agentConn{Conn: secure, registry: r, uid: of.UID, watched: make(chan struct{})}
 	c.heard.Store(time.Now().UnixNano())
 	r.mu.Lock()
-	m := r.members[of.UID]
+	m := r.member(of)
 	var evicted *agentConn
 	var err error
 	switch {
 	case r.closed:
 		err = net.ErrClosed
-	case m == nil || m.of != of:
-		err = fmt.Errorf("there is no Member %s with UID %s that has an agent", of.Member(), of.UID)
+	case m == nil:
+		err = gone(of)
 	case r.total >= r.max:
 		err = fmt.Errorf("there are %d connections of agents", r.total)
 	case len(m.conns) >= maxPerMember && len(m.idle) == 0:

@@ -54,17 +54,20 @@ type Options struct {
 
 // Server is where the agents of members connect.
 type Server struct {
-	o         Options
-	client    kubernetes.Interface
-	dynamic   dynamic.Interface
-	registry  *registry
-	joins     *rate.Limiter
-	renewals  *rate.Limiter
-	http      *handedOver
-	reload    trigger.Trigger // the CAs are others
-	loaded    chan struct{}   // closed once there are CAs
-	loading   sync.Once
-	handshake chan struct{} // as many as are under way
+	o        Options
+	client   kubernetes.Interface
+	dynamic  dynamic.Interface
+	registry *registry
+	joins    *rate.Limiter
+	renewals *rate.Limiter
+	tokens   *tokenReader
+	http     *handedOver
+	reload   trigger.Trigger // the CAs are others
+	loaded   chan struct{}   // closed once there are CAs
+	loading  sync.Once
+
+	// Of connections: those that handshake, by address, and those that send requests, by Member and by address.
+	handshakes, ofAgents, ofStrangers *shares
 
 	authorities atomic.Pointer[authorities]
 
@@ -95,9 +98,11 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("agents: %w", err)
 	}
 	return &Server{
-		o: o, client: client, dynamic: dyn, registry: newRegistry(o.MaxConns),
+		o: o, client: client, dynamic: dyn, registry: newRegistry(o.MaxConns, o.CertificateLife),
 		joins: rate.NewLimiter(joinRate, 2*joinRate), renewals: rate.NewLimiter(renewRate, 2*renewRate),
-		http: newHandedOver(o.Listener.Addr()), reload: trigger.New(), loaded: make(chan struct{}), handshake: make(chan struct{}, maxHandshakes),
+		tokens: newTokenReader(client.CoreV1().Secrets(o.Namespace)),
+		http:   newHandedOver(o.Listener.Addr()), reload: trigger.New(), loaded: make(chan struct{}),
+		handshakes: newShares(maxHandshakes, maxHandshakes/2), ofAgents: newShares(maxOfAgents, maxOfAgent), ofStrangers: newShares(maxOfStrangers, maxOfStrangers/2),
 	}, nil
 }
 
@@ -134,11 +139,12 @@ func (s *Server) Run(ctx context.Context) error {
 	running.Go(func() { status.run(ctx) })
 
 	server := &http.Server{
-		Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 5 * time.Second,
+		Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
 		ConnState: s.http.connState, Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
+	server.SetKeepAlivesEnabled(false) // agents send one request
 	var accepting sync.WaitGroup
 	accepting.Go(func() { _ = server.Serve(s.http) }) // until it is closed
 	failed := make(chan error, 1)

@@ -132,7 +132,7 @@ func use(ctx context.Context, secrets corev1client.SecretInterface, s *corev1.Se
 		if _, err := find(s, token, now); err != nil {
 			return err
 		}
-		s.Data = maps.Clone(s.Data)
+		s = s.DeepCopy() // others may read it
 		delete(s.Data, token.ID())
 		prune(s, now)
 		_, err := secrets.Update(ctx, s, metav1.UpdateOptions{}) // only if it is as it was read
