@@ -2,9 +2,7 @@ package hubside
 
 import (
 	"context"
-	"crypto/x509"
 	"log/slog"
-	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -17,47 +15,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 
 	"federator.dev/federator/api/v1alpha1"
-
-	"federator.dev/federator/pkg/agent/internal/identity"
 )
-
-// TestAttack_AnExpiredCAIsNotUsed: it is left out when the Secret is read, and not after. A process that runs when the
-// oldest of two expires shows a certificate that has expired to every agent, until it is restarted; and it makes a new one for each
-// handshake of the last twelve hours.
-func TestAttack_AnExpiredCAIsNotUsed(t *testing.T) {
-	made := time.Now().Add(-authorityLife + time.Hour)
-	data, err := newAuthority(made)
-	must(t, err)
-	newer, err := newAuthority(time.Now())
-	must(t, err)
-	maps.Copy(data, newer)
-	all, err := parseAuthorities(data, time.Now())
-	must(t, err)
-	later := time.Now().Add(2 * time.Hour) // the process runs
-	cert, err := all.oldest(later).serving([]string{"federator.example"}, later)
-	must(t, err)
-	if _, err := cert.Leaf.Verify(x509.VerifyOptions{DNSName: "federator.example", Roots: identity.Pool(all.certificates()), CurrentTime: later}); err != nil {
-		t.Errorf("federator's own certificate, although there is a CA that is valid: %v", err)
-	}
-}
-
-// TestAttack_RotatingWithAClockThatIsBehind: rotate-ca runs where the operator is. By a clock that is behind, the new CA is the
-// oldest, federator serves by it at once, and no agent knows it.
-func TestAttack_RotatingWithAClockThatIsBehind(t *testing.T) {
-	now := time.Now()
-	data, err := newAuthority(now)
-	must(t, err)
-	first, err := parseAuthorities(data, now)
-	must(t, err)
-	added, err := newAuthority(now.Add(-time.Hour)) // as RotateAuthority does with time.Now()
-	must(t, err)
-	maps.Copy(data, added)
-	all, err := parseAuthorities(data, now)
-	must(t, err)
-	if identity.Digest(all.oldest(now).cert) != identity.Digest(first[0].cert) {
-		t.Error("federator's own certificate is of the CA that was just added")
-	}
-}
 
 // TestAttack_OneMemberKeepsAllAgentsOut (law 7): on a hub that lists, without WatchList (before Kubernetes 1.34), one Member whose
 // status is not decoded fails the list of all, and a federator that starts lets no agent of any namespace in. (The API server takes

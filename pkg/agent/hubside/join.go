@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -130,7 +131,7 @@ func (s *Server) redeem(ctx context.Context, token joining.Token) (identity.Iden
 
 // renew gives another certificate for one that is valid.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
-	of, err := identityOf(r.TLS)
+	of, err := s.peer(r.TLS)
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -140,7 +141,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	if err := s.registry.mayRenew(of); err != nil {
+	if err := s.registry.mayRenew(of.Identity); err != nil {
 		s.fail(w, err)
 		return
 	}
@@ -150,16 +151,16 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), hubTimeout)
 	defer cancel()
-	if err := s.checkMember(ctx, of); err != nil {
+	if err := s.checkMember(ctx, of.Identity); err != nil {
 		s.fail(w, err)
 		return
 	}
-	s.issue(w, of, key)
+	s.issue(w, of.Identity, key)
 }
 
 // hello says whether the agent may connect: a connection that is refused cannot say why.
 func (s *Server) hello(w http.ResponseWriter, r *http.Request) {
-	of, err := identityOf(r.TLS)
+	of, err := s.peer(r.TLS)
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -169,7 +170,7 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	if err := s.registry.hello(of, joining.CleanVersion(req.Version)); err != nil {
+	if err := s.registry.hello(of.Identity, joining.CleanVersion(req.Version)); err != nil {
 		s.fail(w, err)
 		return
 	}
@@ -201,16 +202,30 @@ func (s *Server) checkMember(ctx context.Context, of identity.Identity) error {
 	return nil
 }
 
-// identityOf returns whose certificate a connection has. TLS has verified it.
-func identityOf(c *tls.ConnectionState) (identity.Identity, error) {
+// peer is who has opened a connection.
+type peer struct {
+	identity.Identity
+	authority [sha256.Size]byte // the digest of the CA that it was verified by
+}
+
+// errDropped is the error of a certificate that was verified by a CA that is none any more.
+var errDropped = problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "the certificate is of a CA that was dropped: join with a new token")
+
+// peer returns whose certificate a connection has. TLS has verified it, by the CAs of then.
+func (s *Server) peer(c *tls.ConnectionState) (peer, error) {
 	if c == nil || len(c.VerifiedChains) == 0 {
-		return identity.Identity{}, problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "a certificate is required: join with a token")
+		return peer{}, problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "a certificate is required: join with a token")
 	}
 	of, err := identity.Of(c.PeerCertificates[0])
 	if err != nil {
-		return of, problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", err)
+		return peer{}, problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", err)
 	}
-	return of, nil
+	chain := c.VerifiedChains[0]
+	p := peer{of, identity.Digest(chain[len(chain)-1])}
+	if !s.registry.trusts(p.authority) {
+		return peer{}, errDropped
+	}
+	return p, nil
 }
 
 // decode reads a request, and the key of its CSR where it must have one.

@@ -89,9 +89,9 @@ func (s *Server) receive(ctx context.Context, c net.Conn) {
 		return
 	}
 	state := secure.ConnectionState()
-	of, err := identityOf(&state)
+	of, err := s.peer(&state)
 	if state.NegotiatedProtocol != joining.Protocol {
-		if err == nil && s.registry.known(of) {
+		if err == nil && s.registry.known(of.Identity) {
 			s.http.hand(secure, s.ofAgents, of.UID)
 		} else {
 			s.http.hand(secure, s.ofStrangers, origin(c.RemoteAddr()))
@@ -99,7 +99,11 @@ func (s *Server) receive(ctx context.Context, c net.Conn) {
 		return
 	}
 	if err == nil {
-		err = s.registry.add(secure, of, state.PeerCertificates[0].NotAfter)
+		expires := state.PeerCertificates[0].NotAfter
+		if most := time.Now().Add(s.o.CertificateLife); most.Before(expires) { // it is not one that federator has made
+			expires = most
+		}
+		err = s.registry.add(secure, of, expires)
 	}
 	if err != nil {
 		s.o.Logger.Debug("a connection of an agent is refused", "address", c.RemoteAddr().String(), "error", err)

@@ -2,6 +2,7 @@ package hubside
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -40,7 +41,8 @@ type registry struct {
 	mu      sync.Mutex
 	closed  bool
 	total   int
-	members map[string]*member // by UID: those whose agents may connect
+	members map[string]*member         // by UID: those whose agents may connect
+	trusted map[[sha256.Size]byte]bool // digests of the CAs
 }
 
 // member is one whose agent may connect.
@@ -85,6 +87,31 @@ func (r *registry) forbid(uid string) {
 	for _, c := range conns {
 		_ = c.Close() // nothing to report to
 	}
+}
+
+// trust sets the digests of the CAs that agents are verified by. Connections by others end.
+func (r *registry) trust(authorities map[[sha256.Size]byte]bool) {
+	r.mu.Lock()
+	r.trusted = authorities
+	var conns []*agentConn
+	for _, m := range r.members {
+		for c := range m.conns {
+			if !authorities[c.authority] {
+				conns = append(conns, c)
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close() // nothing to report to
+	}
+}
+
+// trusts reports whether a CA is one of those of now.
+func (r *registry) trusts(authority [sha256.Size]byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.trusted[authority]
 }
 
 // close ends all connections.
@@ -149,19 +176,21 @@ func (r *registry) hello(of identity.Identity, version string) error {
 	return nil
 }
 
-// add takes a connection that an agent has opened, or returns why not.
-func (r *registry) add(secure *tls.Conn, of identity.Identity, expires time.Time) error {
-	c := &agentConn{Conn: secure, registry: r, uid: of.UID, watched: make(chan struct{})}
+// add takes a connection that an agent has opened, until it expires, or returns why not.
+func (r *registry) add(secure *tls.Conn, of peer, expires time.Time) error {
+	c := &agentConn{Conn: secure, registry: r, authority: of.authority, watched: make(chan struct{})}
 	c.heard.Store(time.Now().UnixNano())
 	r.mu.Lock()
-	m := r.member(of)
+	m := r.member(of.Identity)
 	var evicted *agentConn
 	var err error
 	switch {
 	case r.closed:
 		err = net.ErrClosed
 	case m == nil:
-		err = gone(of)
+		err = gone(of.Identity)
+	case !r.trusted[of.authority]: // it was, when the handshake began
+		err = errDropped
 	case r.total >= r.max:
 		err = fmt.Errorf("there are %d connections of agents", r.total)
 	case len(m.conns) >= maxPerMember && len(m.idle) == 0:
@@ -266,14 +295,14 @@ func (r *registry) state(uid string) state {
 // agentConn is a connection over which an agent serves HTTP/2.
 type agentConn struct {
 	*tls.Conn
-	registry *registry
-	member   *member
-	uid      string
-	expiry   *time.Timer  // closes it with its certificate
-	heard    atomic.Int64 // unix nanoseconds of what last came
-	watched  chan struct{}
-	lost     bool // while it waited to be taken; set before watched is closed
-	closing  sync.Once
+	registry  *registry
+	member    *member
+	authority [sha256.Size]byte // the digest of the CA that it was verified by
+	expiry    *time.Timer       // closes it with its certificate, or after the life of one
+	heard     atomic.Int64      // unix nanoseconds of what last came
+	watched   chan struct{}
+	lost      bool // while it waited to be taken; set before watched is closed
+	closing   sync.Once
 }
 
 // past is a time that ends reads.

@@ -3,6 +3,7 @@ package hubside
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -72,8 +73,9 @@ type Server struct {
 	authorities atomic.Pointer[authorities]
 
 	mu      sync.Mutex
-	serving *tls.Certificate // made for the CAs that are in use
-	of      *authorities
+	serving *tls.Certificate
+	by      [sha256.Size]byte // the digest of the CA that it is of
+	made    time.Time
 }
 
 // New returns a server, or what is wrong with its options. Nothing runs yet.
@@ -171,16 +173,21 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// load takes the CAs of the Secret. Ones that make no sense are logged, and the last that did stay in use.
+// load takes the CAs of the Secret. What makes no sense is logged; where nothing does, the last CAs stay in use.
 func (s *Server) load(secret *corev1.Secret) {
 	if len(secret.Data) == 0 && s.authorities.Load() == nil {
 		return // keep is about to make a CA
 	}
-	all, err := parseAuthorities(secret.Data, time.Now())
+	name, now := secret.Namespace+"/"+secret.Name, time.Now()
+	all, skipped, err := parseAuthorities(secret.Data, now)
+	for _, err := range skipped {
+		s.o.Logger.Error("a CA of agents is not usable", "secret", name, "error", err)
+	}
 	if err != nil {
-		s.o.Logger.Error("the CAs of agents are not usable", "secret", secret.Namespace+"/"+secret.Name, "error", err)
+		s.o.Logger.Error("the CAs of agents are not usable", "secret", name, "error", err)
 		return
 	}
+	s.registry.trust(all.digests()) // before, so that none that was dropped gets in between
 	s.authorities.Store(&all)
 	s.loading.Do(func() { close(s.loaded) })
 	s.reload.Fire()
@@ -206,14 +213,20 @@ func (s *Server) keep(ctx context.Context) {
 		}
 	}
 	try(func(ctx context.Context) error { return ensureAuthority(ctx, s.client, s.o.Namespace, time.Now()) })
+	var warned [sha256.Size]byte // of which CA it was said that it expires
 	prune := time.NewTicker(pruneEvery)
 	defer prune.Stop()
 	for {
 		select {
 		case <-s.reload:
-			try(func(ctx context.Context) error { return s.authorities.Load().publish(ctx, s.client, s.o.Namespace) })
+			warned = s.warn(warned)
+			try(func(ctx context.Context) error {
+				return s.authorities.Load().publish(ctx, s.client, s.o.Namespace, time.Now())
+			})
 		case <-prune.C:
-			s.reload.Fire() // somebody may have changed what is said
+			if s.authorities.Load() != nil {
+				s.reload.Fire() // somebody may have changed what is said, and one may be about to expire
+			}
 			if err := s.prune(ctx); err != nil && ctx.Err() == nil {
 				s.o.Logger.Debug("dropping expired tokens failed", "error", err) // the next time, or another process
 			}
@@ -221,6 +234,20 @@ func (s *Server) keep(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// warn says once of a CA that it is the newest, and expires.
+func (s *Server) warn(warned [sha256.Size]byte) [sha256.Size]byte {
+	now := time.Now()
+	last := s.authorities.Load().newest(now)
+	if last.cert == nil {
+		return warned
+	}
+	if digest := identity.Digest(last.cert); digest != warned && last.cert.NotAfter.Sub(now) < warnBefore {
+		s.o.Logger.Warn("the newest CA of agents expires, and all agents have to join again then: make another with federator agent rotate-ca", "ca", last.name, "expires", last.cert.NotAfter)
+		return digest
+	}
+	return warned
 }
 
 func (s *Server) prune(ctx context.Context) error {
@@ -235,17 +262,22 @@ func (s *Server) prune(ctx context.Context) error {
 	return err
 }
 
-// certificate returns federator's own, made anew for other CAs and before it expires.
+// certificate returns federator's own, made anew for another CA and before it expires.
 func (s *Server) certificate() (*tls.Certificate, *authorities, error) {
 	all, now := s.authorities.Load(), time.Now()
+	by := all.oldest(now)
+	if by.key == nil {
+		return nil, nil, errNoAuthority
+	}
+	digest := identity.Digest(by.cert)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.serving == nil || s.of != all || s.serving.Leaf.NotAfter.Sub(now) < servingLife/2 {
-		c, err := all.oldest(now).serving(s.o.Hosts, now)
+	if s.serving == nil || s.by != digest || s.serving.Leaf.NotAfter.Sub(now) < s.serving.Leaf.NotAfter.Sub(s.made)/2 {
+		c, err := by.serving(s.o.Hosts, now)
 		if err != nil {
 			return nil, nil, err
 		}
-		s.serving, s.of = c, all
+		s.serving, s.by, s.made = c, digest, now
 	}
 	return s.serving, all, nil
 }
