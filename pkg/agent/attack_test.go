@@ -24,7 +24,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"federator.dev/federator/pkg/agent"
@@ -265,31 +264,6 @@ func TestAttack_ALostAnswerCostsTheToken(t *testing.T) {
 	}
 }
 
-// TestAttack_AMemberThatIsNotDecodedIsOut: where its status says a time that Go does not read (the API server takes it), no
-// change of the Member is seen, nor that it is deleted. Its agent stays connected, and may connect, until its certificate
-// expires.
-func TestAttack_AMemberThatIsNotDecodedIsOut(t *testing.T) {
-	j := join(t, 0)
-	_, err := j.members().Patch(t.Context(), "edge", types.MergePatchType, []byte(`{"status":{"lastContactTime":"2020-01-01t00:00:00z"}}`), metav1.PatchOptions{}, "status")
-	ok(t, err)
-	ok(t, j.members().Delete(t.Context(), "edge", metav1.DeleteOptions{}))
-	kept, err := j.store.Load(t.Context())
-	ok(t, err)
-	pair, err := tls.X509KeyPair(kept.Certificate, kept.Key)
-	ok(t, err)
-	if !within(t, 10*time.Second, func() bool {
-		code, _ := post(t, client(pair), j.address, joining.HelloPath, joining.Request{})
-		return code == http.StatusForbidden
-	}) {
-		put(t, "leaked")
-		seen := within(t, 5*time.Second, func() bool {
-			_, is := j.follower.index.Snapshot().Get(aggregate.Ref{Member: j.member, Kind: "ConfigMap", Namespace: "default", Name: "leaked"})
-			return is
-		})
-		t.Errorf("its Member was deleted, and the agent is accepted; what it sends still comes: %t", seen)
-	}
-}
-
 // TestAttack_TheKeyLeavesTheCluster: docs/agents.md says that the key never leaves its cluster. With the chart's
 // readAll, every list of Secrets of federator's brings it to the hub; with keepSecretValues it is kept there, and shown.
 func TestAttack_TheKeyLeavesTheCluster(t *testing.T) {
@@ -310,25 +284,6 @@ func TestAttack_TheKeyLeavesTheCluster(t *testing.T) {
 		if s.Name == nameOf(t) && strings.Contains(string(s.Data[corev1.TLSPrivateKeyKey]), "PRIVATE KEY") {
 			t.Errorf("the hub has read the agent's private key of Secret %s/%s by its agent", s.Namespace, s.Name)
 		}
-	}
-}
-
-// TestAttack_AMemberWithoutAnAgentIsNotConnected: MemberStatus says that Members without an agent have none.
-func TestAttack_AMemberWithoutAnAgentIsNotConnected(t *testing.T) {
-	j := join(t, 0)
-	until(t, "the status says so", func() error {
-		if s := j.hub.member("edge").Status; s.Connected == nil || !*s.Connected {
-			return fmt.Errorf("%+v", s)
-		}
-		return nil
-	})
-	_, err := j.members().Patch(t.Context(), "edge", types.MergePatchType, []byte(`{"spec":{"agent":null,"kubeconfig":{"secret":"edge"}}}`), metav1.PatchOptions{})
-	ok(t, err)
-	if !within(t, 25*time.Second, func() bool {
-		s := j.hub.member("edge").Status
-		return s.Connected == nil || !*s.Connected
-	}) {
-		t.Errorf("a Member that has a kubeconfig now is shown as connected, by an agent that was thrown out: %+v", j.hub.member("edge").Status)
 	}
 }
 

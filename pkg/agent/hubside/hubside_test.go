@@ -179,13 +179,13 @@ func TestStatus_IsWrittenSeldom(t *testing.T) {
 		"it is known not to be there":   {was: v1alpha1.MemberStatus{Connected: &no}, is: state{}, up: time.Hour},
 		"an old certificate, elsewhere": {was: *at(0), is: state{connected: true, expires: is.expires.Add(-time.Hour)}},
 	} {
-		m := &v1alpha1.Member{Status: tc.was}
+		m := &v1alpha1.Member{Status: tc.was, Spec: v1alpha1.MemberSpec{Agent: &v1alpha1.MemberAgent{}}}
 		m.UID = "uid"
 		w := &statusWriter{process: "own", started: now.Add(-tc.up), written: map[types.UID]time.Time{}}
 		if tc.wrote > 0 {
 			w.written[m.UID] = now.Add(-tc.wrote)
 		}
-		if got := w.due(m, tc.is, now); got != tc.want {
+		if got := w.due(m, tc.is, now) != keep; got != tc.want {
 			t.Errorf("%s: due is %t", name, got)
 		}
 	}

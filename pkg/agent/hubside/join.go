@@ -15,7 +15,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/agent/internal/identity"
@@ -192,11 +191,7 @@ func (s *Server) checkMember(ctx context.Context, of identity.Identity) error {
 	case err != nil:
 		return err
 	}
-	m := &v1alpha1.Member{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, m); err != nil {
-		return err
-	}
-	if now, may := mayConnect(m); !may || now != of {
+	if now, may := mayConnect(trimmed(u)); !may || now != of {
 		return gone(of)
 	}
 	return nil

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/agent/internal/identity"
@@ -34,9 +36,10 @@ var errAway = errors.New("the agent of the member is not connected")
 // registry has the connections of agents, by member.
 type registry struct {
 	max     int
-	life    time.Duration   // of certificates
-	running sync.WaitGroup  // of connections that wait to be taken
-	changed trigger.Trigger // a member is connected, or is not any more
+	life    time.Duration               // of certificates
+	ready   func(namespace string) bool // whether the Members of a namespace are known; nil: they are
+	running sync.WaitGroup              // of connections that wait to be taken
+	changed trigger.Trigger             // a member is connected, or is not any more
 
 	mu      sync.Mutex
 	closed  bool
@@ -144,8 +147,22 @@ func (r *registry) known(of identity.Identity) bool {
 	return r.member(of) != nil
 }
 
+// errNotYet is the error of a federator that has just started.
+var errNotYet = problemf(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "federator does not know the Members of the namespace yet")
+
+// unknown returns the error of a member that is not there.
+func (r *registry) unknown(of identity.Identity) error {
+	if r.ready != nil && !r.ready(of.Namespace) {
+		return errNotYet
+	}
+	return gone(of)
+}
+
 // mayRenew returns why an agent may not renew now. That it may counts.
 func (r *registry) mayRenew(of identity.Identity) error {
+	if !r.known(of) {
+		return r.unknown(of)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.member(of)
@@ -160,6 +177,9 @@ func (r *registry) mayRenew(of identity.Identity) error {
 
 // hello returns why an agent may not connect, and takes note of its version.
 func (r *registry) hello(of identity.Identity, version string) error {
+	if !r.known(of) {
+		return r.unknown(of)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.member(of)

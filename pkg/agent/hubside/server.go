@@ -34,6 +34,7 @@ const (
 	minRetry   = time.Second
 	maxRetry   = 30 * time.Second
 	pruneEvery = time.Hour
+	syncWait   = 10 * time.Second // for the Members, before agents are accepted of those that are known
 )
 
 // Options say where agents connect. Hub, Namespace, Listener, Hosts and Logger are required.
@@ -156,9 +157,10 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return
 		}
-		if members.synced(ctx) {
-			failed <- s.accept(ctx)
-		}
+		soon, cancel := context.WithTimeout(ctx, syncWait)
+		members.synced(soon)
+		cancel()
+		failed <- s.accept(ctx)
 	})
 	select {
 	case <-ctx.Done():
