@@ -30,7 +30,6 @@ import (
 	"federator.dev/federator/pkg/agent/hubside"
 	"federator.dev/federator/pkg/agent/internal/identity"
 	"federator.dev/federator/pkg/agent/internal/joining"
-	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/test/kube/tcpproxy"
 )
 
