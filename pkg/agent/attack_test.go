@@ -286,20 +286,6 @@ func TestAttack_TheKeyLeavesTheCluster(t *testing.T) {
 	}
 }
 
-// TestAttack_TokensAfterTheirSecretWasDeleted: what ensureAuthority makes at the start it does not make again.
-func TestAttack_TokensAfterTheirSecretWasDeleted(t *testing.T) {
-	h := newHub(t, 0)
-	member, uid := h.create("edge")
-	h.token(member, uid, time.Hour)
-	ok(t, h.client.CoreV1().Secrets(h.namespace).Delete(t.Context(), hubside.TokenSecret, metav1.DeleteOptions{}))
-	if !within(t, 15*time.Second, func() bool {
-		_, err := hubside.CreateToken(t.Context(), h.client, h.namespace, member, uid, time.Hour)
-		return err == nil
-	}) {
-		t.Error("no token can be made until federator is restarted")
-	}
-}
-
 // TestAttack_ReadingAllIsNoMoreThanReading: docs and values say that the chart lets federator read, and write nothing. The
 // verb get of all resources is get of pods/exec and of nodes/proxy, too, by which commands run in Pods: by WebSocket, before Kubernetes
 // 1.35 and by the kubelet.

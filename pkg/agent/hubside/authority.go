@@ -1,9 +1,7 @@
 package hubside
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"crypto"
 	"crypto/rand"
 	"crypto/sha256"
@@ -20,11 +18,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"federator.dev/federator/pkg/agent/internal/identity"
 )
@@ -275,59 +268,19 @@ func newAuthority(notBefore time.Time) (map[string][]byte, error) {
 	return map[string][]byte{name + certSuffix: identity.Encode(cert), name + keySuffix: text}, nil
 }
 
-// ensureAuthority creates the Secrets that there are not, and the first CA. Of several processes that do, one wins, and
-// the others use what it has made.
-func ensureAuthority(ctx context.Context, client kubernetes.Interface, namespace string, now time.Time) error {
-	secrets := client.CoreV1().Secrets(namespace)
-	for _, name := range []string{AuthoritySecret, PublicSecret, TokenSecret} {
-		s, err := secrets.Get(ctx, name, metav1.GetOptions{})
-		there := err == nil
-		switch {
-		case apierrors.IsNotFound(err):
-			s, err = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Type: secretType}, nil
-		case there && (name != AuthoritySecret || len(s.Data) > 0):
+// data is what a Secret has of the CAs.
+func (all authorities) data() (map[string][]byte, error) {
+	out := map[string][]byte{}
+	for _, a := range all {
+		out[a.name+certSuffix] = identity.Encode(a.cert)
+		if a.key == nil {
 			continue
 		}
-		if err == nil && name == AuthoritySecret {
-			s.Data, err = authorities(nil).next(now)
+		text, err := identity.EncodeKey(a.key)
+		if err != nil {
+			return nil, err
 		}
-		switch {
-		case err != nil:
-		case there: // somebody has made an empty one, as the chart does
-			_, err = secrets.Update(ctx, s, metav1.UpdateOptions{}) // only if it is as it was read
-		default:
-			_, err = secrets.Create(ctx, s, metav1.CreateOptions{})
-		}
-		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("Secret %s/%s: %w", namespace, name, err)
-		}
+		out[a.name+keySuffix] = text
 	}
-	return nil
-}
-
-// publish has PublicSecret say which CAs there are: first that of federator's own certificate, which tokens name.
-func (all authorities) publish(ctx context.Context, client kubernetes.Interface, namespace string, now time.Time) error {
-	certs, serving := all.certificates(), all.oldest(now).cert
-	slices.SortStableFunc(certs, func(a, b *x509.Certificate) int {
-		switch serving {
-		case a:
-			return -1
-		case b:
-			return 1
-		}
-		return 0
-	})
-	secrets, text := client.CoreV1().Secrets(namespace), identity.Encode(certs...)
-	s, err := secrets.Get(ctx, PublicSecret, metav1.GetOptions{})
-	if err == nil && !bytes.Equal(s.Data[authoritiesKey], text) {
-		s.Data = map[string][]byte{authoritiesKey: text}
-		_, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
-	}
-	if apierrors.IsConflict(err) {
-		return nil // another process says the same
-	}
-	if err != nil {
-		return fmt.Errorf("Secret %s/%s: %w", namespace, PublicSecret, err)
-	}
-	return nil
+	return out, nil
 }

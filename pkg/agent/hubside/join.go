@@ -104,6 +104,11 @@ func (s *Server) redeem(ctx context.Context, token joining.Token) (identity.Iden
 		return problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", err)
 	}
 	kept, err := s.tokens.read(ctx)
+	if apierrors.IsNotFound(err) {
+		s.reload.Fire() // it is created again
+		return identity.Identity{}, problemf(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+			"Secret %s/%s, which has the tokens, is missing on the hub: a new token is needed once it is there", s.o.Namespace, TokenSecret)
+	}
 	if err != nil {
 		return identity.Identity{}, err
 	}

@@ -208,6 +208,7 @@ func (s *Server) newSecretInformer(name string, changed func(*corev1.Secret)) (c
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { changed(obj.(*corev1.Secret)) },
 		UpdateFunc: func(_, obj any) { changed(obj.(*corev1.Secret)) },
+		DeleteFunc: func(any) { s.reload.Fire() }, // it is created again
 	})
 	return i, err
 }

@@ -16,12 +16,10 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/agent/internal/identity"
 	"federator.dev/federator/pkg/agent/internal/joining"
@@ -30,12 +28,8 @@ import (
 // DefaultCertificateLife is how long the certificate of an agent is valid.
 const DefaultCertificateLife = 24 * time.Hour
 
-const (
-	minRetry   = time.Second
-	maxRetry   = 30 * time.Second
-	pruneEvery = time.Hour
-	syncWait   = 10 * time.Second // for the Members, before agents are accepted of those that are known
-)
+// syncWait is how long Members are waited for, before agents are accepted of those that are known.
+const syncWait = 10 * time.Second
 
 // Options say where agents connect. Hub, Namespace, Listener, Hosts and Logger are required.
 type Options struct {
@@ -64,7 +58,7 @@ type Server struct {
 	renewals *rate.Limiter
 	tokens   *tokenReader
 	http     *handedOver
-	reload   trigger.Trigger // the CAs are others
+	reload   trigger.Trigger // the CAs are others, or a Secret is missing
 	loaded   chan struct{}   // closed once there are CAs
 	loading  sync.Once
 
@@ -177,8 +171,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // load takes the CAs of the Secret. What makes no sense is logged; where nothing does, the last CAs stay in use.
 func (s *Server) load(secret *corev1.Secret) {
-	if len(secret.Data) == 0 && s.authorities.Load() == nil {
-		return // keep is about to make a CA
+	if len(secret.Data) == 0 {
+		s.reload.Fire() // keep fills it
+		return
 	}
 	name, now := secret.Namespace+"/"+secret.Name, time.Now()
 	all, skipped, err := parseAuthorities(secret.Data, now)
@@ -193,75 +188,6 @@ func (s *Server) load(secret *corev1.Secret) {
 	s.authorities.Store(&all)
 	s.loading.Do(func() { close(s.loaded) })
 	s.reload.Fire()
-}
-
-// keep creates what there must be on the hub, says which CAs there are, and drops tokens that have expired.
-func (s *Server) keep(ctx context.Context) {
-	retry := minRetry
-	try := func(f func(context.Context) error) {
-		for ctx.Err() == nil {
-			limited, cancel := context.WithTimeout(ctx, hubTimeout)
-			err := f(limited)
-			cancel()
-			if err == nil {
-				retry = minRetry
-				return
-			}
-			if ctx.Err() == nil {
-				s.o.Logger.Warn("agents: the hub refuses, retrying", "error", err)
-			}
-			_ = sleep.For(ctx, retry) // the loop sees that ctx is done
-			retry = min(2*retry, maxRetry)
-		}
-	}
-	try(func(ctx context.Context) error { return ensureAuthority(ctx, s.client, s.o.Namespace, time.Now()) })
-	var warned [sha256.Size]byte // of which CA it was said that it expires
-	prune := time.NewTicker(pruneEvery)
-	defer prune.Stop()
-	for {
-		select {
-		case <-s.reload:
-			warned = s.warn(warned)
-			try(func(ctx context.Context) error {
-				return s.authorities.Load().publish(ctx, s.client, s.o.Namespace, time.Now())
-			})
-		case <-prune.C:
-			if s.authorities.Load() != nil {
-				s.reload.Fire() // somebody may have changed what is said, and one may be about to expire
-			}
-			if err := s.prune(ctx); err != nil && ctx.Err() == nil {
-				s.o.Logger.Debug("dropping expired tokens failed", "error", err) // the next time, or another process
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// warn says once of a CA that it is the newest, and expires.
-func (s *Server) warn(warned [sha256.Size]byte) [sha256.Size]byte {
-	now := time.Now()
-	last := s.authorities.Load().newest(now)
-	if last.cert == nil {
-		return warned
-	}
-	if digest := identity.Digest(last.cert); digest != warned && last.cert.NotAfter.Sub(now) < warnBefore {
-		s.o.Logger.Warn("the newest CA of agents expires, and all agents have to join again then: make another with federator agent rotate-ca", "ca", last.name, "expires", last.cert.NotAfter)
-		return digest
-	}
-	return warned
-}
-
-func (s *Server) prune(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
-	defer cancel()
-	secrets := s.client.CoreV1().Secrets(s.o.Namespace)
-	kept, err := secrets.Get(ctx, TokenSecret, metav1.GetOptions{})
-	if err != nil || !prune(kept, time.Now()) {
-		return err
-	}
-	_, err = secrets.Update(ctx, kept, metav1.UpdateOptions{})
-	return err
 }
 
 // certificate returns federator's own, made anew for another CA and before it expires.
