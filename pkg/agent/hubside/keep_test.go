@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,24 @@ import (
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/agent/internal/joining"
 )
+
+// logged is what was logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
 
 func keeper(client *fake.Clientset, log *slog.Logger) *Server {
 	return &Server{
@@ -36,6 +55,7 @@ func TestServer_KeepsItsSecrets(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
+		s.tokens.ctx = ctx
 		go s.keep(ctx)
 		synctest.Wait()
 		first, err := secrets.Get(ctx, AuthoritySecret, metav1.GetOptions{})
@@ -68,7 +88,7 @@ func TestServer_PublishesWhatItMay(t *testing.T) {
 		client.PrependReactor("create", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), TokenSecret, nil)
 		})
-		var log strings.Builder
+		var log logged
 		s := keeper(client, slog.New(slog.NewTextHandler(&log, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
 		go s.keep(ctx)
@@ -91,7 +111,7 @@ func TestServer_PublishesWhatItMay(t *testing.T) {
 func TestServer_WarnsOnceOfACAThatExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		var log strings.Builder
+		var log logged
 		s := keeper(client, slog.New(slog.NewTextHandler(&log, nil)))
 		all := parsed(t, made(t, time.Now().Add(warnBefore+time.Hour-authorityLife)), time.Now())
 		s.authorities.Store(&all)

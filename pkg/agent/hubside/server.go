@@ -130,6 +130,7 @@ func (s *Server) Run(ctx context.Context) error {
 	members.run(ctx, &running)
 	running.Go(func() { secret.RunWithContext(ctx) })
 	running.Go(func() { s.keep(ctx) })
+	s.tokens.ctx = ctx
 	status := &statusWriter{client: s.dynamic, members: members, registry: s.registry, process: s.o.Process, failed: func(member string, err error) {
 		s.o.Logger.Warn("writing the status of a Member failed", "member", member, "error", err)
 	}}
@@ -138,7 +139,8 @@ func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
-		ConnState: s.http.connState, Protocols: new(http.Protocols),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnState:   s.http.connState, Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
 	server.SetKeepAlivesEnabled(false) // agents send one request
@@ -166,6 +168,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.registry.close()
 	cancel()
 	accepting.Wait()
+	s.http.running.Wait() // requests end with their connections
 	return err
 }
 

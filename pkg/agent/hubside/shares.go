@@ -67,9 +67,10 @@ type handedOver struct {
 	conns   chan net.Conn
 	done    chan struct{}
 	closing sync.Once
+	running sync.WaitGroup // of those that are handed over and not closed
 
 	mu   sync.Mutex
-	give map[net.Conn]func() // of those that are handed over and not closed
+	give map[net.Conn]func() // of the same
 }
 
 func newHandedOver(address net.Addr) *handedOver {
@@ -82,6 +83,7 @@ func (h *handedOver) hand(c *tls.Conn, of *shares, who string) {
 		refuse(c.NetConn())
 		return
 	}
+	h.running.Add(1)
 	h.mu.Lock()
 	h.give[c] = func() { of.give(who) }
 	h.mu.Unlock()
@@ -104,6 +106,7 @@ func (h *handedOver) connState(c net.Conn, state http.ConnState) {
 	h.mu.Unlock()
 	if give != nil {
 		give()
+		h.running.Done()
 	}
 }
 

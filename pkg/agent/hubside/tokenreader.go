@@ -15,6 +15,7 @@ import (
 type tokenReader struct {
 	secrets corev1client.SecretInterface
 	rate    *rate.Limiter
+	ctx     context.Context // of Run: a read is of all who wait, and not of one request
 
 	mu   sync.Mutex
 	next *tokenRead // that has not begun, or nil
@@ -40,7 +41,7 @@ func (r *tokenReader) read(ctx context.Context) (*corev1.Secret, error) {
 	}
 	r.mu.Unlock()
 	if first { // who comes first reads for the others, also if its agent goes away
-		r.get(context.WithoutCancel(ctx), read)
+		r.get(r.ctx, read)
 	}
 	select {
 	case <-read.done:
