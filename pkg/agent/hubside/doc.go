@@ -22,7 +22,7 @@
 // The CAs are pairs of certificate and key in a Secret that only federator reads. All are trusted. The newest signs the
 // certificates of agents, and the oldest federator's own, since that is the one that every agent knows: agents get all of
 // them when they join and when they renew. So a CA is added, a day later all agents have it, and the old one can be
-// dropped.
+// dropped, which ends the connections that it has verified. PublicSecret names first the one that serves, for tokens.
 //
 // # Concurrency
 //
