@@ -109,7 +109,9 @@ type MemberStatus struct {
 	// +optional
 	CertificateExpires *metav1.Time `json:"certificateExpires,omitempty"`
 
-	// process is the federator process that has written this last.
+	// process is the federator process that the agent is, or was last, connected
+	// to, of several the one that says so. It is not set for a moment after that
+	// one has lost the agent, until another one claims it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Process string `json:"process,omitempty"`

@@ -2,14 +2,16 @@ package config
 
 import (
 	"net"
-	"slices"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Agents configures where the agents of Members connect.
 type Agents struct {
 	Listen          string        `yaml:"listen" doc:"Address that the agents of Members connect to, by TLS. Empty: none."`
-	Hosts           []string      `yaml:"hosts" doc:"Names and addresses that agents reach this process by, for its certificate. Required with listen."`
+	Hosts           []string      `yaml:"hosts" doc:"DNS names and IP addresses, without ports, that agents reach this process by, for its certificate. Required with listen."`
 	CertificateLife time.Duration `yaml:"certificateLife" doc:"How long the certificates of agents are valid, which they renew when half of it is over. An agent that is away for longer must join again."`
 }
 
@@ -30,8 +32,13 @@ func (c *Config) validateAgents(p *problems) {
 	if _, _, err := net.SplitHostPort(a.Listen); err != nil {
 		p.add("agents.listen", "%q is not an address such as \":9443\"", a.Listen)
 	}
-	if len(a.Hosts) == 0 || slices.Contains(a.Hosts, "") {
-		p.add("agents.hosts", "at least one is required, and none may be empty")
+	if len(a.Hosts) == 0 {
+		p.add("agents.hosts", "at least one is required")
+	}
+	for _, host := range a.Hosts {
+		if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(strings.ToLower(host))) > 0 {
+			p.add("agents.hosts", "%q is neither a DNS name nor an IP address, without a port or anything else", host)
+		}
 	}
 	if c.Sources.Members == nil {
 		p.add("agents", "sources.members is required: agents are of Members")

@@ -93,8 +93,10 @@ renews its certificate, which it does when half of its life is over. Once all ha
   federator agent rotate-ca
   federator agent rotate-ca --drop-old    # a day later
 
-With --drop-old, agents that have not renewed since must join again with a token: at
-once after the key of a CA has leaked.
+With --drop-old, agents that have not renewed since must join again with a token, and
+what is connected by an old CA is disconnected. Where there is one CA only, it is an
+error: there is nothing old. After the key of a CA has leaked, run both commands, one
+right after the other, and make new tokens for all agents.
 
 Permissions needed on the hub: get and update Secret ` + hubside.AuthoritySecret + ` in
 federator's namespace, which has the keys of the CAs.`

@@ -1,28 +1,23 @@
 package hubside
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"crypto"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"federator.dev/federator/pkg/agent/internal/identity"
 )
@@ -47,7 +42,9 @@ const (
 const (
 	authorityLife  = 10 * 365 * 24 * time.Hour
 	servingLife    = 24 * time.Hour
-	clockSkew      = 5 * time.Minute // of agents
+	servingLeft    = time.Hour           // of a CA's life, for federator to show a certificate of it
+	warnBefore     = 60 * 24 * time.Hour // that the newest CA expires
+	clockSkew      = 5 * time.Minute     // of agents
 	maxAuthorities = 8
 )
 
@@ -65,43 +62,51 @@ type authorities []authority
 // errNoAuthority is the error of a Secret that has no CA that can sign.
 var errNoAuthority = errors.New("there is no CA with a key that is valid now")
 
-// parseAuthorities returns the CAs of a Secret.
-func parseAuthorities(data map[string][]byte, now time.Time) (authorities, error) {
-	var all authorities
-	for name, text := range data {
-		name, is := strings.CutSuffix(name, certSuffix)
+// parseAuthorities returns the CAs of a Secret, without those that have expired. What cannot be used is left out, and why: one
+// bad entry does not keep all agents out.
+func parseAuthorities(data map[string][]byte, now time.Time) (all authorities, skipped []error, err error) {
+	skip := func(name, suffix string, err error) {
+		skipped = append(skipped, fmt.Errorf("%s%s: %w", name, suffix, err))
+	}
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		base, is := strings.CutSuffix(name, certSuffix)
 		if !is {
 			continue
 		}
-		certs, err := identity.Certificates(text)
+		certs, err := identity.Certificates(data[name])
+		if err == nil && (!certs[0].IsCA || len(certs) > 1) {
+			err = errors.New("it is not the certificate of one CA")
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%s%s: %w", name, certSuffix, err)
+			skip(base, certSuffix, err)
+			continue
 		}
-		a := authority{name: name, cert: certs[0]}
-		if !a.cert.IsCA || len(certs) > 1 {
-			return nil, fmt.Errorf("%s%s: it is not the certificate of one CA", name, certSuffix)
-		}
-		if text, has := data[name+keySuffix]; has {
-			if a.key, err = parseKey(text, a.cert); err != nil {
-				return nil, fmt.Errorf("%s%s: %w", name, keySuffix, err)
+		a := authority{name: base, cert: certs[0]}
+		if text, has := data[base+keySuffix]; has {
+			if a.key, err = parseKey(text, a.cert); err != nil { // it is trusted, and signs nothing
+				skip(base, keySuffix, err)
 			}
 		}
 		if now.Before(a.cert.NotAfter) {
 			all = append(all, a)
 		}
 	}
-	if len(all) > maxAuthorities {
-		return nil, fmt.Errorf("there are %d CAs, more than %d", len(all), maxAuthorities)
-	}
 	slices.SortFunc(all, func(a, b authority) int {
 		return cmp.Or(a.cert.NotBefore.Compare(b.cert.NotBefore), strings.Compare(a.name, b.name))
 	})
-	if all.newest(now).key == nil {
-		return nil, errNoAuthority
+	for n, a := range all {
+		if n >= maxAuthorities { // nothing is of these yet, as they are left out since they came
+			skip(a.name, certSuffix, fmt.Errorf("there are more than %d CAs, and this is none of the oldest", maxAuthorities))
+		}
 	}
-	return all, nil
+	all = all[:min(len(all), maxAuthorities)]
+	if all.newest(now).key == nil {
+		return all, skipped, errNoAuthority
+	}
+	return all, skipped, nil
 }
 
+// parseKey returns nil with an error.
 func parseKey(text []byte, cert *x509.Certificate) (crypto.Signer, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -124,7 +129,8 @@ func parseKey(text []byte, cert *x509.Certificate) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// newest is what signs agents' certificates, and oldest what signs federator's own.
+// newest is what signs agents' certificates, and oldest what signs federator's own: it gives way to the next one when it
+// is about to expire.
 func (all authorities) newest(now time.Time) authority {
 	for _, a := range slices.Backward(all) {
 		if a.signs(now) {
@@ -136,14 +142,26 @@ func (all authorities) newest(now time.Time) authority {
 
 func (all authorities) oldest(now time.Time) authority {
 	for _, a := range all {
-		if a.signs(now) {
+		if a.signs(now) && a.cert.NotAfter.Sub(now) > servingLeft {
 			return a
 		}
 	}
-	return authority{}
+	return all.newest(now)
 }
 
-func (a authority) signs(now time.Time) bool { return a.key != nil && !now.Before(a.cert.NotBefore) }
+// signs reports whether it can sign what is valid now.
+func (a authority) signs(now time.Time) bool {
+	return a.key != nil && !now.Before(a.cert.NotBefore) && now.Before(a.cert.NotAfter)
+}
+
+// digests are what the CAs are known by.
+func (all authorities) digests() map[[sha256.Size]byte]bool {
+	out := map[[sha256.Size]byte]bool{}
+	for _, a := range all {
+		out[identity.Digest(a.cert)] = true
+	}
+	return out
+}
 
 func (all authorities) certificates() []*x509.Certificate {
 	out := make([]*x509.Certificate, len(all))
@@ -155,6 +173,9 @@ func (all authorities) certificates() []*x509.Certificate {
 
 // sign returns a certificate for a public key.
 func (a authority) sign(template *x509.Certificate, public crypto.PublicKey, now time.Time, life time.Duration) (*x509.Certificate, error) {
+	if a.key == nil {
+		return nil, errNoAuthority
+	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
@@ -202,8 +223,22 @@ func (a authority) serving(hosts []string, now time.Time) (*tls.Certificate, err
 	return &tls.Certificate{Certificate: [][]byte{leaf.Raw, a.cert.Raw}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// newAuthority returns a CA, as the data of a Secret. Its name sorts by the time that it was made.
-func newAuthority(now time.Time) (map[string][]byte, error) {
+// next returns another CA, as the data of a Secret. It is the newest, however late the clock is of who makes it.
+func (all authorities) next(now time.Time) (map[string][]byte, error) {
+	notBefore := now.Add(-clockSkew)
+	for _, a := range all {
+		if least := a.cert.NotBefore.Add(time.Second); notBefore.Before(least) { // certificates have seconds
+			notBefore = least
+		}
+	}
+	if notBefore.After(now.Add(24 * time.Hour)) {
+		return nil, fmt.Errorf("there is a CA that is not valid before %s, after which another one would come: remove it", notBefore.Format(time.RFC3339))
+	}
+	return newAuthority(notBefore)
+}
+
+// newAuthority returns a CA that is valid from a time on, as the data of a Secret. Its name sorts by that time.
+func newAuthority(notBefore time.Time) (map[string][]byte, error) {
 	key, err := identity.NewKey()
 	if err != nil {
 		return nil, err
@@ -213,8 +248,8 @@ func newAuthority(now time.Time) (map[string][]byte, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "federator agents " + now.UTC().Format(time.DateTime)},
-		NotBefore: now.Add(-clockSkew), NotAfter: now.Add(authorityLife),
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "federator agents " + notBefore.UTC().Format(time.DateTime)},
+		NotBefore: notBefore, NotAfter: notBefore.Add(authorityLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -229,53 +264,23 @@ func newAuthority(now time.Time) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := now.UTC().Format("20060102-150405.000")
+	name := fmt.Sprintf("%s-%.8x", notBefore.UTC().Format("20060102-150405"), serial.FillBytes(make([]byte, 16))) // two may begin in one second, elsewhere
 	return map[string][]byte{name + certSuffix: identity.Encode(cert), name + keySuffix: text}, nil
 }
 
-// ensureAuthority creates the Secrets that there are not, and the first CA. Of several processes that do, one wins, and
-// the others use what it has made.
-func ensureAuthority(ctx context.Context, client kubernetes.Interface, namespace string, now time.Time) error {
-	secrets := client.CoreV1().Secrets(namespace)
-	for _, name := range []string{AuthoritySecret, PublicSecret, TokenSecret} {
-		s, err := secrets.Get(ctx, name, metav1.GetOptions{})
-		there := err == nil
-		switch {
-		case apierrors.IsNotFound(err):
-			s, err = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Type: secretType}, nil
-		case there && (name != AuthoritySecret || len(s.Data) > 0):
+// data is what a Secret has of the CAs.
+func (all authorities) data() (map[string][]byte, error) {
+	out := map[string][]byte{}
+	for _, a := range all {
+		out[a.name+certSuffix] = identity.Encode(a.cert)
+		if a.key == nil {
 			continue
 		}
-		if err == nil && name == AuthoritySecret {
-			s.Data, err = newAuthority(now)
+		text, err := identity.EncodeKey(a.key)
+		if err != nil {
+			return nil, err
 		}
-		switch {
-		case err != nil:
-		case there: // somebody has made an empty one, as the chart does
-			_, err = secrets.Update(ctx, s, metav1.UpdateOptions{}) // only if it is as it was read
-		default:
-			_, err = secrets.Create(ctx, s, metav1.CreateOptions{})
-		}
-		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("Secret %s/%s: %w", namespace, name, err)
-		}
+		out[a.name+keySuffix] = text
 	}
-	return nil
-}
-
-// publish has PublicSecret say which CAs there are.
-func (all authorities) publish(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	secrets, text := client.CoreV1().Secrets(namespace), identity.Encode(all.certificates()...)
-	now, err := secrets.Get(ctx, PublicSecret, metav1.GetOptions{})
-	if err == nil && !bytes.Equal(now.Data[authoritiesKey], text) {
-		now.Data = map[string][]byte{authoritiesKey: text}
-		_, err = secrets.Update(ctx, now, metav1.UpdateOptions{})
-	}
-	if apierrors.IsConflict(err) {
-		return nil // another process says the same
-	}
-	if err != nil {
-		return fmt.Errorf("Secret %s/%s: %w", namespace, PublicSecret, err)
-	}
-	return nil
+	return out, nil
 }

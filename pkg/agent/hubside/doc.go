@@ -22,11 +22,13 @@
 // The CAs are pairs of certificate and key in a Secret that only federator reads. All are trusted. The newest signs the
 // certificates of agents, and the oldest federator's own, since that is the one that every agent knows: agents get all of
 // them when they join and when they renew. So a CA is added, a day later all agents have it, and the old one can be
-// dropped.
+// dropped, which ends the connections that it has verified. PublicSecret names first the one that serves, for tokens.
 //
 // # Concurrency
 //
 // Methods of [Server] may be called from any goroutine; Run once. A connection that is waiting to be taken has a
 // goroutine, one that is taken none of this package's. Everything is bounded: handshakes under way, requests, connections
-// of an agent and of all; what is beyond is refused at once, and agents come again at times that differ.
+// of an agent and of all; what is beyond is refused at once, and agents come again at times that differ. Each of these
+// bounds has one for whoever might take it all: an address, a Member. What strangers may have is apart from what the
+// agents of Members have, and they have the hub asked for nothing but one Secret, by all at once.
 package hubside

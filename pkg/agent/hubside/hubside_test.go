@@ -55,7 +55,7 @@ func TestAuthorities_SignForOneMemberOnly(t *testing.T) {
 	now := time.Now()
 	data, err := newAuthority(now)
 	must(t, err)
-	all, err := parseAuthorities(data, now)
+	all, _, err := parseAuthorities(data, now)
 	must(t, err)
 	of, err := identity.Parse("fleet/edge", "uid")
 	must(t, err)
@@ -106,10 +106,10 @@ func TestParseAuthorities(t *testing.T) {
 		}
 		return out
 	}
-	all, err := parseAuthorities(both(second, first, future), now)
+	all, _, err := parseAuthorities(both(second, first, future), now)
 	must(t, err)
 	digest := func(m map[string][]byte) [32]byte {
-		a, err := parseAuthorities(m, now.Add(2*time.Hour))
+		a, _, err := parseAuthorities(m, now.Add(2*time.Hour))
 		must(t, err)
 		return identity.Digest(a[0].cert)
 	}
@@ -122,7 +122,7 @@ func TestParseAuthorities(t *testing.T) {
 			delete(trusted, name)
 		}
 	}
-	if all, err := parseAuthorities(trusted, now); err != nil || identity.Digest(all.oldest(now).cert) != digest(second) || len(all) != 2 {
+	if all, _, err := parseAuthorities(trusted, now); err != nil || identity.Digest(all.oldest(now).cert) != digest(second) || len(all) != 2 {
 		t.Errorf("one without a key: %v", err)
 	}
 	swapped := both(first)
@@ -143,7 +143,7 @@ func TestParseAuthorities(t *testing.T) {
 		if name == "expired" {
 			data, at = first, now.Add(2*authorityLife)
 		}
-		if all, err := parseAuthorities(data, at); err == nil {
+		if all, _, err := parseAuthorities(data, at); err == nil {
 			t.Errorf("%s: %d", name, len(all))
 		}
 	}
@@ -179,13 +179,13 @@ func TestStatus_IsWrittenSeldom(t *testing.T) {
 		"it is known not to be there":   {was: v1alpha1.MemberStatus{Connected: &no}, is: state{}, up: time.Hour},
 		"an old certificate, elsewhere": {was: *at(0), is: state{connected: true, expires: is.expires.Add(-time.Hour)}},
 	} {
-		m := &v1alpha1.Member{Status: tc.was}
+		m := &v1alpha1.Member{Status: tc.was, Spec: v1alpha1.MemberSpec{Agent: &v1alpha1.MemberAgent{}}}
 		m.UID = "uid"
 		w := &statusWriter{process: "own", started: now.Add(-tc.up), written: map[types.UID]time.Time{}}
 		if tc.wrote > 0 {
 			w.written[m.UID] = now.Add(-tc.wrote)
 		}
-		if got := w.due(m, tc.is, now); got != tc.want {
+		if got := w.due(m, tc.is, now) != keep; got != tc.want {
 			t.Errorf("%s: due is %t", name, got)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -13,19 +15,25 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/agent/internal/identity"
 	"federator.dev/federator/pkg/agent/internal/joining"
 )
 
-// Bounds of requests of agents. Whoever reaches the port may send requests to join, and each has the hub asked.
+// Bounds of requests of agents. What a stranger may have the hub asked for is one Secret, by all at once: see
+// tokenReader.
 const (
-	hubTimeout  = 10 * time.Second // of a request to the hub
-	joinRate    = 20               // a second
-	renewRate   = 50
-	maxInFlight = 32
+	hubTimeout = 10 * time.Second // of a request to the hub
+	readRate   = 10               // a second: reads of the tokens
+	joinRate   = 20               // a second, of those whose token is known
+	renewRate  = 50               // a second, of all members
+	helloRate  = 2                // a second, of one member; an agent asks when it could not connect
+	helloBurst = 10
+
+	// A member renews once in half of a certificate's life, and tries 32 times in a life where that fails.
+	renewsPerLife = 64
+	renewBurst    = 5
 )
 
 func (s *Server) handler() http.Handler {
@@ -33,22 +41,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST "+joining.JoinPath, s.join)
 	mux.HandleFunc("POST "+joining.RenewPath, s.renew)
 	mux.HandleFunc("POST "+joining.HelloPath, s.hello)
-	inFlight := make(chan struct{}, maxInFlight)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case inFlight <- struct{}{}:
-			defer func() { <-inFlight }()
-			mux.ServeHTTP(w, r)
-		default:
-			busy(w)
-		}
-	})
-}
-
-// busy refuses what may succeed a little later.
-func busy(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "1")
-	joining.WriteError(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "federator has too many requests of agents")
+	return mux
 }
 
 // problem is an answer that is an error.
@@ -60,6 +53,9 @@ type problem struct {
 
 func (p *problem) Error() string { return p.text }
 
+// errBusy is the error of what may succeed a little later.
+var errBusy = errors.New("federator has too many requests of agents")
+
 func problemf(code int, reason metav1.StatusReason, format string, args ...any) *problem {
 	return &problem{code, reason, fmt.Sprintf(format, args...)}
 }
@@ -67,7 +63,12 @@ func problemf(code int, reason metav1.StatusReason, format string, args ...any) 
 // fail answers with an error. What the hub says is logged, and not sent: whoever asks need not be an agent.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	var p *problem
-	if !errors.As(err, &p) {
+	switch {
+	case errors.As(err, &p):
+	case errors.Is(err, errBusy):
+		w.Header().Set("Retry-After", "1")
+		p = problemf(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "%v", err)
+	default:
 		s.o.Logger.Warn("a request of an agent failed on the hub", "error", err)
 		p = problemf(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "federator does not reach the hub now")
 	}
@@ -76,10 +77,6 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 
 // join gives a certificate for a token.
 func (s *Server) join(w http.ResponseWriter, r *http.Request) {
-	if !s.joins.Allow() {
-		busy(w)
-		return
-	}
 	req, key, err := decode(r, true)
 	if err != nil {
 		s.fail(w, err)
@@ -106,8 +103,12 @@ func (s *Server) redeem(ctx context.Context, token joining.Token) (identity.Iden
 	refused := func(err error) error {
 		return problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", err)
 	}
-	secrets := s.client.CoreV1().Secrets(s.o.Namespace)
-	kept, err := secrets.Get(ctx, TokenSecret, metav1.GetOptions{})
+	kept, err := s.tokens.read(ctx)
+	if apierrors.IsNotFound(err) {
+		s.reload.Fire() // it is created again
+		return identity.Identity{}, problemf(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+			"Secret %s/%s, which has the tokens, is missing on the hub: a new token is needed once it is there", s.o.Namespace, TokenSecret)
+	}
 	if err != nil {
 		return identity.Identity{}, err
 	}
@@ -119,10 +120,13 @@ func (s *Server) redeem(ctx context.Context, token joining.Token) (identity.Iden
 	if err != nil {
 		return of, refused(errUnknownToken)
 	}
+	if !s.joins.Allow() { // who has no token does not get here
+		return of, errBusy
+	}
 	if err := s.checkMember(ctx, of); err != nil {
 		return of, err
 	}
-	err = use(ctx, secrets, kept, token, time.Now())
+	err = use(ctx, s.client.CoreV1().Secrets(s.o.Namespace), kept, token, time.Now())
 	if errors.Is(err, errUnknownToken) || errors.Is(err, errExpiredToken) {
 		err = refused(err)
 	}
@@ -131,13 +135,9 @@ func (s *Server) redeem(ctx context.Context, token joining.Token) (identity.Iden
 
 // renew gives another certificate for one that is valid.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
-	of, err := identityOf(r)
+	of, err := s.peer(r.TLS)
 	if err != nil {
 		s.fail(w, err)
-		return
-	}
-	if !s.renewals.Allow() {
-		busy(w)
 		return
 	}
 	_, key, err := decode(r, true)
@@ -145,18 +145,26 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), hubTimeout)
-	defer cancel()
-	if err := s.checkMember(ctx, of); err != nil {
+	if err := s.registry.mayRenew(of.Identity); err != nil {
 		s.fail(w, err)
 		return
 	}
-	s.issue(w, of, key)
+	if !s.renewals.Allow() {
+		s.fail(w, errBusy)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), hubTimeout)
+	defer cancel()
+	if err := s.checkMember(ctx, of.Identity); err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.issue(w, of.Identity, key)
 }
 
 // hello says whether the agent may connect: a connection that is refused cannot say why.
 func (s *Server) hello(w http.ResponseWriter, r *http.Request) {
-	of, err := identityOf(r)
+	of, err := s.peer(r.TLS)
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -166,8 +174,8 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	if !s.registry.known(of, joining.CleanVersion(req.Version)) {
-		s.fail(w, gone(of))
+	if err := s.registry.hello(of.Identity, joining.CleanVersion(req.Version)); err != nil {
+		s.fail(w, err)
 		return
 	}
 	send(w, joining.Response{Member: of.Member()})
@@ -188,26 +196,36 @@ func (s *Server) checkMember(ctx context.Context, of identity.Identity) error {
 	case err != nil:
 		return err
 	}
-	m := &v1alpha1.Member{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, m); err != nil {
-		return err
-	}
-	if now, may := mayConnect(m); !may || now != of {
+	if now, may := mayConnect(trimmed(u)); !may || now != of {
 		return gone(of)
 	}
 	return nil
 }
 
-// identityOf returns whose certificate a request came with. TLS has verified it.
-func identityOf(r *http.Request) (identity.Identity, error) {
-	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		return identity.Identity{}, problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "a certificate is required: join with a token")
+// peer is who has opened a connection.
+type peer struct {
+	identity.Identity
+	authority [sha256.Size]byte // the digest of the CA that it was verified by
+}
+
+// errDropped is the error of a certificate that was verified by a CA that is none any more.
+var errDropped = problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "the certificate is of a CA that was dropped: join with a new token")
+
+// peer returns whose certificate a connection has. TLS has verified it, by the CAs of then.
+func (s *Server) peer(c *tls.ConnectionState) (peer, error) {
+	if c == nil || len(c.VerifiedChains) == 0 {
+		return peer{}, problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "a certificate is required: join with a token")
 	}
-	of, err := identity.Of(r.TLS.PeerCertificates[0])
+	of, err := identity.Of(c.PeerCertificates[0])
 	if err != nil {
-		return of, problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", err)
+		return peer{}, problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", err)
 	}
-	return of, nil
+	chain := c.VerifiedChains[0]
+	p := peer{of, identity.Digest(chain[len(chain)-1])}
+	if !s.registry.trusts(p.authority) {
+		return peer{}, errDropped
+	}
+	return p, nil
 }
 
 // decode reads a request, and the key of its CSR where it must have one.

@@ -5,20 +5,23 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/http"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"federator.dev/federator/internal/sleep"
-	"federator.dev/federator/pkg/agent/internal/identity"
 	"federator.dev/federator/pkg/agent/internal/joining"
 )
 
+// Bounds of connections before it is known whose they are, and of those that send a request. As each sends one and is
+// closed, they bound the requests, too. More are refused at once. Who has no certificate has no part in what agents
+// renew theirs by. Behind something that hides addresses all have one: so an address may have half of what all may.
 const (
-	maxHandshakes    = 256 // at a time; more are refused at once
 	handshakeTimeout = 5 * time.Second
-	maxHTTPConns     = 128 // that wait to be served or are
+	maxHandshakes    = 256
+	maxOfAgents      = 128
+	maxOfAgent       = 8 // of one Member: an agent sends one request at a time to each process
+	maxOfStrangers   = 64
 )
 
 // accept takes connections until the listener is closed, and waits for those under way.
@@ -37,15 +40,14 @@ func (s *Server) accept(ctx context.Context) error {
 			}
 			continue
 		}
-		select {
-		case s.handshake <- struct{}{}:
-		default: // it comes again later
-			refuse(c)
+		from := origin(c.RemoteAddr())
+		if !s.handshakes.take(from) {
+			refuse(c) // it comes again later
 			continue
 		}
 		shaking.Go(func() {
 			defer func() {
-				<-s.handshake
+				s.handshakes.give(from)
 				if p := recover(); p != nil {
 					s.o.Logger.Error("a connection of an agent failed", "error", p, "stack", string(debug.Stack()))
 					_ = c.Close() // nothing to report to
@@ -87,74 +89,24 @@ func (s *Server) receive(ctx context.Context, c net.Conn) {
 		return
 	}
 	state := secure.ConnectionState()
+	of, err := s.peer(&state)
 	if state.NegotiatedProtocol != joining.Protocol {
-		s.http.hand(secure)
+		if err == nil && s.registry.known(of.Identity) {
+			s.http.hand(secure, s.ofAgents, of.UID)
+		} else {
+			s.http.hand(secure, s.ofStrangers, origin(c.RemoteAddr()))
+		}
 		return
 	}
-	err = errors.New("it has no certificate")
-	if len(state.VerifiedChains) > 0 {
-		var of identity.Identity
-		if of, err = identity.Of(state.PeerCertificates[0]); err == nil {
-			err = s.registry.add(secure, of, state.PeerCertificates[0].NotAfter)
+	if err == nil {
+		expires := state.PeerCertificates[0].NotAfter
+		if most := time.Now().Add(s.o.CertificateLife); most.Before(expires) { // it is not one that federator has made
+			expires = most
 		}
+		err = s.registry.add(secure, of, expires)
 	}
 	if err != nil {
 		s.o.Logger.Debug("a connection of an agent is refused", "address", c.RemoteAddr().String(), "error", err)
 		_ = c.Close() // nothing to report to
 	}
 }
-
-// handedOver is a listener of connections that others have accepted.
-type handedOver struct {
-	address net.Addr
-	conns   chan net.Conn
-	open    chan struct{} // as many as are handed over and not closed
-	done    chan struct{}
-	closing sync.Once
-}
-
-func newHandedOver(address net.Addr) *handedOver {
-	return &handedOver{address: address, conns: make(chan net.Conn), open: make(chan struct{}, maxHTTPConns), done: make(chan struct{})}
-}
-
-// hand hands a connection over, or closes it where there are too many.
-func (h *handedOver) hand(c *tls.Conn) {
-	select {
-	case h.open <- struct{}{}:
-	default:
-		refuse(c.NetConn())
-		return
-	}
-	select {
-	case h.conns <- c:
-	case <-h.done:
-		<-h.open
-		_ = c.NetConn().Close() // nothing to report to
-	}
-}
-
-// connState counts those that have ended.
-func (h *handedOver) connState(_ net.Conn, state http.ConnState) {
-	if state == http.StateClosed {
-		<-h.open
-	}
-}
-
-// Accept implements net.Listener.
-func (h *handedOver) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (h *handedOver) Close() error {
-	h.closing.Do(func() { close(h.done) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (h *handedOver) Addr() net.Addr { return h.address }

@@ -2,9 +2,9 @@ package hubside
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,8 +20,15 @@ import (
 	"federator.dev/federator/pkg/agent/internal/identity"
 )
 
-// memberInformers follow the Members of some namespaces. They tell the registry whose agents may connect.
-type memberInformers []cache.SharedIndexInformer
+// memberInformers follow the Members of some namespaces. They tell the registry whose agents may connect. A namespace that cannot be
+// read keeps the agents of no other one out.
+type memberInformers []memberInformer
+
+type memberInformer struct {
+	cache.SharedIndexInformer
+	namespace string
+	told      cache.InformerSynced // the registry knows what was listed first
+}
 
 func newMemberInformers(client dynamic.Interface, namespaces []string, registry *registry, log *slog.Logger) (memberInformers, error) {
 	if len(namespaces) == 0 {
@@ -44,7 +51,7 @@ func newMemberInformers(client dynamic.Interface, namespaces []string, registry 
 		if err := i.SetWatchErrorHandlerWithContext(logWatchErrors(log.With("resource", v1alpha1.Members))); err != nil {
 			return nil, err
 		}
-		_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		told, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(obj any) { registry.follow(nil, obj) },
 			UpdateFunc: func(old, obj any) {
 				registry.follow(old, obj)
@@ -59,8 +66,9 @@ func newMemberInformers(client dynamic.Interface, namespaces []string, registry 
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, i)
+		all = append(all, memberInformer{i, namespace, told.HasSynced})
 	}
+	registry.ready = all.known
 	return all, nil
 }
 
@@ -73,18 +81,43 @@ func logWatchErrors(log *slog.Logger) cache.WatchErrorHandlerWithContext {
 	}
 }
 
-// trimMember keeps of a Member what is needed here.
+// trimMember keeps of a Member what is needed here. It never fails, since a Member that is not seen to go lets its agent
+// stay, and one that is not listed hides all others: what else there is may be of any schema.
 func trimMember(obj any) (any, error) {
 	u, is := obj.(*unstructured.Unstructured)
 	if !is {
 		return obj, nil // it was trimmed before
 	}
-	m := &v1alpha1.Member{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, m); err != nil {
-		return nil, fmt.Errorf("Member %s/%s: %w", u.GetNamespace(), u.GetName(), err)
+	return trimmed(u), nil
+}
+
+func trimmed(u *unstructured.Unstructured) *v1alpha1.Member {
+	m := &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{
+		Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(), DeletionTimestamp: u.GetDeletionTimestamp(),
+	}}
+	if spec, is := u.Object["spec"].(map[string]any); is {
+		if agent, is := spec["agent"].(map[string]any); is && agent != nil {
+			m.Spec.Agent = &v1alpha1.MemberAgent{}
+		}
 	}
-	m.ObjectMeta = metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp}
-	return m, nil
+	status, _ := u.Object["status"].(map[string]any)
+	if connected, is := status["connected"].(bool); is {
+		m.Status.Connected = &connected
+	}
+	m.Status.AgentVersion, _ = status["agentVersion"].(string)
+	m.Status.Process, _ = status["process"].(string)
+	m.Status.LastContactTime, m.Status.CertificateExpires = timeOf(status["lastContactTime"]), timeOf(status["certificateExpires"])
+	return m
+}
+
+// timeOf returns nil for what is no time that Go reads. The API server takes more.
+func timeOf(value any) *metav1.Time {
+	text, _ := value.(string)
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil
+	}
+	return &metav1.Time{Time: at}
 }
 
 // mayConnect returns the identity of a Member whose agent may connect.
@@ -115,25 +148,44 @@ func (all memberInformers) run(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-// synced waits until all Members are known. It reports whether they are.
-func (all memberInformers) synced(ctx context.Context) bool {
+// synced waits until all Members are known.
+func (all memberInformers) synced(ctx context.Context) {
 	for _, i := range all {
-		if !cache.WaitForCacheSync(ctx.Done(), i.HasSynced) {
-			return false
+		cache.WaitForCacheSync(ctx.Done(), i.told)
+	}
+}
+
+// known reports whether the Members of a namespace are known, also where none of it are followed.
+func (all memberInformers) known(namespace string) bool {
+	for _, i := range all {
+		if i.namespace == namespace || i.namespace == metav1.NamespaceAll {
+			return i.told()
 		}
 	}
 	return true
 }
 
-// each calls f with each Member whose agent may connect.
+// each calls f with each Member.
 func (all memberInformers) each(f func(*v1alpha1.Member)) {
 	for _, i := range all {
 		for _, obj := range i.GetStore().List() {
-			if _, may := mayConnect(obj); may {
-				f(obj.(*v1alpha1.Member))
+			if m, is := obj.(*v1alpha1.Member); is {
+				f(m)
 			}
 		}
 	}
+}
+
+// now returns a Member as it is now, or nil.
+func (all memberInformers) now(m *v1alpha1.Member) *v1alpha1.Member {
+	for _, i := range all {
+		if obj, has, err := i.GetStore().GetByKey(m.Namespace + "/" + m.Name); err == nil && has {
+			if now, is := obj.(*v1alpha1.Member); is && now.UID == m.UID {
+				return now
+			}
+		}
+	}
+	return nil
 }
 
 // newSecretInformer follows one Secret.
@@ -156,6 +208,7 @@ func (s *Server) newSecretInformer(name string, changed func(*corev1.Secret)) (c
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { changed(obj.(*corev1.Secret)) },
 		UpdateFunc: func(_, obj any) { changed(obj.(*corev1.Secret)) },
+		DeleteFunc: func(any) { s.reload.Fire() }, // it is created again
 	})
 	return i, err
 }

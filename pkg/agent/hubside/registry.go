@@ -2,15 +2,20 @@ package hubside
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/agent/internal/identity"
@@ -31,13 +36,16 @@ var errAway = errors.New("the agent of the member is not connected")
 // registry has the connections of agents, by member.
 type registry struct {
 	max     int
-	running sync.WaitGroup  // of connections that wait to be taken
-	changed trigger.Trigger // a member is connected, or is not any more
+	life    time.Duration               // of certificates
+	ready   func(namespace string) bool // whether the Members of a namespace are known; nil: they are
+	running sync.WaitGroup              // of connections that wait to be taken
+	changed trigger.Trigger             // a member is connected, or is not any more
 
 	mu      sync.Mutex
 	closed  bool
 	total   int
-	members map[string]*member // by UID: those whose agents may connect
+	members map[string]*member         // by UID: those whose agents may connect
+	trusted map[[sha256.Size]byte]bool // digests of the CAs
 }
 
 // member is one whose agent may connect.
@@ -49,10 +57,13 @@ type member struct {
 	version string        // of the agent, as it says; "" if it has not said
 	expires time.Time     // of the certificate of the newest connection
 	heard   time.Time     // when something last came over connections that have ended
+
+	renewals, hellos *rate.Limiter
 }
 
-func newRegistry(most int) *registry {
-	return &registry{max: most, changed: trigger.New(), members: map[string]*member{}}
+// newRegistry returns a registry of so many connections at most, of agents whose certificates have such a life.
+func newRegistry(most int, life time.Duration) *registry {
+	return &registry{max: most, life: life, changed: trigger.New(), members: map[string]*member{}}
 }
 
 // allow lets the agent of a member connect.
@@ -60,7 +71,10 @@ func (r *registry) allow(of identity.Identity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.members[of.UID]; m == nil {
-		r.members[of.UID] = &member{of: of, conns: map[*agentConn]struct{}{}, arrived: make(chan struct{})}
+		r.members[of.UID] = &member{
+			of: of, conns: map[*agentConn]struct{}{}, arrived: make(chan struct{}),
+			renewals: rate.NewLimiter(rate.Every(r.life/renewsPerLife), renewBurst), hellos: rate.NewLimiter(helloRate, helloBurst),
+		}
 	}
 }
 
@@ -78,6 +92,31 @@ func (r *registry) forbid(uid string) {
 	}
 }
 
+// trust sets the digests of the CAs that agents are verified by. Connections by others end.
+func (r *registry) trust(authorities map[[sha256.Size]byte]bool) {
+	r.mu.Lock()
+	r.trusted = authorities
+	var conns []*agentConn
+	for _, m := range r.members {
+		for c := range m.conns {
+			if !authorities[c.authority] {
+				conns = append(conns, c)
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close() // nothing to report to
+	}
+}
+
+// trusts reports whether a CA is one of those of now.
+func (r *registry) trusts(authority [sha256.Size]byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.trusted[authority]
+}
+
 // close ends all connections.
 func (r *registry) close() {
 	r.mu.Lock()
@@ -93,34 +132,85 @@ func (r *registry) close() {
 	r.running.Wait()
 }
 
-// known reports whether the agent of a member may connect, and takes note of its version.
-func (r *registry) known(of identity.Identity, version string) bool {
+// member returns a member whose agent may connect, or nil. The lock is held.
+func (r *registry) member(of identity.Identity) *member {
+	if m := r.members[of.UID]; m != nil && m.of == of {
+		return m
+	}
+	return nil
+}
+
+// known reports whether the agent of a member may connect.
+func (r *registry) known(of identity.Identity) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.members[of.UID]
-	if m == nil || m.of != of {
-		return false
+	return r.member(of) != nil
+}
+
+// errNotYet is the error of a federator that has just started.
+var errNotYet = problemf(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "federator does not know the Members of the namespace yet")
+
+// unknown returns the error of a member that is not there.
+func (r *registry) unknown(of identity.Identity) error {
+	if r.ready != nil && !r.ready(of.Namespace) {
+		return errNotYet
+	}
+	return gone(of)
+}
+
+// mayRenew returns why an agent may not renew now. That it may counts.
+func (r *registry) mayRenew(of identity.Identity) error {
+	if !r.known(of) {
+		return r.unknown(of)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.member(of)
+	switch {
+	case m == nil:
+		return gone(of)
+	case !m.renewals.Allow():
+		return errBusy
+	}
+	return nil
+}
+
+// hello returns why an agent may not connect, and takes note of its version.
+func (r *registry) hello(of identity.Identity, version string) error {
+	if !r.known(of) {
+		return r.unknown(of)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.member(of)
+	switch {
+	case m == nil:
+		return gone(of)
+	case !m.hellos.Allow():
+		return errBusy
 	}
 	if version != "" && m.version != version {
 		m.version = version
 		r.changed.Fire()
 	}
-	return true
+	return nil
 }
 
-// add takes a connection that an agent has opened, or returns why not.
-func (r *registry) add(secure *tls.Conn, of identity.Identity, expires time.Time) error {
-	c := &agentConn{Conn: secure, registry: r, uid: of.UID, watched: make(chan struct{})}
+// add takes a connection that an agent has opened, until it expires, or returns why not.
+func (r *registry) add(secure *tls.Conn, of peer, expires time.Time) error {
+	c := &agentConn{Conn: secure, registry: r, authority: of.authority, watched: make(chan struct{})}
 	c.heard.Store(time.Now().UnixNano())
 	r.mu.Lock()
-	m := r.members[of.UID]
+	m := r.member(of.Identity)
 	var evicted *agentConn
 	var err error
 	switch {
 	case r.closed:
 		err = net.ErrClosed
-	case m == nil || m.of != of:
-		err = fmt.Errorf("there is no Member %s with UID %s that has an agent", of.Member(), of.UID)
+	case m == nil:
+		err = gone(of.Identity)
+	case !r.trusted[of.authority]: // it was, when the handshake began
+		err = errDropped
 	case r.total >= r.max:
 		err = fmt.Errorf("there are %d connections of agents", r.total)
 	case len(m.conns) >= maxPerMember && len(m.idle) == 0:
@@ -225,14 +315,14 @@ func (r *registry) state(uid string) state {
 // agentConn is a connection over which an agent serves HTTP/2.
 type agentConn struct {
 	*tls.Conn
-	registry *registry
-	member   *member
-	uid      string
-	expiry   *time.Timer  // closes it with its certificate
-	heard    atomic.Int64 // unix nanoseconds of what last came
-	watched  chan struct{}
-	lost     bool // while it waited to be taken; set before watched is closed
-	closing  sync.Once
+	registry  *registry
+	member    *member
+	authority [sha256.Size]byte // the digest of the CA that it was verified by
+	expiry    *time.Timer       // closes it with its certificate, or after the life of one
+	heard     atomic.Int64      // unix nanoseconds of what last came
+	watched   chan struct{}
+	lost      bool // while it waited to be taken; set before watched is closed
+	closing   sync.Once
 }
 
 // past is a time that ends reads.

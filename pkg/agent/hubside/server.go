@@ -3,6 +3,7 @@ package hubside
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -15,12 +16,10 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/agent/internal/identity"
 	"federator.dev/federator/pkg/agent/internal/joining"
@@ -29,11 +28,8 @@ import (
 // DefaultCertificateLife is how long the certificate of an agent is valid.
 const DefaultCertificateLife = 24 * time.Hour
 
-const (
-	minRetry   = time.Second
-	maxRetry   = 30 * time.Second
-	pruneEvery = time.Hour
-)
+// syncWait is how long Members are waited for, before agents are accepted of those that are known.
+const syncWait = 10 * time.Second
 
 // Options say where agents connect. Hub, Namespace, Listener, Hosts and Logger are required.
 type Options struct {
@@ -54,23 +50,27 @@ type Options struct {
 
 // Server is where the agents of members connect.
 type Server struct {
-	o         Options
-	client    kubernetes.Interface
-	dynamic   dynamic.Interface
-	registry  *registry
-	joins     *rate.Limiter
-	renewals  *rate.Limiter
-	http      *handedOver
-	reload    trigger.Trigger // the CAs are others
-	loaded    chan struct{}   // closed once there are CAs
-	loading   sync.Once
-	handshake chan struct{} // as many as are under way
+	o        Options
+	client   kubernetes.Interface
+	dynamic  dynamic.Interface
+	registry *registry
+	joins    *rate.Limiter
+	renewals *rate.Limiter
+	tokens   *tokenReader
+	http     *handedOver
+	reload   trigger.Trigger // the CAs are others, or a Secret is missing
+	loaded   chan struct{}   // closed once there are CAs
+	loading  sync.Once
+
+	// Of connections: those that handshake, by address, and those that send requests, by Member and by address.
+	handshakes, ofAgents, ofStrangers *shares
 
 	authorities atomic.Pointer[authorities]
 
 	mu      sync.Mutex
-	serving *tls.Certificate // made for the CAs that are in use
-	of      *authorities
+	serving *tls.Certificate
+	by      [sha256.Size]byte // the digest of the CA that it is of
+	made    time.Time
 }
 
 // New returns a server, or what is wrong with its options. Nothing runs yet.
@@ -95,9 +95,11 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("agents: %w", err)
 	}
 	return &Server{
-		o: o, client: client, dynamic: dyn, registry: newRegistry(o.MaxConns),
+		o: o, client: client, dynamic: dyn, registry: newRegistry(o.MaxConns, o.CertificateLife),
 		joins: rate.NewLimiter(joinRate, 2*joinRate), renewals: rate.NewLimiter(renewRate, 2*renewRate),
-		http: newHandedOver(o.Listener.Addr()), reload: trigger.New(), loaded: make(chan struct{}), handshake: make(chan struct{}, maxHandshakes),
+		tokens: newTokenReader(client.CoreV1().Secrets(o.Namespace)),
+		http:   newHandedOver(o.Listener.Addr()), reload: trigger.New(), loaded: make(chan struct{}),
+		handshakes: newShares(maxHandshakes, maxHandshakes/2), ofAgents: newShares(maxOfAgents, maxOfAgent), ofStrangers: newShares(maxOfStrangers, maxOfStrangers/2),
 	}, nil
 }
 
@@ -128,17 +130,20 @@ func (s *Server) Run(ctx context.Context) error {
 	members.run(ctx, &running)
 	running.Go(func() { secret.RunWithContext(ctx) })
 	running.Go(func() { s.keep(ctx) })
+	s.tokens.ctx = ctx
 	status := &statusWriter{client: s.dynamic, members: members, registry: s.registry, process: s.o.Process, failed: func(member string, err error) {
 		s.o.Logger.Warn("writing the status of a Member failed", "member", member, "error", err)
 	}}
 	running.Go(func() { status.run(ctx) })
 
 	server := &http.Server{
-		Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 5 * time.Second,
+		Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 		MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
-		ConnState: s.http.connState, Protocols: new(http.Protocols),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnState:   s.http.connState, Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
+	server.SetKeepAlivesEnabled(false) // agents send one request
 	var accepting sync.WaitGroup
 	accepting.Go(func() { _ = server.Serve(s.http) }) // until it is closed
 	failed := make(chan error, 1)
@@ -148,9 +153,10 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return
 		}
-		if members.synced(ctx) {
-			failed <- s.accept(ctx)
-		}
+		soon, cancel := context.WithTimeout(ctx, syncWait)
+		members.synced(soon)
+		cancel()
+		failed <- s.accept(ctx)
 	})
 	select {
 	case <-ctx.Done():
@@ -162,84 +168,47 @@ func (s *Server) Run(ctx context.Context) error {
 	s.registry.close()
 	cancel()
 	accepting.Wait()
+	s.http.running.Wait() // requests end with their connections
 	return err
 }
 
-// load takes the CAs of the Secret. Ones that make no sense are logged, and the last that did stay in use.
+// load takes the CAs of the Secret. What makes no sense is logged; where nothing does, the last CAs stay in use.
 func (s *Server) load(secret *corev1.Secret) {
-	if len(secret.Data) == 0 && s.authorities.Load() == nil {
-		return // keep is about to make a CA
-	}
-	all, err := parseAuthorities(secret.Data, time.Now())
-	if err != nil {
-		s.o.Logger.Error("the CAs of agents are not usable", "secret", secret.Namespace+"/"+secret.Name, "error", err)
+	if len(secret.Data) == 0 {
+		s.reload.Fire() // keep fills it
 		return
 	}
+	name, now := secret.Namespace+"/"+secret.Name, time.Now()
+	all, skipped, err := parseAuthorities(secret.Data, now)
+	for _, err := range skipped {
+		s.o.Logger.Error("a CA of agents is not usable", "secret", name, "error", err)
+	}
+	if err != nil {
+		s.o.Logger.Error("the CAs of agents are not usable", "secret", name, "error", err)
+		return
+	}
+	s.registry.trust(all.digests()) // before, so that none that was dropped gets in between
 	s.authorities.Store(&all)
 	s.loading.Do(func() { close(s.loaded) })
 	s.reload.Fire()
 }
 
-// keep creates what there must be on the hub, says which CAs there are, and drops tokens that have expired.
-func (s *Server) keep(ctx context.Context) {
-	retry := minRetry
-	try := func(f func(context.Context) error) {
-		for ctx.Err() == nil {
-			limited, cancel := context.WithTimeout(ctx, hubTimeout)
-			err := f(limited)
-			cancel()
-			if err == nil {
-				retry = minRetry
-				return
-			}
-			if ctx.Err() == nil {
-				s.o.Logger.Warn("agents: the hub refuses, retrying", "error", err)
-			}
-			_ = sleep.For(ctx, retry) // the loop sees that ctx is done
-			retry = min(2*retry, maxRetry)
-		}
-	}
-	try(func(ctx context.Context) error { return ensureAuthority(ctx, s.client, s.o.Namespace, time.Now()) })
-	prune := time.NewTicker(pruneEvery)
-	defer prune.Stop()
-	for {
-		select {
-		case <-s.reload:
-			try(func(ctx context.Context) error { return s.authorities.Load().publish(ctx, s.client, s.o.Namespace) })
-		case <-prune.C:
-			s.reload.Fire() // somebody may have changed what is said
-			if err := s.prune(ctx); err != nil && ctx.Err() == nil {
-				s.o.Logger.Debug("dropping expired tokens failed", "error", err) // the next time, or another process
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (s *Server) prune(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
-	defer cancel()
-	secrets := s.client.CoreV1().Secrets(s.o.Namespace)
-	kept, err := secrets.Get(ctx, TokenSecret, metav1.GetOptions{})
-	if err != nil || !prune(kept, time.Now()) {
-		return err
-	}
-	_, err = secrets.Update(ctx, kept, metav1.UpdateOptions{})
-	return err
-}
-
-// certificate returns federator's own, made anew for other CAs and before it expires.
+// certificate returns federator's own, made anew for another CA and before it expires.
 func (s *Server) certificate() (*tls.Certificate, *authorities, error) {
 	all, now := s.authorities.Load(), time.Now()
+	by := all.oldest(now)
+	if by.key == nil {
+		return nil, nil, errNoAuthority
+	}
+	digest := identity.Digest(by.cert)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.serving == nil || s.of != all || s.serving.Leaf.NotAfter.Sub(now) < servingLife/2 {
-		c, err := all.oldest(now).serving(s.o.Hosts, now)
+	if s.serving == nil || s.by != digest || s.serving.Leaf.NotAfter.Sub(now) < s.serving.Leaf.NotAfter.Sub(s.made)/2 {
+		c, err := by.serving(s.o.Hosts, now)
 		if err != nil {
 			return nil, nil, err
 		}
-		s.serving, s.of = c, all
+		s.serving, s.by, s.made = c, digest, now
 	}
 	return s.serving, all, nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,13 +44,13 @@ func CreateToken(ctx context.Context, client kubernetes.Interface, namespace, me
 	}
 	public, err := client.CoreV1().Secrets(namespace).Get(ctx, PublicSecret, metav1.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("the CA of agents: %w", err)
+		return "", fmt.Errorf("the CA of agents: Secret %s/%s: %w", namespace, PublicSecret, err)
 	}
 	certs, err := identity.Certificates(public.Data[authoritiesKey])
 	if err != nil {
 		return "", fmt.Errorf("the CA of agents: Secret %s/%s: %w", namespace, PublicSecret, err)
 	}
-	token := joining.NewToken(identity.Digest(certs[0])) // the oldest, as authorities are
+	token := joining.NewToken(identity.Digest(certs[0])) // by which federator serves
 	text, err := json.Marshal(record{Hash: token.Hash(), Member: member, UID: uid, Expires: time.Now().Add(life).UTC().Truncate(time.Second)})
 	if err != nil {
 		return "", err
@@ -61,46 +60,9 @@ func CreateToken(ctx context.Context, client kubernetes.Interface, namespace, me
 		return "", err
 	}
 	if _, err := client.CoreV1().Secrets(namespace).Patch(ctx, TokenSecret, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return "", fmt.Errorf("recording the token: %w", err)
+		return "", fmt.Errorf("recording the token: Secret %s/%s: %w", namespace, TokenSecret, err)
 	}
 	return token.String(), nil
-}
-
-// RotateAuthority adds a CA, which from then on signs the certificates of agents. Where old ones are dropped, the newest
-// is the only one that is left: agents that have not renewed since it came must join again.
-func RotateAuthority(ctx context.Context, client kubernetes.Interface, namespace string, dropOld bool) error {
-	secrets := client.CoreV1().Secrets(namespace)
-	s, err := secrets.Get(ctx, AuthoritySecret, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("the CA of agents: %w", err)
-	}
-	if dropOld {
-		now := time.Now()
-		all, err := parseAuthorities(s.Data, now)
-		if err != nil {
-			return fmt.Errorf("Secret %s/%s: %w", namespace, AuthoritySecret, err)
-		}
-		keep := identity.Digest(all.newest(now).cert)
-		for name, text := range s.Data {
-			if base, is := strings.CutSuffix(name, certSuffix); is {
-				if certs, err := identity.Certificates(text); err != nil || identity.Digest(certs[0]) != keep {
-					delete(s.Data, name)
-					delete(s.Data, base+keySuffix)
-				}
-			}
-		}
-	} else {
-		added, err := newAuthority(time.Now())
-		if err != nil {
-			return err
-		}
-		if s.Data == nil {
-			s.Data = map[string][]byte{}
-		}
-		maps.Copy(s.Data, added)
-	}
-	_, err = secrets.Update(ctx, s, metav1.UpdateOptions{}) // only if it is as it was read
-	return err
 }
 
 // Errors of a token that is refused.
@@ -132,7 +94,7 @@ func use(ctx context.Context, secrets corev1client.SecretInterface, s *corev1.Se
 		if _, err := find(s, token, now); err != nil {
 			return err
 		}
-		s.Data = maps.Clone(s.Data)
+		s = s.DeepCopy() // others may read it
 		delete(s.Data, token.ID())
 		prune(s, now)
 		_, err := secrets.Update(ctx, s, metav1.UpdateOptions{}) // only if it is as it was read

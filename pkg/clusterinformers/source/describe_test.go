@@ -77,6 +77,10 @@ func TestMembers_AsTheirSpecSays(t *testing.T) {
 	if !odd.Hold.Paused {
 		t.Error("what is not understood may be written to")
 	}
+	if s := of(`{agent: {}}
+status: {lastContactTime: "2020-01-01t00:00:00z"}`); !s.Agent || s.Refused != nil || s.Hold.Paused {
+		t.Errorf("one whose status is odd: %+v", s)
+	}
 	all.unreadable = true
 	refusedFor(t, "forbidden", of("{kubeconfig: {secret: none}}"), connection.NoKubeconfig, "reading Secrets in namespace edge is forbidden")
 }

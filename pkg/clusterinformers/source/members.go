@@ -51,7 +51,9 @@ type hubMember struct {
 func trimMember(u *unstructured.Unstructured) *hubMember {
 	m := &hubMember{hubObject: hubObjectOf(u)}
 	var typed v1alpha1.Member
-	m.err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &typed)
+	if spec, has := u.Object["spec"]; has { // whatever the status is like
+		m.err = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"spec": spec}, &typed)
+	}
 	m.is = typed.Spec
 	if m.is.Paused || m.err != nil {
 		m.hold.Paused, m.hold.PausedBy = true, managerOf(u, "paused")

@@ -45,12 +45,12 @@ func FuzzParseToken(f *testing.F) {
 	})
 }
 
-func TestDecode_IsBoundedAndStrict(t *testing.T) {
+func TestDecode_IsBounded(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"token":"a"}`:                true,
 		`{"token":"a"} `:               true,
 		`{"token":"a"}{}`:              false,
-		`{"token":"a","more":1}`:       false,
+		`{"token":"a","more":1}`:       true, // of a version that is newer
 		`{"token":1}`:                  false,
 		``:                             false,
 		strings.Repeat(" ", 64<<10):    false,

@@ -48,7 +48,7 @@ type Response struct {
 	Authorities []byte `json:"authorities,omitempty"`
 }
 
-// Decode reads a body of at most MaxBody bytes, which has no fields that are not known.
+// Decode reads a body of at most MaxBody bytes. Fields that are not known are ignored: the other end may be newer.
 func Decode(r io.Reader, into any) error {
 	text, err := io.ReadAll(io.LimitReader(r, MaxBody+1))
 	if err != nil {
@@ -58,7 +58,6 @@ func Decode(r io.Reader, into any) error {
 		return fmt.Errorf("more than %d bytes", MaxBody)
 	}
 	d := json.NewDecoder(strings.NewReader(string(text)))
-	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return errors.New("it is not the JSON that is expected") // the decoder's error may repeat a secret
 	}
