@@ -654,42 +654,6 @@ func TestAttack_DroppingNothingIsNoSuccess(t *testing.T) {
 	}
 }
 
-// TestAttack_RefusedAgentsDoNotFloodTheHub: refusedDelay says a minute. link.open forgets that it was refused before it says hello, so that the
-// next attempt dials at once, the handshake succeeds, the delay begins anew, and so on for ever: of each agent of a
-// deleted Member, at each process.
-func TestAttack_RefusedAgentsDoNotFloodTheHub(t *testing.T) {
-	j := join(t, 0)
-	var dials atomic.Int32
-	j.agent.stop()
-	a, err := agent.New(agent.Options{
-		Hubs: []string{j.address}, Cluster: shared.Fleet.Members[0].RESTConfig(), Store: j.store, Logger: j.log,
-		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			dials.Add(1)
-			return new(net.Dialer).DialContext(ctx, network, address)
-		},
-	})
-	ok(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { _ = a.Run(ctx) })
-	until(t, "connected", func() error {
-		c, err := j.server.Load().DialAgent(t.Context(), j.member, j.uid)
-		if err == nil {
-			c.Close()
-		}
-		return err
-	})
-	ok(t, j.members().Delete(t.Context(), "edge", metav1.DeleteOptions{}))
-	time.Sleep(20 * time.Second)
-	before := dials.Load()
-	time.Sleep(10 * time.Second)
-	if n := dials.Load() - before; n > 4 {
-		t.Errorf("an agent that is refused for good has dialled %d times in the ten seconds that begin twenty later", n)
-	}
-}
-
 // TestAttack_TheKeyIsReadWithoutReadAll: the Role that the agent needs for its own Secret is of the account that federator's
 // requests have, too. With rbac.readAll=false and rules that name no Secrets the hub reads the key all the same.
 func TestAttack_TheKeyIsReadWithoutReadAll(t *testing.T) {
