@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/agent/internal/apiproxy"
 	"federator.dev/federator/pkg/agent/internal/budget"
 	"federator.dev/federator/pkg/agent/internal/joining"
@@ -35,6 +36,10 @@ type Options struct {
 	RequestsPerSecond float64
 	BytesPerSecond    int64
 
+	// ReadToken reads the token that is there now, "" where none is: federator has refused the agent, and somebody may have
+	// made a new one since. nil: there is none but Token.
+	ReadToken func() (string, error)
+
 	// Dial opens connections to federator. nil: as net.Dialer does.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// PingInterval and PingTimeout find connections that have gone silent. 0: 12 s and 5 s.
@@ -49,10 +54,12 @@ const (
 
 // Agent serves an API server to federator.
 type Agent struct {
-	o     Options
-	token *joining.Token
-	proxy *apiproxy.Proxy
-	links []*link
+	o      Options
+	token  *joining.Token // of Run's goroutine, as is failed
+	failed string         // ID of the token that was refused last
+	proxy  *apiproxy.Proxy
+	links  []*link
+	doubts trigger.Trigger // a link was refused
 
 	current atomic.Pointer[credentials]
 }
@@ -78,7 +85,7 @@ func New(o Options) (*Agent, error) {
 		o.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}).DialContext
 	}
 	o.PingInterval, o.PingTimeout = cmp.Or(o.PingInterval, defaultPingInterval), cmp.Or(o.PingTimeout, defaultPingTimeout)
-	a := &Agent{o: o}
+	a := &Agent{o: o, doubts: trigger.New()}
 	if o.Token != "" {
 		token, err := joining.ParseToken(o.Token)
 		if err != nil {
@@ -96,25 +103,40 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// Run joins if it must, and serves until ctx is done. An error that is an ErrRefused needs somebody to act.
+// Run joins if it must, and serves until ctx is done. Where federator takes its certificate no longer, it joins again with a
+// token that it has not used. An error that is an ErrRefused needs somebody to act.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.proxy.Close()
-	c, err := a.enroll(ctx)
-	if err != nil {
+	var refused *credentials
+	for {
+		c, err := a.enroll(ctx, refused)
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("agent: %w", err)
+		if err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+		a.current.Store(c)
+		if err = a.serve(ctx); err == nil {
+			return nil
+		}
+		a.o.Logger.Warn("joining again", "because", err)
+		if errors.Is(err, ErrRefused) {
+			refused = a.current.Load()
+		}
 	}
-	a.current.Store(c)
+}
+
+// serve serves until ctx is done, or the agent is to join again: then it returns why.
+func (a *Agent) serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { a.keepValid(ctx) })
+	defer cancel()
 	for _, l := range a.links {
 		running.Go(func() { l.run(ctx) })
 	}
-	<-ctx.Done()
-	return nil
+	return a.keepValid(ctx)
 }
 
 // Delays between attempts.

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +21,6 @@ import (
 	"testing"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +32,6 @@ import (
 	"federator.dev/federator/pkg/agent/internal/identity"
 	"federator.dev/federator/pkg/agent/internal/joining"
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/test/kube/tcpproxy"
 )
 
 // certified joins as a member, without an agent, and returns the certificate.
@@ -271,142 +268,6 @@ func forge(t *testing.T, s *corev1.Secret, member, uid string, life time.Duratio
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestAttack_AStolenCertificateOutlivesANewToken: who has it renews it for ever, and nothing but deleting the Member, and
-// with it all that is held of it, ends that. Making a new token and joining again does not.
-func TestAttack_AStolenCertificateOutlivesANewToken(t *testing.T) {
-	h := newHub(t, 0)
-	member, uid := h.create("edge")
-	stolen := h.certified(member, uid)
-	again := h.certified(member, uid) // a new token, as after the theft
-	if code, why := post(t, client(again), h.address, joining.HelloPath, joining.Request{}); code != http.StatusOK {
-		t.Fatal(code, why)
-	}
-	if code, _ := post(t, client(stolen), h.address, joining.RenewPath, joining.Request{CSR: csr(t)}); code == http.StatusOK {
-		t.Error("the stolen certificate is renewed after the agent has joined again with a new token")
-	}
-}
-
-// counting counts what is saved.
-type counting struct {
-	agent.Store
-	saved atomic.Int32
-	fail  atomic.Int32 // so many
-}
-
-func (c *counting) Save(ctx context.Context, k *agent.Kept) error {
-	if c.fail.Add(-1) >= 0 {
-		return errors.New("the API server is away for a moment")
-	}
-	c.saved.Add(1)
-	return c.Store.Save(ctx, k)
-}
-
-// TestAttack_AnAgentRenewsWithoutPause where the middle of its certificate's life is past as soon as it gets it: as its
-// clock is ahead by half of certificateLife (five minutes of ten), or as the CA is about to expire.
-func TestAttack_AnAgentRenewsWithoutPause(t *testing.T) {
-	h := newHub(t, 0)
-	member, uid := h.create("edge")
-	h.token(member, uid, time.Hour) // there is a CA
-	h.putAuthority(2*time.Minute, func(s *corev1.Secret) { clear(s.Data) })
-	var token string
-	until(t, "the CA is in use", func() error {
-		token = h.token(member, uid, time.Hour)
-		if code, why := post(t, client(), h.address, joining.JoinPath, joining.Request{Token: token, CSR: csr(t)}); code != http.StatusOK || shortLived(h) {
-			return nil
-		} else {
-			return fmt.Errorf("%d %.100s", code, why)
-		}
-	})
-	store := &counting{Store: agent.InDirectory(t.TempDir())}
-	h.runAgent(shared.Fleet.Members[0].RESTConfig(), h.token(member, uid, time.Hour), store)
-	until(t, "it has joined", func() error {
-		if store.saved.Load() == 0 {
-			return errors.New("it has not")
-		}
-		return nil
-	})
-	before := store.saved.Load()
-	time.Sleep(3 * time.Second)
-	if n := store.saved.Load() - before; n > 3 {
-		t.Errorf("the agent has renewed its certificate %d times within three seconds: each is a key, a request of the hub, a write of its Secret, and new connections", n)
-	}
-}
-
-// shortLived reports whether what federator shows is of a CA that ends soon.
-func shortLived(h *hub) bool {
-	c, err := tls.Dial("tcp", h.listening, &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		return false
-	}
-	defer c.Close()
-	certs := c.ConnectionState().PeerCertificates
-	return time.Until(certs[len(certs)-1].NotAfter) < time.Hour
-}
-
-// putAuthority adds a CA with so much life left to those of the hub.
-func (h *hub) putAuthority(life time.Duration, change func(*corev1.Secret)) {
-	h.t.Helper()
-	key, err := identity.NewKey()
-	ok(h.t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(9), Subject: pkix.Name{CommonName: "another"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	ok(h.t, err)
-	cert, err := x509.ParseCertificate(der)
-	ok(h.t, err)
-	text, err := identity.EncodeKey(key)
-	ok(h.t, err)
-	secrets := h.client.CoreV1().Secrets(h.namespace)
-	s, err := secrets.Get(h.t.Context(), hubside.AuthoritySecret, metav1.GetOptions{})
-	ok(h.t, err)
-	change(s)
-	s.Data["another.crt"], s.Data["another.key"] = identity.Encode(cert), text
-	_, err = secrets.Update(h.t.Context(), s, metav1.UpdateOptions{})
-	ok(h.t, err)
-}
-
-// TestAttack_AnAgentWhoseCertificateExpiredEnds: Run says that what needs somebody to act is an ErrRefused. After a
-// weekend without a network the process goes on for ever instead, and never reads the new token that docs/agents.md has
-// one make; in a Pod, which has no probe, it is Ready.
-func TestAttack_AnAgentWhoseCertificateExpiredEnds(t *testing.T) {
-	const life = 4 * time.Second
-	j := join(t, life)
-	ok(t, j.proxy.Set(tcpproxy.Mode{State: tcpproxy.BlackHole}))
-	time.Sleep(2 * life)
-	ok(t, j.proxy.Set(tcpproxy.Mode{}))
-	select {
-	case err := <-j.agent.done:
-		if !errors.Is(err, agent.ErrRefused) {
-			t.Error(err)
-		}
-		j.agent.done <- err
-	case <-time.After(20 * time.Second):
-		t.Error("its certificate has expired, federator is within reach, and the agent tries on")
-	}
-}
-
-// TestAttack_ACertificateThatCouldNotBeKeptIsKeptLater: the token is used up. One write that fails, and a restart within
-// half a day, and somebody has to make a new token.
-func TestAttack_ACertificateThatCouldNotBeKeptIsKeptLater(t *testing.T) {
-	h := newHub(t, 0)
-	member, uid := h.create("edge")
-	store := &counting{Store: agent.InDirectory(t.TempDir())}
-	store.fail.Store(1)
-	h.runAgent(shared.Fleet.Members[0].RESTConfig(), h.token(member, uid, time.Hour), store)
-	until(t, "it is connected", func() error {
-		c, err := h.server.Load().DialAgent(t.Context(), member, uid)
-		if err == nil {
-			c.Close()
-		}
-		return err
-	})
-	if !within(t, 10*time.Second, func() bool { return store.saved.Load() > 0 }) {
-		t.Error("the first write has failed, and there is no second")
-	}
-}
-
 // cutConn is cut when federator has taken the token, and before its answer is read.
 type cutConn struct {
 	net.Conn
@@ -606,24 +467,6 @@ func TestAttack_TokensAfterTheirSecretWasDeleted(t *testing.T) {
 		return err == nil
 	}) {
 		t.Error("no token can be made until federator is restarted")
-	}
-}
-
-// TestAttack_ReadingAllIsNoMoreThanReading: docs and values say that the chart lets federator read, and write nothing. The
-// verb get of all resources is get of pods/exec and of nodes/proxy, too, by which commands run in Pods: by WebSocket, before Kubernetes
-// 1.35 and by the kubelet.
-func TestAttack_ReadingAllIsNoMoreThanReading(t *testing.T) {
-	c, err := kubernetes.NewForConfig(credentials(t, nameOf(t), readAll))
-	ok(t, err)
-	for _, at := range []authorizationv1.ResourceAttributes{
-		{Verb: "get", Resource: "pods", Subresource: "exec", Namespace: "default", Name: "a"}, {Verb: "get", Resource: "nodes", Subresource: "proxy", Name: "a"},
-		{Verb: "get", Resource: "services", Subresource: "proxy", Namespace: "default", Name: "a"},
-	} {
-		r, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &at}}, metav1.CreateOptions{})
-		ok(t, err)
-		if r.Status.Allowed {
-			t.Errorf("the agent's ServiceAccount may %s %s/%s", at.Verb, at.Resource, at.Subresource)
-		}
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,12 +29,12 @@ const (
 // ErrRefused is within the error of an agent that federator does not let in: it was deleted, or needs a new token.
 var ErrRefused = errors.New("federator refuses this agent")
 
-// enroll returns credentials that are valid: those that were kept, or new ones for the token. It waits for whatever
-// passes by itself.
-func (a *Agent) enroll(ctx context.Context) (*credentials, error) {
+// enroll returns credentials that are valid: those that were kept, unless federator has refused them, or new ones for the
+// token. It waits for whatever passes by itself.
+func (a *Agent) enroll(ctx context.Context, refused *credentials) (*credentials, error) {
 	var retry backoff
 	for {
-		c, err := a.tryEnroll(ctx)
+		c, err := a.tryEnroll(ctx, refused)
 		if err == nil || errors.Is(err, ErrRefused) || ctx.Err() != nil {
 			return c, err
 		}
@@ -45,7 +45,12 @@ func (a *Agent) enroll(ctx context.Context) (*credentials, error) {
 	}
 }
 
-func (a *Agent) tryEnroll(ctx context.Context) (*credentials, error) {
+func (a *Agent) tryEnroll(ctx context.Context, refused *credentials) (*credentials, error) {
+	if refused != nil {
+		if err := a.readToken(); err != nil {
+			return nil, fmt.Errorf("the token: %w", err)
+		}
+	}
 	var kept *credentials
 	k, err := a.o.Store.Load(ctx)
 	if err != nil {
@@ -61,18 +66,48 @@ func (a *Agent) tryEnroll(ctx context.Context) (*credentials, error) {
 		a.o.Logger.Warn("the certificate has expired", "at", kept.certificate.Leaf.NotAfter)
 		kept = nil
 	}
-	if a.token == nil || kept != nil && kept.kept.Token == a.token.ID() {
-		if kept == nil {
-			return nil, fmt.Errorf("%w: there is no certificate that is valid, and no token to join with", ErrRefused)
-		}
+	if kept != nil && refused != nil && bytes.Equal(kept.kept.Certificate, refused.kept.Certificate) {
+		kept = nil
+	}
+	used := refused != nil && a.token != nil && refused.kept.Token == a.token.ID()
+	switch {
+	case kept != nil && (a.token == nil || kept.kept.Token == a.token.ID()):
+		kept.saved = true
+		// By the clock on the wall, as nothing else is known of the time before.
+		kept.renewAt = time.Now().Add(max(time.Until(kept.certificate.Leaf.NotBefore.Add(kept.spread(kept.life()))), 0))
 		return kept, nil
+	case a.token == nil || used:
+		return nil, fmt.Errorf("%w: there is no certificate that is valid, and no token that was not used: make one with federator agent token", ErrRefused)
 	}
 	c, err := a.join(ctx)
+	if errors.Is(err, ErrRefused) {
+		a.failed = a.token.ID()
+	}
 	if kept != nil && errors.Is(err, ErrRefused) {
 		a.o.Logger.Warn("the token is refused; the certificate of before is used", "error", err)
 		return kept, nil
 	}
 	return c, err
+}
+
+// readToken reads the token that is there now.
+func (a *Agent) readToken() error {
+	if a.o.ReadToken == nil {
+		return nil
+	}
+	text, err := a.o.ReadToken()
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		a.token = nil
+		return nil
+	}
+	token, err := joining.ParseToken(text)
+	if err == nil {
+		a.token = &token
+	}
+	return err
 }
 
 // join joins at the first process that answers.
@@ -140,12 +175,22 @@ func (a *Agent) obtain(ctx context.Context, hub, path string, req joining.Reques
 	if err != nil {
 		return nil, fmt.Errorf("%s: the certificate: %w", hub, err)
 	}
-	// The token is used up: the certificate counts, even if it could not be kept.
-	if err := a.o.Store.Save(ctx, k); err != nil {
-		a.o.Logger.Error("the certificate could not be kept: after a restart the agent needs a new token", "error", err)
-	}
+	c.received(time.Now())
 	a.o.Logger.Info("got a certificate", "member", resp.Member, "expires", c.certificate.Leaf.NotAfter)
+	// The token is used up: the certificate counts, even if it could not be kept yet.
+	if err := a.save(ctx, c); err != nil {
+		a.o.Logger.Error("the certificate could not be kept, trying again: if the agent restarts before, it needs a new token", "error", err)
+	}
 	return c, nil
+}
+
+// save keeps credentials.
+func (a *Agent) save(ctx context.Context, c *credentials) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := a.o.Store.Save(ctx, c.kept)
+	c.saved = err == nil
+	return err
 }
 
 // hello asks whether the agent is accepted.
@@ -175,12 +220,15 @@ func (a *Agent) ask(ctx context.Context, hub, path string, body joining.Request,
 	t := &http.Transport{DialContext: a.o.Dial, TLSClientConfig: config(host), DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10}
 	defer t.CloseIdleConnections()
 	resp, err := t.RoundTrip(req)
+	if rejected(err) {
+		return nil, fmt.Errorf("%w: %s: %w", ErrRefused, hub, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", hub, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %w", hub, refusal(resp))
+		return nil, fmt.Errorf("%s: %w", hub, refusal(resp, path))
 	}
 	out := &joining.Response{}
 	if err := joining.Decode(resp.Body, out); err != nil {
@@ -189,15 +237,21 @@ func (a *Agent) ask(ctx context.Context, hub, path string, body joining.Request,
 	return out, nil
 }
 
+// rejected reports whether federator, which was verified by then, does not take the agent's certificate.
+func rejected(err error) bool {
+	var alert *net.OpError // crypto/tls does not export what an alert is
+	return errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate")
+}
+
 // refusal returns why federator has refused a request.
-func refusal(resp *http.Response) error {
+func refusal(resp *http.Response, path string) error {
 	var status metav1.Status
 	if err := joining.Decode(resp.Body, &status); err != nil || status.Message == "" {
 		status.Message = resp.Status
 	}
 	text := fmt.Sprintf("%.*q", maxMessage, status.Message)
-	switch resp.StatusCode {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden:
+	switch code := resp.StatusCode; {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusBadRequest && path == joining.JoinPath: // a token that is none
 		return fmt.Errorf("%w: %s", ErrRefused, text)
 	}
 	return errors.New(text)
@@ -206,31 +260,4 @@ func refusal(resp *http.Response) error {
 // tls is how federator is verified, and the agent shows who it is.
 func (c *credentials) tls(host string) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, ServerName: host, RootCAs: c.pool, Certificates: []tls.Certificate{c.certificate}}
-}
-
-// keepValid renews the certificate while there is plenty of its life left, until ctx is done.
-func (a *Agent) keepValid(ctx context.Context) {
-	var retry backoff
-	for {
-		c := a.current.Load()
-		// Agents that joined together do not renew together.
-		due := c.certificate.Leaf.NotBefore.Add(c.life()/2 + rand.N(c.life()/8+1))
-		if sleep.For(ctx, max(time.Until(due), retry.delay)) != nil {
-			return
-		}
-		renewed, err := a.renew(ctx, c)
-		if err != nil {
-			if ctx.Err() == nil {
-				a.o.Logger.Warn("renewing the certificate failed, trying again", "expires", c.certificate.Leaf.NotAfter, "error", err)
-			}
-			retry.most = max(c.life()/32, minDelay)
-			retry.next()
-			continue
-		}
-		retry = backoff{}
-		a.current.Store(renewed)
-		for _, l := range a.links {
-			l.replace()
-		}
-	}
 }

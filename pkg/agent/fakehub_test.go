@@ -55,10 +55,11 @@ const addressA, addressB = "a.example:9443", "b.example:9443"
 
 func newScripted(t *testing.T) *scripted {
 	t.Helper()
-	s := &scripted{t: t, refuses: map[string]int{}, dials: map[string]int{}, taken: map[string]int{}, conns: map[net.Conn]string{}, life: 24 * time.Hour}
+	s := &scripted{t: t, refuses: map[string]int{}, dials: map[string]int{}, taken: map[string]int{}, conns: map[net.Conn]string{}, life: 24 * time.Hour, ago: 24 * time.Hour}
 	s.authority, s.key = s.sign(&x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil, 10*365*24*time.Hour)
 	leaf, key := s.sign(&x509.Certificate{DNSNames: []string{"a.example", "b.example"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, nil, 365*24*time.Hour)
 	s.serving = tls.Certificate{Certificate: [][]byte{leaf.Raw, s.authority.Raw}, PrivateKey: key, Leaf: leaf}
+	s.ago = 0
 	return s
 }
 
@@ -107,6 +108,15 @@ func (s *scripted) refuse(address string, code int) {
 			if of == address && code != 0 {
 				c.Close()
 			}
+		}
+	})
+}
+
+// cut ends all connections.
+func (s *scripted) cut() {
+	s.set(func() {
+		for c := range s.conns {
+			c.Close()
 		}
 	})
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -84,6 +85,9 @@ func (l *link) run(ctx context.Context) {
 		retry.most = 0
 		if errors.Is(err, ErrRefused) {
 			retry.most = refusedDelay
+		}
+		if errors.Is(err, ErrRefused) || errors.As(err, new(x509.UnknownAuthorityError)) {
+			l.agent.doubts.Fire()
 		}
 		_ = sleep.For(ctx, retry.next()) // the loop sees that ctx is done
 	}

@@ -132,6 +132,9 @@ type credentials struct {
 	kept        *Kept
 	certificate tls.Certificate // with Leaf
 	pool        *x509.CertPool
+	renewAt     time.Time // by the monotonic clock
+
+	saved bool // of Run's goroutine
 }
 
 // parse returns what is kept as it is used.

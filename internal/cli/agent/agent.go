@@ -98,7 +98,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return exit.BadInput(err)
 	}
-	a, err := agent.New(agent.Options{Hubs: f.hubs, Token: token, Cluster: cluster, Store: store, Version: f.version, RequestsPerSecond: f.requests, BytesPerSecond: f.bytes, Logger: log})
+	a, err := agent.New(agent.Options{Hubs: f.hubs, Token: token, ReadToken: f.token, Cluster: cluster, Store: store, Version: f.version, RequestsPerSecond: f.requests, BytesPerSecond: f.bytes, Logger: log})
 	if err != nil {
 		return exit.BadInput(err)
 	}
