@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/internal/trigger"
@@ -35,6 +36,9 @@ type Options struct {
 	// waits, and is shed in the end. 0: unbounded.
 	RequestsPerSecond float64
 	BytesPerSecond    int64
+
+	// Hidden are Secrets that federator is neither shown nor changes. That of Store is, without being said.
+	Hidden []types.NamespacedName
 
 	// ReadToken reads the token that is there now, "" where none is: federator has refused the agent, and somebody may have
 	// made a new one since. nil: there is none but Token.
@@ -94,13 +98,21 @@ func New(o Options) (*Agent, error) {
 		a.token = &token
 	}
 	var err error
-	if a.proxy, err = apiproxy.New(o.Cluster, budget.New(o.RequestsPerSecond, o.BytesPerSecond), o.Logger); err != nil {
+	if a.proxy, err = apiproxy.New(o.Cluster, budget.New(o.RequestsPerSecond, o.BytesPerSecond), hiddenBy(&o), o.Logger); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	for _, h := range o.Hubs {
 		a.links = append(a.links, newLink(a, h))
 	}
 	return a, nil
+}
+
+func hiddenBy(o *Options) []types.NamespacedName {
+	all := slices.Clone(o.Hidden)
+	if s, is := o.Store.(secretStore); is {
+		all = append(all, types.NamespacedName{Namespace: s.namespace, Name: s.name})
+	}
+	return all
 }
 
 // Run joins if it must, and serves until ctx is done. Where federator takes its certificate no longer, it joins again with a

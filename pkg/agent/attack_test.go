@@ -22,10 +22,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"federator.dev/federator/pkg/agent"
 	"federator.dev/federator/pkg/agent/hubside"
@@ -351,29 +349,6 @@ func TestAttack_AMemberThatIsNotDecodedIsOut(t *testing.T) {
 	}
 }
 
-// TestAttack_TheKeyLeavesTheCluster: docs/agents.md says that the key never leaves its cluster. With the chart's
-// readAll, every list of Secrets of federator's brings it to the hub; with keepSecretValues it is kept there, and shown.
-func TestAttack_TheKeyLeavesTheCluster(t *testing.T) {
-	h := newHub(t, 0)
-	member, uid := h.create("edge")
-	own := shared.Fleet.Members[0].Client()
-	store := agent.InSecret(own, "default", nameOf(t))
-	t.Cleanup(func() {
-		ok(t, own.CoreV1().Secrets("default").Delete(context.WithoutCancel(t.Context()), nameOf(t), metav1.DeleteOptions{}))
-	})
-	h.runAgent(credentials(t, nameOf(t), readAll), h.token(member, uid, time.Hour), store)
-	c, _ := h.through(member, uid)
-	all, err := c.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		return
-	}
-	for _, s := range all.Items {
-		if s.Name == nameOf(t) && strings.Contains(string(s.Data[corev1.TLSPrivateKeyKey]), "PRIVATE KEY") {
-			t.Errorf("the hub has read the agent's private key of Secret %s/%s by its agent", s.Namespace, s.Name)
-		}
-	}
-}
-
 // TestAttack_AMemberWithoutAnAgentIsNotConnected: MemberStatus says that Members without an agent have none.
 func TestAttack_AMemberWithoutAnAgentIsNotConnected(t *testing.T) {
 	j := join(t, 0)
@@ -497,25 +472,3 @@ func TestAttack_DroppingNothingIsNoSuccess(t *testing.T) {
 	}
 }
 
-// TestAttack_TheKeyIsReadWithoutReadAll: the Role that the agent needs for its own Secret is of the account that federator's
-// requests have, too. With rbac.readAll=false and rules that name no Secrets the hub reads the key all the same.
-func TestAttack_TheKeyIsReadWithoutReadAll(t *testing.T) {
-	h := newHub(t, 0)
-	member, uid := h.create("edge")
-	own := shared.Fleet.Members[0].Client()
-	admin := agent.InSecret(own, "default", nameOf(t))
-	ok(t, admin.Save(t.Context(), &agent.Kept{})) // as the chart makes an empty one
-	t.Cleanup(func() {
-		ok(t, own.CoreV1().Secrets("default").Delete(context.WithoutCancel(t.Context()), nameOf(t), metav1.DeleteOptions{}))
-	})
-	account := credentials(t, nameOf(t),
-		rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"configmaps", "namespaces"}},
-		rbacv1.PolicyRule{Verbs: []string{"get", "update"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{nameOf(t)}})
-	c, err := kubernetes.NewForConfig(account)
-	ok(t, err)
-	h.runAgent(account, h.token(member, uid, time.Hour), agent.InSecret(c, "default", nameOf(t)))
-	hub, _ := h.through(member, uid)
-	if s, err := hub.CoreV1().Secrets("default").Get(t.Context(), nameOf(t), metav1.GetOptions{}); err == nil && len(s.Data[corev1.TLSPrivateKeyKey]) > 0 {
-		t.Error("the hub has read the agent's private key by its agent")
-	}
-}

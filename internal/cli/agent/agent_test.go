@@ -41,6 +41,7 @@ func TestCommand_BadInput(t *testing.T) {
 		"no cluster":          {[]string{"--hub", "a.example:9443", "--kubeconfig", filepath.Join(dir, "none"), "--state-dir", dir}, "credentials for this cluster"},
 		"nowhere to keep it":  {[]string{"--hub", "a.example:9443", "--kubeconfig", config}, "--state-dir or --namespace"},
 		"a token that is not": {with("--token-file", write("token", secret)), "no token"},
+		"a Secret of where":   {with("--token-secret", "a"), "--namespace"},
 		"a loud log":          {with("--log-level", "loud"), "loud"},
 		"no token's member":   {[]string{"token"}, "arg"},
 		"not a member":        {[]string{"token", "shop-17", "--kubeconfig", config}, "NAMESPACE/NAME"},

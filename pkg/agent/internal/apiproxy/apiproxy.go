@@ -15,6 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/agent/internal/zstdbody"
@@ -30,10 +31,12 @@ type Proxy struct {
 	target    *url.URL
 	zstd      *zstdbody.Pool
 	budget    *budget.Budget
+	hidden    hidden
 }
 
-// New returns a proxy to the API server that a configuration leads to, with its credentials and within a budget.
-func New(config *rest.Config, within *budget.Budget, log *slog.Logger) (*Proxy, error) {
+// New returns a proxy to the API server that a configuration leads to, with its credentials and within a budget, which
+// hides some Secrets.
+func New(config *rest.Config, within *budget.Budget, secrets []types.NamespacedName, log *slog.Logger) (*Proxy, error) {
 	config = rest.CopyConfig(config)
 	config.DisableCompression = true // the API server is near
 	config.UserAgent = ""            // federator's own is passed
@@ -48,7 +51,7 @@ func New(config *rest.Config, within *budget.Budget, log *slog.Logger) (*Proxy, 
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	p := &Proxy{budget: within, transport: transport, target: target, zstd: zstdbody.New(zstdbody.Options{})}
+	p := &Proxy{budget: within, hidden: secrets, transport: transport, target: target, zstd: zstdbody.New(zstdbody.Options{})}
 	p.proxy = httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { rewrite(r, target) },
 		Transport:     transport,
@@ -71,7 +74,11 @@ func (p *Proxy) Close() { utilnet.CloseIdleConnectionsFor(p.transport) }
 
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if why := check(r); why != "" {
+	why := check(r)
+	if why == "" {
+		r, why = p.hidden.apply(r)
+	}
+	if why != "" {
 		answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "federator's agent refuses: "+why)
 		return
 	}
