@@ -107,6 +107,9 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
+// Ready reports whether the agent is connected to a process of federator that has accepted it.
+func (a *Agent) Ready() bool { return slices.ContainsFunc(a.links, (*link).ready) }
+
 func hiddenBy(o *Options) []types.NamespacedName {
 	all := slices.Clone(o.Hidden)
 	if s, is := o.Store.(secretStore); is {

@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,6 +49,8 @@ type scripted struct {
 	issued  []time.Time    // when
 	taken   map[string]int // connections that agents serve, by address
 	conns   map[net.Conn]string
+
+	agent atomic.Pointer[agent.Agent] // that runs
 }
 
 // addressA and addressB are of two processes.
@@ -164,6 +167,7 @@ func (s *scripted) run(ctx context.Context, store agent.Store, log slog.Handler,
 	}
 	a, err := agent.New(o)
 	ok(s.t, err)
+	s.agent.Store(a)
 	return a.Run(ctx)
 }
 

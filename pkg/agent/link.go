@@ -105,6 +105,13 @@ func (l *link) wanted() bool {
 	return len(l.conns) < maxConns
 }
 
+// ready reports whether federator has accepted the agent, and there is a connection.
+func (l *link) ready() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.greeted && len(l.conns) > 0
+}
+
 // hasLost reports whether the last connection has ended since it was asked before.
 func (l *link) hasLost() bool {
 	l.mu.Lock()

@@ -47,3 +47,33 @@ func TestLink_ARefusalIsNotForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestAgent_IsReadyWhileConnected to one of federator's processes at least.
+func TestAgent_IsReadyWhileConnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScripted(t)
+		s.away = true
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		token := s.token()
+		running.Go(func() { ok(t, s.run(ctx, &inMemory{}, slog.DiscardHandler, agent.Options{Token: token})) })
+		for _, step := range []struct {
+			what   string
+			change func()
+			ready  bool
+		}{
+			{"nobody is there", func() {}, false},
+			{"both are", func() { s.set(func() { s.away = false }) }, true},
+			{"one refuses it", func() { s.refuse(addressA, http.StatusForbidden) }, true},
+			{"nobody is there again", func() { s.set(func() { s.away = true }); s.cut() }, false},
+		} {
+			step.change()
+			time.Sleep(time.Minute)
+			if got := s.agent.Load().Ready(); got != step.ready {
+				t.Errorf("%s: ready is %t", step.what, got)
+			}
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,7 +67,7 @@ func TestAgentChart_InvalidValuesAreRejected(t *testing.T) {
 	}
 }
 
-// TestAgentChart_OpensNothing: one Pod that is confined, without ports, Services or probes from outside, which may read
+// TestAgentChart_OpensNothing: one Pod that is confined, without ports and Services, which may read
 // everything and write nothing but what it keeps of its own.
 func TestAgentChart_OpensNothing(t *testing.T) {
 	all := renderAgent(t, leastAgent()...)
@@ -83,6 +84,9 @@ func TestAgentChart_OpensNothing(t *testing.T) {
 	s := c.SecurityContext
 	if len(pod.Containers) != 1 || len(c.Ports) > 0 || pod.HostNetwork || !*s.RunAsNonRoot || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 		t.Errorf("%+v", pod)
+	}
+	if p := c.ReadinessProbe; p == nil || p.HTTPGet == nil || !slices.Contains(c.Args, "--health-listen=:"+p.HTTPGet.Port.String()) {
+		t.Errorf("nothing waits for it to be connected: %v, %v", p, c.Args)
 	}
 	for _, v := range pod.Volumes {
 		if v.HostPath != nil {
@@ -182,8 +186,9 @@ func agentJoins(t *testing.T, f *kube.Fleet, p *process) {
 	d, err := far.Client().AppsV1().Deployments("agents").Get(t.Context(), "far-federator-agent", metav1.GetOptions{})
 	must(t, err)
 	args := []string{"--kubeconfig", filepath.Join(dir, "kubeconfig"), "--namespace", "agents"}
+	health := regexp.MustCompile(`^(--health-listen=):.*`)
 	for _, a := range d.Spec.Template.Spec.Containers[0].Args {
-		args = append(args, strings.Replace(a, "/etc/federator-agent", dir, 1))
+		args = append(args, health.ReplaceAllString(strings.Replace(a, "/etc/federator-agent", dir, 1), "${1}127.0.0.1:0"))
 	}
 	i := slices.Index(args, "agent")
 	args = append([]string{"agent"}, slices.Delete(args, i, i+1)...)
@@ -212,4 +217,14 @@ func agentJoins(t *testing.T, f *kube.Fleet, p *process) {
 		}
 		return nil
 	}))
+	at := regexp.MustCompile(`server=health address=(\S+)`).FindStringSubmatch(log.String())
+	if at == nil {
+		t.Fatalf("it does not say where its health is:\n%s", log)
+	}
+	resp, err := http.Get("http://" + at[1] + d.Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path)
+	must(t, err)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("it is connected, and not ready: %s", resp.Status)
+	}
 }

@@ -42,6 +42,7 @@ type flags struct {
 	namespace  string
 	secret     string
 	ofToken    string // a Secret
+	health     string // an address
 	requests   float64
 	bytes      int64
 	log        config.Log
@@ -77,6 +78,7 @@ func Command(version string) *cobra.Command {
 	fs.StringVar(&f.ofToken, "token-secret", "", "`name` of the Secret there that the token is of: federator is not shown it, as it is not shown --secret")
 	fs.Float64Var(&f.requests, "max-requests-per-second", 50, "`requests` that federator may send to this API server in a second; more wait, and are refused after 5s. 0: unlimited")
 	fs.Int64Var(&f.bytes, "max-bytes-per-second", 0, "`bytes` of objects that it may read in a second, before compression. 0: unlimited")
+	fs.StringVar(&f.health, "health-listen", "", "`address` of /healthz and /readyz, which says whether the agent is connected (default none)")
 	fs.StringVar(&f.log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.log.Format, "log-format", "text", "text or json")
 	cmd.AddCommand(tokenCommand(version), rotateCommand(version))
@@ -111,7 +113,10 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return exit.BadInput(err)
 	}
-	return a.Run(cmd.Context())
+	if f.health == "" {
+		return a.Run(cmd.Context())
+	}
+	return serveHealth(cmd.Context(), f.health, a.Ready, log, a.Run)
 }
 
 // token returns the token to join with, "" where there is none. A file that is empty, or not there, is none: the Secret
