@@ -461,4 +461,3 @@ func TestAttack_DroppingNothingIsNoSuccess(t *testing.T) {
 		t.Error("--drop-old has succeeded, and what the leaked key signs is accepted")
 	}
 }
-

@@ -126,8 +126,10 @@ func readsOnly(t *testing.T, account *rest.Config) {
 	c, err := kubernetes.NewForConfig(account)
 	must(t, err)
 	for _, at := range []authorizationv1.ResourceAttributes{
-		{Verb: "get", Resource: "pods", Subresource: "exec", Namespace: "default", Name: "a"}, {Verb: "get", Resource: "nodes", Subresource: "proxy", Name: "a"},
-		{Verb: "get", Resource: "services", Subresource: "proxy", Namespace: "default", Name: "a"}, {Verb: "create", Resource: "pods", Namespace: "default"},
+		{Verb: "get", Resource: "pods", Subresource: "exec", Namespace: "default", Name: "a"},
+		{Verb: "get", Resource: "nodes", Subresource: "proxy", Name: "a"},
+		{Verb: "get", Resource: "services", Subresource: "proxy", Namespace: "default", Name: "a"},
+		{Verb: "create", Resource: "pods", Namespace: "default"},
 	} {
 		r, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &at}}, metav1.CreateOptions{})
 		must(t, err)

@@ -1,6 +1,7 @@
 package apiproxy
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -48,7 +49,7 @@ func TestHidden_AreNeitherReadNorWritten(t *testing.T) {
 			t.Errorf("%s: %q %s, want %q", request, got, why, want)
 		}
 	}
-	if out, why := (hidden{}).apply(httptest.NewRequest("GET", "/api/v1/namespaces/own/secrets/key", nil)); why != "" || out == nil {
+	if out, why := (hidden{}).apply(httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/own/secrets/key", nil)); why != "" || out == nil {
 		t.Error("without any, some is refused")
 	}
 }
