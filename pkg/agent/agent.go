@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,8 +60,14 @@ const (
 // Agent serves an API server to federator.
 type Agent struct {
 	o      Options
-	token  *joining.Token // of Run's goroutine, as is failed
+	token  *joining.Token // of Run's goroutine, as are failed and joining
 	failed string         // ID of the token that was refused last
+
+	joining struct {
+		key crypto.Signer
+		of  string // ID of the token
+	}
+
 	proxy  *apiproxy.Proxy
 	links  []*link
 	doubts trigger.Trigger // a link was refused

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto"
 	cryptorand "crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -56,7 +57,7 @@ func (a *Agent) tryEnroll(ctx context.Context, refused *credentials) (*credentia
 	if err != nil {
 		return nil, fmt.Errorf("what was kept: %w", err)
 	}
-	if k != nil {
+	if k != nil && len(k.Certificate) > 0 {
 		if kept, err = k.parse(); err != nil {
 			a.o.Logger.Warn("what was kept is of no use", "error", err)
 			kept = nil
@@ -79,6 +80,9 @@ func (a *Agent) tryEnroll(ctx context.Context, refused *credentials) (*credentia
 	case a.token == nil || used:
 		return nil, fmt.Errorf("%w: there is no certificate that is valid, and no token that was not used: make one with federator agent token", ErrRefused)
 	}
+	if err := a.keyToJoin(ctx, k, kept == nil); err != nil {
+		return nil, err
+	}
 	c, err := a.join(ctx)
 	if errors.Is(err, ErrRefused) {
 		a.failed = a.token.ID()
@@ -88,6 +92,36 @@ func (a *Agent) tryEnroll(ctx context.Context, refused *credentials) (*credentia
 		return kept, nil
 	}
 	return c, err
+}
+
+// keyToJoin sets the key to join with by the token of now. It is the same for all tries, also after a restart: where the
+// answer is lost, federator can tell that it is the same agent that comes again.
+func (a *Agent) keyToJoin(ctx context.Context, k *Kept, keep bool) error {
+	id := a.token.ID()
+	if a.joining.of == id {
+		return nil
+	}
+	if k != nil && len(k.Certificate) == 0 && k.Token == id {
+		if key, err := identity.DecodeKey(k.Key); err == nil {
+			a.joining.key, a.joining.of = key, id
+			return nil
+		}
+	}
+	key, err := identity.NewKey()
+	if err != nil {
+		return err
+	}
+	text, err := identity.EncodeKey(key)
+	if err != nil {
+		return err
+	}
+	if keep { // there is no certificate that it would replace
+		if err := a.o.Store.Save(ctx, &Kept{Key: text, Token: id}); err != nil {
+			a.o.Logger.Warn("the key to join with could not be kept", "error", err)
+		}
+	}
+	a.joining.key, a.joining.of = key, id
+	return nil
 }
 
 // readToken reads the token that is there now.
@@ -114,7 +148,7 @@ func (a *Agent) readToken() error {
 func (a *Agent) join(ctx context.Context) (*credentials, error) {
 	var errs []error
 	for _, hub := range a.o.Hubs {
-		c, err := a.obtain(ctx, hub, joining.JoinPath, joining.Request{Token: a.token.String()}, a.token.ID(), func(host string) *tls.Config {
+		c, err := a.obtain(ctx, hub, joining.JoinPath, joining.Request{Token: a.token.String()}, a.joining.key, a.token.ID(), func(host string) *tls.Config {
 			return &tls.Config{
 				MinVersion: tls.VersionTLS13, ServerName: host,
 				InsecureSkipVerify: true, // it is verified, by the CA that the token names
@@ -143,9 +177,13 @@ func verify(s tls.ConnectionState, digest [32]byte, host string) error {
 
 // renew gets another certificate.
 func (a *Agent) renew(ctx context.Context, c *credentials) (*credentials, error) {
+	key, err := identity.NewKey()
+	if err != nil {
+		return nil, err
+	}
 	var errs []error
 	for _, hub := range a.o.Hubs {
-		c, err := a.obtain(ctx, hub, joining.RenewPath, joining.Request{}, c.kept.Token, c.tls)
+		c, err := a.obtain(ctx, hub, joining.RenewPath, joining.Request{}, key, c.kept.Token, c.tls)
 		if err == nil {
 			return c, nil
 		}
@@ -154,12 +192,9 @@ func (a *Agent) renew(ctx context.Context, c *credentials) (*credentials, error)
 	return nil, errors.Join(errs...)
 }
 
-// obtain gets a certificate for a new key, and keeps both.
-func (a *Agent) obtain(ctx context.Context, hub, path string, req joining.Request, token string, config func(host string) *tls.Config) (*credentials, error) {
-	key, err := identity.NewKey()
-	if err != nil {
-		return nil, err
-	}
+// obtain gets a certificate for a key, and keeps both.
+func (a *Agent) obtain(ctx context.Context, hub, path string, req joining.Request, key crypto.Signer, token string, config func(host string) *tls.Config) (*credentials, error) {
+	var err error
 	if req.CSR, err = x509.CreateCertificateRequest(cryptorand.Reader, &x509.CertificateRequest{}, key); err != nil {
 		return nil, err
 	}

@@ -47,6 +47,8 @@ type scripted struct {
 	tokens  []string       // that may be used
 	dials   map[string]int // by address
 	issued  []time.Time    // when
+	loses   int            // answers, the next so many
+	keys    [][]byte       // that agents came with to join
 	taken   map[string]int // connections that agents serve, by address
 	conns   map[net.Conn]string
 
@@ -190,6 +192,11 @@ func (s *scripted) serve(raw net.Conn, address string) {
 		}
 		w := httptest.NewRecorder()
 		s.answer(w, req, address)
+		lost := false
+		s.set(func() { s.loses--; lost = s.loses >= 0 })
+		if lost {
+			return
+		}
 		_ = w.Result().Write(c)
 		return
 	}
@@ -232,6 +239,12 @@ func (s *scripted) answer(w http.ResponseWriter, r *http.Request, address string
 	}
 	resp := joining.Response{Member: "edge/far"}
 	if r.URL.Path == joining.JoinPath {
+		csr, err := x509.ParseCertificateRequest(req.CSR)
+		ok(s.t, err)
+		s.keys = append(s.keys, csr.RawSubjectPublicKeyInfo)
+		if s.loses > 0 {
+			return // the token is not used up, as if federator knew the key again
+		}
 		left := len(s.tokens)
 		for i, t := range s.tokens {
 			if t == req.Token {

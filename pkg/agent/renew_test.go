@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -119,6 +120,33 @@ func TestAgent_KeepsLaterWhatCouldNotBeKept(t *testing.T) {
 		ok(t, s.run(ctx, store, slog.DiscardHandler, agent.Options{Token: s.token()}))
 		if store.saved != 1 || store.kept == nil {
 			t.Errorf("it was kept %d times", store.saved)
+		}
+	})
+}
+
+// TestAgent_JoinsWithOneKey, however often it tries, and after a restart, so that it can be told from another who has its
+// token.
+func TestAgent_JoinsWithOneKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, store := newScripted(t), &inMemory{}
+		token := s.token()
+		s.loses = 1 << 20
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ok(t, s.run(ctx, store, slog.DiscardHandler, agent.Options{Token: token}))
+			cancel()
+		}
+		s.set(func() { s.loses = 0 })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ok(t, s.run(ctx, store, slog.DiscardHandler, agent.Options{Token: token}))
+		if len(s.keys) < 10 || len(store.kept.Certificate) == 0 {
+			t.Fatalf("it has tried %d times", len(s.keys))
+		}
+		for _, key := range s.keys {
+			if !bytes.Equal(key, s.keys[0]) {
+				t.Fatal("it came with another key")
+			}
 		}
 	})
 }
