@@ -92,6 +92,9 @@ func TestAgentChart_OpensNothing(t *testing.T) {
 		if v.HostPath != nil {
 			t.Errorf("volume %s is of the host", v.Name)
 		}
+		if v.Secret != nil && !slices.Contains(c.Args, "--token-secret="+v.Secret.SecretName) {
+			t.Errorf("federator is shown Secret %s", v.Secret.SecretName)
+		}
 	}
 	for _, r := range into[rbacv1.ClusterRole](t, find(t, all, "ClusterRole", "agent")).Rules {
 		if slices.ContainsFunc(r.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) }) {
