@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,8 +15,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/agent/internal/apiproxy"
 	"federator.dev/federator/pkg/agent/internal/budget"
 	"federator.dev/federator/pkg/agent/internal/joining"
@@ -35,6 +38,13 @@ type Options struct {
 	RequestsPerSecond float64
 	BytesPerSecond    int64
 
+	// Hidden are Secrets that federator is neither shown nor changes. That of Store is, without being said.
+	Hidden []types.NamespacedName
+
+	// ReadToken reads the token that is there now, "" where none is: federator has refused the agent, and somebody may have
+	// made a new one since. nil: there is none but Token.
+	ReadToken func() (string, error)
+
 	// Dial opens connections to federator. nil: as net.Dialer does.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// PingInterval and PingTimeout find connections that have gone silent. 0: 12 s and 5 s.
@@ -49,10 +59,18 @@ const (
 
 // Agent serves an API server to federator.
 type Agent struct {
-	o     Options
-	token *joining.Token
-	proxy *apiproxy.Proxy
-	links []*link
+	o      Options
+	token  *joining.Token // of Run's goroutine, as are failed and joining
+	failed string         // ID of the token that was refused last
+
+	joining struct {
+		key crypto.Signer
+		of  string // ID of the token
+	}
+
+	proxy  *apiproxy.Proxy
+	links  []*link
+	doubts trigger.Trigger // a link was refused
 
 	current atomic.Pointer[credentials]
 }
@@ -78,7 +96,7 @@ func New(o Options) (*Agent, error) {
 		o.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}).DialContext
 	}
 	o.PingInterval, o.PingTimeout = cmp.Or(o.PingInterval, defaultPingInterval), cmp.Or(o.PingTimeout, defaultPingTimeout)
-	a := &Agent{o: o}
+	a := &Agent{o: o, doubts: trigger.New()}
 	if o.Token != "" {
 		token, err := joining.ParseToken(o.Token)
 		if err != nil {
@@ -87,7 +105,7 @@ func New(o Options) (*Agent, error) {
 		a.token = &token
 	}
 	var err error
-	if a.proxy, err = apiproxy.New(o.Cluster, budget.New(o.RequestsPerSecond, o.BytesPerSecond), o.Logger); err != nil {
+	if a.proxy, err = apiproxy.New(o.Cluster, budget.New(o.RequestsPerSecond, o.BytesPerSecond), hiddenBy(&o), o.Logger); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	for _, h := range o.Hubs {
@@ -96,25 +114,51 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// Run joins if it must, and serves until ctx is done. An error that is an ErrRefused needs somebody to act.
+// Ready reports whether the agent is connected to a process of federator that has accepted it.
+func (a *Agent) Ready() bool { return slices.ContainsFunc(a.links, (*link).ready) }
+
+func hiddenBy(o *Options) []types.NamespacedName {
+	all := slices.Clone(o.Hidden)
+	if s, is := o.Store.(secretStore); is {
+		all = append(all, types.NamespacedName{Namespace: s.namespace, Name: s.name})
+	}
+	return all
+}
+
+// Run joins if it must, and serves until ctx is done. Where federator takes its certificate no longer, it joins again with a
+// token that it has not used. An error that is an ErrRefused needs somebody to act.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.proxy.Close()
-	c, err := a.enroll(ctx)
-	if err != nil {
+	var refused *credentials
+	for {
+		c, err := a.enroll(ctx, refused)
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("agent: %w", err)
+		if err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+		a.current.Store(c)
+		if err = a.serve(ctx); err == nil {
+			return nil
+		}
+		a.o.Logger.Warn("joining again", "because", err)
+		if errors.Is(err, ErrRefused) {
+			refused = a.current.Load()
+		}
 	}
-	a.current.Store(c)
+}
+
+// serve serves until ctx is done, or the agent is to join again: then it returns why.
+func (a *Agent) serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { a.keepValid(ctx) })
+	defer cancel()
 	for _, l := range a.links {
 		running.Go(func() { l.run(ctx) })
 	}
-	<-ctx.Done()
-	return nil
+	return a.keepValid(ctx)
 }
 
 // Delays between attempts.

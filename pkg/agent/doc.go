@@ -13,7 +13,8 @@
 // Between federator and the API server is a proxy that lets through what federator needs, by method and path: discovery,
 // reads, lists and watches, creating, patching and deleting objects, and SubjectAccessReviews. All else is refused,
 // whatever the credentials of the agent may do: subresources such as exec, log, token and eviction, upgrades and
-// impersonation. Credentials that a request has do not pass, and the hub has none of the member's.
+// impersonation, and whatever concerns the Secrets that are the agent's own. Credentials that a request has do not pass,
+// and the hub has none of the member's.
 //
 // # The link
 //
@@ -25,7 +26,8 @@
 //
 // The agent joins with a token that is for one member, once. The token also says by which CA federator is verified before
 // it is trusted with anything. The agent makes its key, which never leaves it, and gets a certificate that it renews
-// before two thirds of its life are over. Key and certificate are in a [Store].
+// before two thirds of its life are over, by the time that has passed since it got it. Key and certificate are in a [Store].
+// Where federator takes the certificate no longer the agent joins again, if there is a token that it has not used, or ends.
 //
 // Package hubside is the other end.
 package agent

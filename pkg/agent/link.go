@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,8 +43,9 @@ type link struct {
 
 	mu      sync.Mutex
 	conns   map[*conn]bool // whether it is in use
-	greeted bool           // federator has said that the agent is accepted
-	refused int            // connections that ended before they were used, one after the other
+	greeted bool           // federator has said that the agent is accepted, and not since that it is not
+	refused int            // connections that ended before they were used, since federator has said or shown that it accepts the agent
+	proved  bool           // federator has shown that it accepts the agent since there was a look
 	lost    bool           // the last connection has ended since there was a look
 }
 
@@ -69,8 +71,11 @@ func (l *link) run(ctx context.Context) {
 			return
 		}
 		err := l.open(ctx, &serving)
-		if err == nil {
+		// That a connection was made proves nothing: one that federator refuses is made, too.
+		if l.hasProved() {
 			retry, last = backoff{}, ""
+		}
+		if err == nil {
 			continue
 		}
 		if text := err.Error(); text != last && ctx.Err() == nil {
@@ -80,6 +85,9 @@ func (l *link) run(ctx context.Context) {
 		retry.most = 0
 		if errors.Is(err, ErrRefused) {
 			retry.most = refusedDelay
+		}
+		if errors.Is(err, ErrRefused) || errors.As(err, new(x509.UnknownAuthorityError)) {
+			l.agent.doubts.Fire()
 		}
 		_ = sleep.For(ctx, retry.next()) // the loop sees that ctx is done
 	}
@@ -97,6 +105,13 @@ func (l *link) wanted() bool {
 	return len(l.conns) < maxConns
 }
 
+// ready reports whether federator has accepted the agent, and there is a connection.
+func (l *link) ready() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.greeted && len(l.conns) > 0
+}
+
 // hasLost reports whether the last connection has ended since it was asked before.
 func (l *link) hasLost() bool {
 	l.mu.Lock()
@@ -106,22 +121,44 @@ func (l *link) hasLost() bool {
 	return lost
 }
 
+// hasProved reports whether federator has used a connection, or has accepted the agent, since it was asked before.
+func (l *link) hasProved() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	proved := l.proved
+	l.proved = false
+	return proved
+}
+
+// greet asks federator whether it accepts the agent: a connection does not say why it is refused.
+func (l *link) greet(ctx context.Context, c *credentials) error {
+	err := l.agent.hello(ctx, l.hub, c)
+	l.mu.Lock()
+	news := err == nil && !l.greeted
+	switch {
+	case errors.Is(err, ErrRefused):
+		l.greeted = false
+	case err == nil:
+		// Where it says yes, and connections end all the same, only one that is used is a proof.
+		l.proved = l.proved || l.refused == 0
+		l.greeted, l.refused = true, 0
+	}
+	l.mu.Unlock()
+	if news {
+		l.log.Info("connected to federator")
+	}
+	return err
+}
+
 // open opens a connection and starts to serve it.
 func (l *link) open(ctx context.Context, serving *sync.WaitGroup) error {
 	c := l.agent.current.Load()
 	l.mu.Lock()
 	greeted, refused := l.greeted, l.refused
-	l.refused = 0
 	l.mu.Unlock()
-	if !greeted || refused > 0 { // a connection does not say why it is refused
-		if err := l.agent.hello(ctx, l.hub, c); err != nil {
+	if !greeted || refused > 0 {
+		if err := l.greet(ctx, c); err != nil {
 			return err
-		}
-		l.mu.Lock()
-		l.greeted = true
-		l.mu.Unlock()
-		if !greeted {
-			l.log.Info("connected to federator")
 		}
 	}
 	raw, err := l.dial(ctx, c)
@@ -142,7 +179,7 @@ func (l *link) open(ctx context.Context, serving *sync.WaitGroup) error {
 		opened.serve(ctx)
 	})
 	if refused > 0 {
-		return fmt.Errorf("%s has closed %d connections at once", l.hub, refused)
+		return fmt.Errorf("%s closes connections at once", l.hub)
 	}
 	return nil
 }
@@ -185,7 +222,7 @@ func (l *link) replace() {
 func (l *link) use(c *conn) {
 	l.mu.Lock()
 	if _, is := l.conns[c]; is {
-		l.conns[c], l.refused = true, 0
+		l.conns[c], l.refused, l.proved = true, 0, true
 	}
 	l.mu.Unlock()
 	l.changed.Fire()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -71,6 +72,48 @@ func TestAgent_CorrectionsAreWithinItsRights(t *testing.T) {
 	err = c.Patch(types.MergePatchType).Resource(resource).Name("default").Body(patch).MaxRetries(0).Do(t.Context()).Error()
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("a patch that its account may not do: %v", err)
+	}
+}
+
+// TestAgent_ItsOwnSecretsStayInItsCluster, though it may read and write them itself, and is asked for all others.
+func TestAgent_ItsOwnSecretsStayInItsCluster(t *testing.T) {
+	h := newHub(t, 0)
+	member, uid := h.create("edge")
+	name, other := nameOf(t), nameOf(t)+"-other"
+	own := shared.Fleet.Members[0].Client().CoreV1().Secrets("default")
+	_, err := own.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: other}}, metav1.CreateOptions{})
+	ok(t, err)
+	t.Cleanup(func() {
+		for _, s := range []string{name, other} {
+			ok(t, own.Delete(context.WithoutCancel(t.Context()), s, metav1.DeleteOptions{}))
+		}
+	})
+	account := credentials(t, name, readAll, rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"secrets"}})
+	client, err := kubernetes.NewForConfig(account)
+	ok(t, err)
+	h.runAgent(account, h.token(member, uid, time.Hour), agent.InSecret(client, "default", name))
+	c, _ := h.through(member, uid)
+	for _, namespace := range []string{"", "default"} {
+		for _, selector := range []string{"", "metadata.name=" + name, "type!=a"} {
+			all, err := c.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: selector})
+			ok(t, err)
+			var names []string
+			for _, s := range all.Items {
+				names = append(names, s.Name)
+			}
+			if slices.Contains(names, name) || strings.HasPrefix(selector, "metadata.name") == slices.Contains(names, other) {
+				t.Errorf("in %q by %q are %v", namespace, selector, names)
+			}
+		}
+	}
+	secrets := c.CoreV1().Secrets("default")
+	_, get := secrets.Get(t.Context(), name, metav1.GetOptions{})
+	_, patch := secrets.Patch(t.Context(), name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+	_, create := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name + "-new"}}, metav1.CreateOptions{})
+	for what, err := range map[string]error{"get": get, "patch": patch, "create": create, "delete": secrets.Delete(t.Context(), name, metav1.DeleteOptions{})} {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "agent refuses") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

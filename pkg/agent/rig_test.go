@@ -193,6 +193,7 @@ func credentials(t testing.TB, name string, rules ...rbacv1.PolicyRule) *rest.Co
 	c := m.Client()
 	cred, err := m.IssueToken(t.Context(), "default", name, time.Hour)
 	ok(t, err)
+	rules = append(rules, rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{metav1.NamespaceSystem}})
 	_, err = c.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
 	ok(t, err)
 	_, err = c.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
@@ -208,8 +209,8 @@ func credentials(t testing.TB, name string, rules ...rbacv1.PolicyRule) *rest.Co
 	return m.RESTConfigWith(cred)
 }
 
-// readAll are the rights to read everything.
-var readAll = rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"*"}, Resources: []string{"*"}}
+// readAll are the rights to read everything, as the chart gives them.
+var readAll = rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{"*"}, Resources: []string{"*"}}
 
 // fixed is a source whose view the test sets.
 type fixed struct {

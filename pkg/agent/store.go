@@ -22,10 +22,10 @@ import (
 
 // Kept is what an agent keeps over a restart.
 type Kept struct {
-	Certificate []byte `json:"certificate"` // PEM
+	Certificate []byte `json:"certificate"` // PEM; empty until it has joined
 	Key         []byte `json:"key"`         // PEM
 	Authorities []byte `json:"authorities"` // PEM
-	Token       string `json:"token"`       // ID of the token that it has joined with
+	Token       string `json:"token"`       // ID of the token that it has joined with, or is about to
 }
 
 // Store keeps what an agent keeps.
@@ -58,7 +58,7 @@ func (s secretStore) Load(ctx context.Context) (*Kept, error) {
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("Secret %s/%s: %w", s.namespace, s.name, err)
-	case len(secret.Data[corev1.TLSCertKey]) == 0:
+	case len(secret.Data[corev1.TLSPrivateKeyKey]) == 0:
 		return nil, nil
 	}
 	return &Kept{
@@ -132,6 +132,9 @@ type credentials struct {
 	kept        *Kept
 	certificate tls.Certificate // with Leaf
 	pool        *x509.CertPool
+	renewAt     time.Time // by the monotonic clock
+
+	saved bool // of Run's goroutine
 }
 
 // parse returns what is kept as it is used.

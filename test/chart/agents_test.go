@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,10 +16,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/agent/hubside"
@@ -63,7 +67,7 @@ func TestAgentChart_InvalidValuesAreRejected(t *testing.T) {
 	}
 }
 
-// TestAgentChart_OpensNothing: one Pod that is confined, without ports, Services or probes from outside, which may read
+// TestAgentChart_OpensNothing: one Pod that is confined, without ports and Services, which may read
 // everything and write nothing but what it keeps of its own.
 func TestAgentChart_OpensNothing(t *testing.T) {
 	all := renderAgent(t, leastAgent()...)
@@ -81,19 +85,60 @@ func TestAgentChart_OpensNothing(t *testing.T) {
 	if len(pod.Containers) != 1 || len(c.Ports) > 0 || pod.HostNetwork || !*s.RunAsNonRoot || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 		t.Errorf("%+v", pod)
 	}
+	if p := c.ReadinessProbe; p == nil || p.HTTPGet == nil || !slices.Contains(c.Args, "--health-listen=:"+p.HTTPGet.Port.String()) {
+		t.Errorf("nothing waits for it to be connected: %v, %v", p, c.Args)
+	}
 	for _, v := range pod.Volumes {
 		if v.HostPath != nil {
 			t.Errorf("volume %s is of the host", v.Name)
+		}
+		if v.Secret != nil && !slices.Contains(c.Args, "--token-secret="+v.Secret.SecretName) {
+			t.Errorf("federator is shown Secret %s", v.Secret.SecretName)
 		}
 	}
 	for _, r := range into[rbacv1.ClusterRole](t, find(t, all, "ClusterRole", "agent")).Rules {
 		if slices.ContainsFunc(r.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) }) {
 			t.Errorf("it may write: %v", r)
 		}
+		if slices.Contains(r.Resources, "*") && slices.Contains(r.Verbs, "get") {
+			t.Errorf("it may do more than read: %v", r)
+		}
 	}
 	own := into[rbacv1.Role](t, find(t, all, "Role", "agent")).Rules
 	if len(own) != 1 || !slices.Equal(own[0].ResourceNames, []string{"far-federator-agent-identity"}) || !slices.Equal(own[0].Resources, []string{"secrets"}) {
 		t.Errorf("of its own: %v", own)
+	}
+}
+
+// TestAgentChart_ReadsWhatItWrites, and no more for that: get of everything is get of pods/exec, too.
+func TestAgentChart_ReadsWhatItWrites(t *testing.T) {
+	for resources, want := range map[string][]string{"deployments": {"get", "patch"}, "*": {"patch"}, "deployments/scale": {"patch"}} {
+		set := "rbac.writeRules[0].apiGroups={apps},rbac.writeRules[0].resources={" + resources + "},rbac.writeRules[0].verbs={patch}"
+		all := renderAgent(t, leastAgent("--set", set)...)
+		rules := into[rbacv1.ClusterRole](t, find(t, all, "ClusterRole", "agent")).Rules
+		if last := rules[len(rules)-1]; !slices.Equal(last.Resources, []string{resources}) || !slices.Equal(last.Verbs, want) {
+			t.Errorf("%s: %v, want %v", resources, last, want)
+		}
+	}
+}
+
+// readsOnly checks that what the chart gives an account is no more than reading: by WebSocket a get of pods/exec runs a command, and so does one of
+// nodes/proxy.
+func readsOnly(t *testing.T, account *rest.Config) {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(account)
+	must(t, err)
+	for _, at := range []authorizationv1.ResourceAttributes{
+		{Verb: "get", Resource: "pods", Subresource: "exec", Namespace: "default", Name: "a"},
+		{Verb: "get", Resource: "nodes", Subresource: "proxy", Name: "a"},
+		{Verb: "get", Resource: "services", Subresource: "proxy", Namespace: "default", Name: "a"},
+		{Verb: "create", Resource: "pods", Namespace: "default"},
+	} {
+		r, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &at}}, metav1.CreateOptions{})
+		must(t, err)
+		if r.Status.Allowed {
+			t.Errorf("the agent's ServiceAccount may %s %s/%s", at.Verb, at.Resource, at.Subresource)
+		}
 	}
 }
 
@@ -141,12 +186,14 @@ func agentJoins(t *testing.T, f *kube.Fleet, p *process) {
 	must(t, os.WriteFile(filepath.Join(dir, "token"), token, 0o600))
 	cred, err := far.IssueToken(t.Context(), "agents", "far-federator-agent", time.Hour)
 	must(t, err)
+	readsOnly(t, far.RESTConfigWith(cred))
 	must(t, os.WriteFile(filepath.Join(dir, "kubeconfig"), far.KubeconfigWith(cred), 0o600))
 	d, err := far.Client().AppsV1().Deployments("agents").Get(t.Context(), "far-federator-agent", metav1.GetOptions{})
 	must(t, err)
 	args := []string{"--kubeconfig", filepath.Join(dir, "kubeconfig"), "--namespace", "agents"}
+	health := regexp.MustCompile(`^(--health-listen=):.*`)
 	for _, a := range d.Spec.Template.Spec.Containers[0].Args {
-		args = append(args, strings.Replace(a, "/etc/federator-agent", dir, 1))
+		args = append(args, health.ReplaceAllString(strings.Replace(a, "/etc/federator-agent", dir, 1), "${1}127.0.0.1:0"))
 	}
 	i := slices.Index(args, "agent")
 	args = append([]string{"agent"}, slices.Delete(args, i, i+1)...)
@@ -175,4 +222,14 @@ func agentJoins(t *testing.T, f *kube.Fleet, p *process) {
 		}
 		return nil
 	}))
+	at := regexp.MustCompile(`server=health address=(\S+)`).FindStringSubmatch(log.String())
+	if at == nil {
+		t.Fatalf("it does not say where its health is:\n%s", log)
+	}
+	resp, err := http.Get("http://" + at[1] + d.Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path)
+	must(t, err)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("it is connected, and not ready: %s", resp.Status)
+	}
 }

@@ -1,13 +1,13 @@
 package agent
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -41,6 +41,8 @@ type flags struct {
 	stateDir   string
 	namespace  string
 	secret     string
+	ofToken    string // a Secret
+	health     string // an address
 	requests   float64
 	bytes      int64
 	log        config.Log
@@ -73,8 +75,10 @@ func Command(version string) *cobra.Command {
 	fs.StringVar(&f.stateDir, "state-dir", "", "`directory` that keeps certificate and key, instead of a Secret")
 	fs.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of the Secret that keeps them (default the pod's)")
 	fs.StringVar(&f.secret, "secret", "federator-agent", "`name` of that Secret")
+	fs.StringVar(&f.ofToken, "token-secret", "", "`name` of the Secret there that the token is of: federator is not shown it, as it is not shown --secret")
 	fs.Float64Var(&f.requests, "max-requests-per-second", 50, "`requests` that federator may send to this API server in a second; more wait, and are refused after 5s. 0: unlimited")
 	fs.Int64Var(&f.bytes, "max-bytes-per-second", 0, "`bytes` of objects that it may read in a second, before compression. 0: unlimited")
+	fs.StringVar(&f.health, "health-listen", "", "`address` of /healthz and /readyz, which says whether the agent is connected (default none)")
 	fs.StringVar(&f.log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.log.Format, "log-format", "text", "text or json")
 	cmd.AddCommand(tokenCommand(version), rotateCommand(version))
@@ -98,11 +102,21 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return exit.BadInput(err)
 	}
-	a, err := agent.New(agent.Options{Hubs: f.hubs, Token: token, Cluster: cluster, Store: store, Version: f.version, RequestsPerSecond: f.requests, BytesPerSecond: f.bytes, Logger: log})
+	hidden, err := f.hidden()
 	if err != nil {
 		return exit.BadInput(err)
 	}
-	return a.Run(cmd.Context())
+	a, err := agent.New(agent.Options{
+		Hubs: f.hubs, Token: token, ReadToken: f.token, Cluster: cluster, Store: store, Hidden: hidden, Version: f.version,
+		RequestsPerSecond: f.requests, BytesPerSecond: f.bytes, Logger: log,
+	})
+	if err != nil {
+		return exit.BadInput(err)
+	}
+	if f.health == "" {
+		return a.Run(cmd.Context())
+	}
+	return serveHealth(cmd.Context(), f.health, a.Ready, log, a.Run)
 }
 
 // token returns the token to join with, "" where there is none. A file that is empty, or not there, is none: the Secret
@@ -137,9 +151,8 @@ func (f *flags) store(cluster *rest.Config) (agent.Store, error) {
 	if f.stateDir != "" {
 		return agent.InDirectory(f.stateDir), nil
 	}
-	own, err := os.ReadFile(namespaceFile)
-	namespace := cmp.Or(f.namespace, strings.TrimSpace(string(own)))
-	if namespace == "" {
+	namespace, err := f.ownNamespace()
+	if err != nil {
 		return nil, fmt.Errorf("where certificate and key are kept must be said with --state-dir or --namespace: %w", err)
 	}
 	client, err := kubernetes.NewForConfig(cluster)
@@ -147,4 +160,28 @@ func (f *flags) store(cluster *rest.Config) (agent.Store, error) {
 		return nil, err
 	}
 	return agent.InSecret(client, namespace, f.secret), nil
+}
+
+// ownNamespace returns the namespace of the agent's Secrets.
+func (f *flags) ownNamespace() (string, error) {
+	if f.namespace != "" {
+		return f.namespace, nil
+	}
+	own, err := os.ReadFile(namespaceFile)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(own)), nil
+}
+
+// hidden returns what federator is not shown, beside the store.
+func (f *flags) hidden() ([]types.NamespacedName, error) {
+	if f.ofToken == "" {
+		return nil, nil
+	}
+	namespace, err := f.ownNamespace()
+	if err != nil {
+		return nil, fmt.Errorf("--token-secret without --namespace: %w", err)
+	}
+	return []types.NamespacedName{{Namespace: namespace, Name: f.ofToken}}, nil
 }

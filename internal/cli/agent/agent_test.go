@@ -1,6 +1,11 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +46,8 @@ func TestCommand_BadInput(t *testing.T) {
 		"no cluster":          {[]string{"--hub", "a.example:9443", "--kubeconfig", filepath.Join(dir, "none"), "--state-dir", dir}, "credentials for this cluster"},
 		"nowhere to keep it":  {[]string{"--hub", "a.example:9443", "--kubeconfig", config}, "--state-dir or --namespace"},
 		"a token that is not": {with("--token-file", write("token", secret)), "no token"},
+		"a Secret of where":   {with("--token-secret", "a"), "--namespace"},
+		"no address":          {with("--health-listen", "nowhere"), "--health-listen"},
 		"a loud log":          {with("--log-level", "loud"), "loud"},
 		"no token's member":   {[]string{"token"}, "arg"},
 		"not a member":        {[]string{"token", "shop-17", "--kubeconfig", config}, "NAMESPACE/NAME"},
@@ -66,5 +73,38 @@ func TestToken_MayBeGone(t *testing.T) {
 	t.Setenv(tokenVariable, " a \n")
 	if token, err := f.token(); err != nil || token != "a" {
 		t.Errorf("%q %v", token, err)
+	}
+}
+
+// TestHealth_SaysWhetherTheAgentIsConnected for as long as it runs.
+func TestHealth_SaysWhetherTheAgentIsConnected(t *testing.T) {
+	log, w := strings.Builder{}, httptest.NewRecorder()
+	address, ready := "", true
+	ended := errors.New("ended")
+	err := serveHealth(t.Context(), "127.0.0.1:0", func() bool { return ready }, slog.New(slog.NewTextHandler(&log, nil)), func(context.Context) error {
+		_, address, _ = strings.Cut(strings.TrimSpace(log.String()), "address=")
+		for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusOK, "/metrics": http.StatusNotFound} {
+			resp, err := http.Get("http://" + address + path)
+			if err != nil {
+				return err
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s: %s", path, resp.Status)
+			}
+		}
+		return ended
+	})
+	if !errors.Is(err, ended) {
+		t.Error(err)
+	}
+	if resp, err := http.Get("http://" + address + "/readyz"); err == nil {
+		resp.Body.Close()
+		t.Error("it is served on")
+	}
+	ready = false
+	health(func() bool { return ready }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", http.NoBody))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("where it is not: %d", w.Code)
 	}
 }

@@ -10,18 +10,23 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"sync"
-
-	"federator.dev/federator/pkg/agent/internal/budget"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/pkg/agent/internal/budget"
 	"federator.dev/federator/pkg/agent/internal/zstdbody"
 )
 
-// bufferBytes is how much of a response is copied at a time.
-const bufferBytes = 64 << 10
+const (
+	bufferBytes = 64 << 10 // of a response that are copied at a time
+	// maxRunning bounds the requests, watches among them, of all connections: each holds some 20 KiB. Federator's processes have about a
+	// hundred each.
+	maxRunning = 4096
+)
 
 // Proxy is an http.Handler.
 type Proxy struct {
@@ -30,10 +35,14 @@ type Proxy struct {
 	target    *url.URL
 	zstd      *zstdbody.Pool
 	budget    *budget.Budget
+	hidden    hidden
+	buffers   *buffers
+	running   atomic.Int64 // requests
 }
 
-// New returns a proxy to the API server that a configuration leads to, with its credentials and within a budget.
-func New(config *rest.Config, within *budget.Budget, log *slog.Logger) (*Proxy, error) {
+// New returns a proxy to the API server that a configuration leads to, with its credentials and within a budget, which
+// hides some Secrets.
+func New(config *rest.Config, within *budget.Budget, secrets []types.NamespacedName, log *slog.Logger) (*Proxy, error) {
 	config = rest.CopyConfig(config)
 	config.DisableCompression = true // the API server is near
 	config.UserAgent = ""            // federator's own is passed
@@ -48,12 +57,12 @@ func New(config *rest.Config, within *budget.Budget, log *slog.Logger) (*Proxy, 
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	p := &Proxy{budget: within, transport: transport, target: target, zstd: zstdbody.New(zstdbody.Options{})}
+	p := &Proxy{budget: within, hidden: secrets, buffers: &buffers{}, transport: transport, target: target, zstd: zstdbody.New(zstdbody.Options{})}
 	p.proxy = httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { rewrite(r, target) },
 		Transport:     transport,
 		FlushInterval: -1, // what a watch sends is not to wait
-		BufferPool:    &buffers{},
+		BufferPool:    p.buffers,
 		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
@@ -71,23 +80,37 @@ func (p *Proxy) Close() { utilnet.CloseIdleConnectionsFor(p.transport) }
 
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if why := check(r); why != "" {
+	why := check(r)
+	if why == "" {
+		r, why = p.hidden.apply(r)
+	}
+	if why != "" {
 		answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "federator's agent refuses: "+why)
+		return
+	}
+	defer p.running.Add(-1)
+	if p.running.Add(1) > maxRunning {
+		tooMany(w, "it has too many requests")
 		return
 	}
 	if err := p.budget.Enter(r.Context(), weight(r)); err != nil {
 		if r.Context().Err() != nil {
 			panic(http.ErrAbortHandler) // federator has given the request up
 		}
-		w.Header().Set("Retry-After", "1")
-		answer(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "federator's agent protects its API server: "+err.Error())
+		tooMany(w, err.Error())
 		return
 	}
-	if r.Method == http.MethodGet && acceptsZstd(r) {
+	if r.Method == http.MethodGet {
 		p.get(w, r)
 		return
 	}
 	p.proxy.ServeHTTP(w, r)
+}
+
+// tooMany refuses what may succeed later.
+func tooMany(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", "1")
+	answer(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "federator's agent protects its API server: "+why)
 }
 
 // rewrite leaves of a request what is passed.

@@ -111,7 +111,7 @@ func newProxy(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	p, err := New(&rest.Config{
 		Host: api.URL, BearerToken: "own",
 		TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})},
-	}, budget.New(0, 0), slog.New(slog.DiscardHandler))
+	}, budget.New(0, 0), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestProxy_DoesNotHoldBack(t *testing.T) {
 }
 
 func TestProxy_SaysThatTheServerIsAway(t *testing.T) {
-	p, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, budget.New(0, 0), slog.New(slog.DiscardHandler))
+	p, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, budget.New(0, 0), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestProxy_SaysThatTheServerIsAway(t *testing.T) {
 	if err := yaml.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != http.StatusServiceUnavailable || status.Kind != "Status" {
 		t.Errorf("%d %s %v", w.Code, w.Body, err)
 	}
-	if _, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, budget.New(0, 0), slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, budget.New(0, 0), nil, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("plain HTTP is accepted")
 	}
 }
@@ -212,7 +212,7 @@ func TestProxy_ShedsWhatIsTooMuch(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(0.01, 0)
-		p, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, b, slog.New(slog.DiscardHandler))
+		p, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, b, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,8 @@
 package apiproxy
 
 import (
+	"cmp"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httputil"
@@ -25,8 +27,8 @@ func isWatch(r *http.Request) bool {
 	return v != "" && v != "0" && v != "false"
 }
 
-// get answers a request that only reads, compressed. Unlike an httputil.ReverseProxy it holds no buffer for a watch of
-// which nothing comes.
+// get answers a request that only reads, compressed if it may be. Unlike an httputil.ReverseProxy it holds no buffer for a
+// watch of which nothing comes.
 func (p *Proxy) get(w http.ResponseWriter, r *http.Request) {
 	out := r.Clone(r.Context())
 	out.Body, out.ContentLength, out.RequestURI = nil, 0, ""
@@ -55,21 +57,53 @@ var ofConnection = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te"
 // respond sends a response whose headers are w's already.
 func (p *Proxy) respond(w http.ResponseWriter, r *http.Request, resp *http.Response, body io.Reader) error {
 	header := w.Header()
-	compressed := header.Get("Content-Encoding") == "" && resp.StatusCode != http.StatusNotModified && resp.StatusCode != http.StatusNoContent
+	compressed := acceptsZstd(r) && header.Get("Content-Encoding") == "" && resp.StatusCode != http.StatusNotModified && resp.StatusCode != http.StatusNoContent
 	if compressed {
 		header.Set("Content-Encoding", "zstd")
 		header.Del("Content-Length")
 	}
 	w.WriteHeader(resp.StatusCode)
+	lasts := isWatch(r) && resp.StatusCode == http.StatusOK
 	switch {
-	case !compressed:
+	case !compressed && !lasts:
 		_, err := io.Copy(w, body)
 		return err
-	case !isWatch(r) || resp.StatusCode != http.StatusOK:
+	case !lasts:
 		return p.zstd.Copy(w, body)
 	}
-	if err := http.NewResponseController(w).Flush(); err != nil {
+	flush := http.NewResponseController(w).Flush
+	if err := flush(); err != nil {
 		return err
 	}
+	if !compressed {
+		return p.copyWatch(w, flush, body)
+	}
 	return p.zstd.CopyWatch(w, body, resp.Header.Get("Content-Type"))
+}
+
+// copyWatch sends the body of a watch as it is.
+func (p *Proxy) copyWatch(w io.Writer, flush func() error, body io.Reader) error {
+	for {
+		if _, err := body.Read(nil); err != nil { // with HTTP/2 it waits for something to come
+			return ended(err)
+		}
+		b := p.buffers.Get()
+		n, err := body.Read(b)
+		_, failed := w.Write(b[:n])
+		p.buffers.Put(b)
+		if failed == nil {
+			failed = flush()
+		}
+		if failed != nil || err != nil {
+			return cmp.Or(failed, ended(err))
+		}
+	}
+}
+
+// ended returns what is wrong with how a body has ended.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }

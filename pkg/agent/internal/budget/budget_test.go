@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestBudget_WeightierFirst: at a rate, in the order of weights and then of coming; what waits for too long is shed.
 func TestBudget_WeightierFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(2, 0)
+		b := New(2.1, 0)
 		for range 4 { // what may come at once
 			if err := b.Enter(t.Context(), 9); err != nil {
 				t.Fatal(err)

@@ -87,6 +87,23 @@ func EncodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: der}), nil
 }
 
+// DecodeKey reads what EncodeKey has returned.
+func DecodeKey(text []byte) (crypto.Signer, error) {
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != keyType {
+		return nil, errors.New("it is no key in PEM")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, errors.New("it is no key of PKCS #8") // the parser's error may repeat a secret
+	}
+	signer, is := key.(crypto.Signer)
+	if !is {
+		return nil, errors.New("it is no key that signs")
+	}
+	return signer, nil
+}
+
 // Encode returns certificates as PEM.
 func Encode(certificates ...*x509.Certificate) []byte {
 	var out []byte

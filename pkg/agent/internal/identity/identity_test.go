@@ -56,3 +56,22 @@ func FuzzCertificates(f *testing.F) {
 		}
 	})
 }
+
+func TestDecodeKey_ReadsWhatWasEncoded(t *testing.T) {
+	key, err := identity.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := identity.EncodeKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := identity.DecodeKey(text); err != nil || !key.Equal(got) {
+		t.Errorf("%v %v", got, err)
+	}
+	for _, text := range []string{"", "key", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
+		if got, err := identity.DecodeKey([]byte(text)); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}
