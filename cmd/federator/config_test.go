@@ -59,7 +59,7 @@ agents:
 `, []string{
 			`FILE:5: agents.certificateLife: is 1m0s, must be at least 10m0s and at most 720h0m0s`,
 			`FILE:3: agents.listen: "9443" is not an address such as ":9443"`,
-			`FILE:4: agents.hosts: at least one is required, and none may be empty`,
+			`FILE:4: agents.hosts: "" is neither a DNS name nor an IP address, without a port or anything else`,
 			`FILE:2: agents: sources.members is required: agents are of Members`,
 		}},
 		{"sources of a hub", `sources:
