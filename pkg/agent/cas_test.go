@@ -62,7 +62,7 @@ func closes(t *testing.T, c net.Conn, within time.Duration) bool {
 	return !errors.As(err, &timeout) || !timeout.Timeout()
 }
 
-// TestRegistry_ADroppedCAEndsConnections, whoever has them: who has its key makes certificates for as long as he likes.
+// TestRegistry_ADroppedCAEndsConnections of all: a thief of its key makes certificates that are valid for as long as he likes.
 func TestRegistry_ADroppedCAEndsConnections(t *testing.T) {
 	h := newHub(t, 0)
 	member, uid := h.create("edge")

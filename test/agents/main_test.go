@@ -2,12 +2,10 @@ package agents
 
 import (
 	"context"
-	"net/http"
 	"os"
 	"testing"
 
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/test/kube"
 )
@@ -19,18 +17,9 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
-	shared.Prepare = func(ctx context.Context) error {
-		cfg := shared.Fleet.Hub.DirectRESTConfig()
-		cfg.WarningHandler = rest.NoWarnings{}
-		client, err := rest.HTTPClientFor(cfg)
-		if err != nil {
-			return err
-		}
-		shared.Clients = []*http.Client{client}
-		if shared.client, err = dynamic.NewForConfigAndClient(cfg, client); err != nil {
-			return err
-		}
-		return shared.Fleet.Hub.InstallCRDs(ctx, "../../charts/federator/crds")
+	shared.Prepare = func(ctx context.Context) (err error) {
+		shared.client, err = shared.InstallCRDs(ctx, "../../charts/federator/crds")
+		return err
 	}
 	os.Exit(shared.Main(m))
 }

@@ -225,7 +225,7 @@ func (g *recording) ofServer(body io.Reader) {
 	}
 }
 
-// rollOut has all applications of a member made anew so many times.
+// rollOut replaces all applications of a member so many times.
 func rollOut(ctx context.Context, client kubernetes.Interface, times int) error {
 	for n := range times {
 		patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"rollout":"%d-%d"}}}}}`, time.Now().UnixNano(), n)

@@ -3,7 +3,6 @@ package crds
 import (
 	"context"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -31,18 +29,9 @@ func TestMain(m *testing.M) {
 	os.Exit(shared.Main(m))
 }
 
-func prepare(ctx context.Context) error {
-	cfg := shared.Fleet.Hub.DirectRESTConfig()
-	cfg.WarningHandler = rest.NoWarnings{}
-	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return err
-	}
-	shared.Clients = []*http.Client{client}
-	if shared.client, err = dynamic.NewForConfigAndClient(cfg, client); err != nil {
-		return err
-	}
-	return shared.Fleet.Hub.InstallCRDs(ctx, crdDir)
+func prepare(ctx context.Context) (err error) {
+	shared.client, err = shared.InstallCRDs(ctx, crdDir)
+	return err
 }
 
 // hub returns the hub, where all kinds are served.

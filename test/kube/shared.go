@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 )
 
 // Shared is a fleet that the tests of a package share: it starts when the first of
@@ -37,6 +39,23 @@ func (s *Shared) Start(tb TB) *Fleet {
 		tb.Fatalf("start the shared fleet: %v", s.err)
 	}
 	return s.Fleet
+}
+
+// InstallCRDs installs the CRDs of a directory on the hub, for Prepare. It returns an administrator's client there, whose
+// connections end with the fleet.
+func (s *Shared) InstallCRDs(ctx context.Context, dir string) (dynamic.Interface, error) {
+	cfg := s.Fleet.Hub.DirectRESTConfig()
+	cfg.WarningHandler = rest.NoWarnings{}
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.Clients = append(s.Clients, client)
+	dyn, err := dynamic.NewForConfigAndClient(cfg, client)
+	if err != nil {
+		return nil, err
+	}
+	return dyn, s.Fleet.Hub.InstallCRDs(ctx, dir)
 }
 
 // Main runs the tests of a package, and returns the code to exit with. It prints the

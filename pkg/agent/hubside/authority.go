@@ -27,7 +27,7 @@ const (
 	// AuthoritySecret has the CAs with their keys, which nobody but federator reads: pairs of keys NAME.crt and
 	// NAME.key.
 	AuthoritySecret = "federator-agents-ca"
-	// PublicSecret has their certificates, for whoever makes a token. They are no secret; but who may write them
+	// PublicSecret has their certificates, for those who make tokens. They are no secret; but who may write them
 	// decides whom new agents serve, and more people may write ConfigMaps of the namespace, which stop corrections.
 	PublicSecret = "federator-agents-public"
 	// TokenSecret has what is known of tokens that were not used.

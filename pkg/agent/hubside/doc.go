@@ -1,5 +1,5 @@
 // Package hubside is where the agents of members connect to federator: it lets them join, keeps their certificates
-// short-lived, and has their connections for whoever reads the members.
+// short-lived, and has their connections for what reads the members.
 //
 // # Connections
 //
@@ -29,6 +29,6 @@
 // Methods of [Server] may be called from any goroutine; Run once. A connection that is waiting to be taken has a
 // goroutine, one that is taken none of this package's. Everything is bounded: handshakes under way, requests, connections
 // of an agent and of all; what is beyond is refused at once, and agents come again at times that differ. Each of these
-// bounds has one for whoever might take it all: an address, a Member. What strangers may have is apart from what the
+// bounds has one for each that might take it all: an address, a Member. What strangers may have is apart from what the
 // agents of Members have, and they have the hub asked for nothing but one Secret, by all at once.
 package hubside

@@ -30,7 +30,7 @@ func Example() {
 	}
 	go func() { panic(server.Run(ctx)) }()
 
-	// Whoever may read the Member lets its agent join, once.
+	// Who may read the Member lets its agent join, once.
 	client := kubernetes.NewForConfigOrDie(config)
 	token, err := hubside.CreateToken(ctx, client, "federator", "edge/shop-17", "0f1f4c0e-95f0-4b34-8a4c-0d8f1f8a2f11", hubside.DefaultTokenLife)
 	if err != nil {

@@ -60,7 +60,7 @@ func problemf(code int, reason metav1.StatusReason, format string, args ...any) 
 	return &problem{code, reason, fmt.Sprintf(format, args...)}
 }
 
-// fail answers with an error. What the hub says is logged, and not sent: whoever asks need not be an agent.
+// fail answers with an error. What the hub says is logged, and not sent: who asks need not be an agent.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	var p *problem
 	switch {

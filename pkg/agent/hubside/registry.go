@@ -158,38 +158,34 @@ func (r *registry) unknown(of identity.Identity) error {
 	return gone(of)
 }
 
-// mayRenew returns why an agent may not renew now. That it may counts.
-func (r *registry) mayRenew(of identity.Identity) error {
-	if !r.known(of) {
-		return r.unknown(of)
-	}
+// charge returns why an agent may not ask now, by one of its member's limiters. That it may counts.
+func (r *registry) charge(of identity.Identity, by func(*member) *rate.Limiter) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	m := r.member(of)
+	may := m != nil && by(m).Allow()
+	r.mu.Unlock()
 	switch {
 	case m == nil:
-		return gone(of)
-	case !m.renewals.Allow():
+		return r.unknown(of)
+	case !may:
 		return errBusy
 	}
 	return nil
 }
 
+// mayRenew returns why an agent may not renew now. That it may counts.
+func (r *registry) mayRenew(of identity.Identity) error {
+	return r.charge(of, func(m *member) *rate.Limiter { return m.renewals })
+}
+
 // hello returns why an agent may not connect, and takes note of its version.
 func (r *registry) hello(of identity.Identity, version string) error {
-	if !r.known(of) {
-		return r.unknown(of)
+	if err := r.charge(of, func(m *member) *rate.Limiter { return m.hellos }); err != nil || version == "" {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.member(of)
-	switch {
-	case m == nil:
-		return gone(of)
-	case !m.hellos.Allow():
-		return errBusy
-	}
-	if version != "" && m.version != version {
+	if m := r.member(of); m != nil && m.version != version {
 		m.version = version
 		r.changed.Fire()
 	}

@@ -193,7 +193,7 @@ func (s *Server) load(secret *corev1.Secret) {
 	s.reload.Fire()
 }
 
-// certificate returns federator's own, made anew for another CA and before it expires.
+// certificate returns federator's own, made again for another CA and before it expires.
 func (s *Server) certificate() (*tls.Certificate, *authorities, error) {
 	all, now := s.authorities.Load(), time.Now()
 	by := all.oldest(now)

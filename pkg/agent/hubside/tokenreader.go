@@ -11,7 +11,7 @@ import (
 )
 
 // tokenReader reads TokenSecret. All who wait for a read share the next one, so that however many strangers show tokens
-// that nobody has made, the hub is asked at a rate, and whoever has a token is not refused for them.
+// that nobody has made, the hub is asked at a rate, and who has a token is not refused for them.
 type tokenReader struct {
 	secrets corev1client.SecretInterface
 	rate    *rate.Limiter

@@ -1,5 +1,5 @@
 // Package budget protects an API server from what is asked of it through an agent: requests are let through at a rate,
-// the weightier first, and responses at another. What waits too long is shed, and whoever asked comes again later.
+// the weightier first, and responses at another. What waits too long is shed, and comes again later.
 package budget
 
 import (

@@ -250,7 +250,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestStream_CloseWhileReading: whoever is last frees the decoder.
+// TestStream_CloseWhileReading: the last of them frees the decoder.
 func TestStream_CloseWhileReading(t *testing.T) {
 	raw := encoder(t, nil).EncodeAll([]byte(strings.Repeat("text that goes on and on ", 100_000)), nil)
 	for range 100 {
