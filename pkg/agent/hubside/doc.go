@@ -14,7 +14,7 @@
 // opens is a way for federator to the agent, not from it: a stolen certificate reads nothing. When the Member is deleted,
 // also to be created again, or has no agent any more, its connections are closed at once and no more are taken.
 //
-// A token is used up before a certificate is made for it. The hub has its hash in one Secret, and compares the Secret's
+// A token is used up, by one key, before a certificate is made for it. The hub has its hash in one Secret, and compares the Secret's
 // resourceVersion as the token is taken out: of all who use one token at once, at any process, one gets a certificate.
 //
 // # CAs

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,7 +90,12 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), hubTimeout)
 	defer cancel()
-	of, err := s.redeem(ctx, token)
+	digest, err := digestOf(key)
+	if err != nil {
+		s.fail(w, problemf(http.StatusBadRequest, metav1.StatusReasonBadRequest, "csr: %v", err))
+		return
+	}
+	of, err := s.redeem(ctx, token, digest)
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -98,8 +104,15 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request) {
 	s.issue(w, of, key)
 }
 
-// redeem uses a token up, and returns whose it was.
-func (s *Server) redeem(ctx context.Context, token joining.Token) (identity.Identity, error) {
+// digestOf is what a public key is known by.
+func digestOf(key any) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	digest := sha256.Sum256(der)
+	return hex.EncodeToString(digest[:]), err
+}
+
+// redeem uses a token up by a key, and returns whose it was.
+func (s *Server) redeem(ctx context.Context, token joining.Token, key string) (identity.Identity, error) {
 	refused := func(err error) error {
 		return problemf(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "%v", err)
 	}
@@ -112,7 +125,7 @@ func (s *Server) redeem(ctx context.Context, token joining.Token) (identity.Iden
 	if err != nil {
 		return identity.Identity{}, err
 	}
-	known, err := find(kept, token, time.Now())
+	known, err := find(kept, token, key, time.Now())
 	if err != nil {
 		return identity.Identity{}, refused(err)
 	}
@@ -126,7 +139,7 @@ func (s *Server) redeem(ctx context.Context, token joining.Token) (identity.Iden
 	if err := s.checkMember(ctx, of); err != nil {
 		return of, err
 	}
-	err = use(ctx, s.client.CoreV1().Secrets(s.o.Namespace), kept, token, time.Now())
+	err = use(ctx, s.client.CoreV1().Secrets(s.o.Namespace), kept, token, key, time.Now())
 	if errors.Is(err, errUnknownToken) || errors.Is(err, errExpiredToken) {
 		err = refused(err)
 	}

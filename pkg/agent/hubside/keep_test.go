@@ -64,7 +64,7 @@ func TestServer_KeepsItsSecrets(t *testing.T) {
 		for _, name := range []string{AuthoritySecret, PublicSecret, TokenSecret} {
 			must(t, secrets.Delete(ctx, name, metav1.DeleteOptions{}))
 		}
-		_, err = s.redeem(ctx, joining.NewToken([32]byte{}))
+		_, err = s.redeem(ctx, joining.NewToken([32]byte{}), "key")
 		if err == nil || !strings.Contains(err.Error(), TokenSecret) {
 			t.Errorf("without the Secret of tokens: %v", err)
 		}

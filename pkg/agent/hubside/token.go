@@ -25,12 +25,15 @@ const (
 	MaxTokenLife     = 7 * 24 * time.Hour
 )
 
-// record is what the hub knows of a token that was not used, under its ID in TokenSecret.
+// record is what the hub knows of a token that has not expired, under its ID in TokenSecret.
 type record struct {
 	Hash    string    `json:"hash"`
 	Member  string    `json:"member"`
 	UID     string    `json:"uid"`
 	Expires time.Time `json:"expires"`
+	// Key is the digest of the key that has used it, "" before: with the same key an agent comes again
+	// to which the answer was lost.
+	Key string `json:"key,omitempty"`
 }
 
 // CreateToken returns the text of a token by which one agent can join as a member, once: as the Member of now, with its
@@ -71,11 +74,11 @@ var (
 	errExpiredToken = errors.New("the token has expired")
 )
 
-// find returns what is known of a token.
-func find(s *corev1.Secret, token joining.Token, now time.Time) (record, error) {
+// find returns what is known of a token that may be used by the key with a digest.
+func find(s *corev1.Secret, token joining.Token, key string, now time.Time) (record, error) {
 	var r record
 	text, has := s.Data[token.ID()]
-	if !has || json.Unmarshal(text, &r) != nil || !token.Matches(r.Hash) {
+	if !has || json.Unmarshal(text, &r) != nil || !token.Matches(r.Hash) || r.Key != "" && r.Key != key {
 		return r, errUnknownToken
 	}
 	if !now.Before(r.Expires) {
@@ -87,17 +90,23 @@ func find(s *corev1.Secret, token joining.Token, now time.Time) (record, error) 
 // maxConflicts is how often a Secret that another process has written is read again.
 const maxConflicts = 20
 
-// use uses a token up: of all who try at once, at whichever process, it succeeds for one. Tokens that have expired go
-// with it.
-func use(ctx context.Context, secrets corev1client.SecretInterface, s *corev1.Secret, token joining.Token, now time.Time) error {
+// use uses a token up, by a key: of all who try at once, at whichever process, it succeeds for one key. Tokens that have
+// expired go with it.
+func use(ctx context.Context, secrets corev1client.SecretInterface, s *corev1.Secret, token joining.Token, key string, now time.Time) error {
 	for range maxConflicts {
-		if _, err := find(s, token, now); err != nil {
+		r, err := find(s, token, key, now)
+		if err != nil || r.Key == key {
+			return err
+		}
+		r.Key = key
+		text, err := json.Marshal(r)
+		if err != nil {
 			return err
 		}
 		s = s.DeepCopy() // others may read it
-		delete(s.Data, token.ID())
+		s.Data[token.ID()] = text
 		prune(s, now)
-		_, err := secrets.Update(ctx, s, metav1.UpdateOptions{}) // only if it is as it was read
+		_, err = secrets.Update(ctx, s, metav1.UpdateOptions{}) // only if it is as it was read
 		if !apierrors.IsConflict(err) {
 			return err
 		}
