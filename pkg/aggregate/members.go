@@ -82,7 +82,21 @@ type Member struct {
 	// GivenUp is whether it had the time to be read and was not, all of it: who waits for all that
 	// the fleet has does not wait for it. It is not kept over a restart.
 	GivenUp bool
+
+	// Role is what this process is to the member. It is not kept over a restart.
+	Role Role
 }
+
+// Role is what a process is to a member, where several share a fleet. One that has a fleet alone judges all
+// members.
+type Role uint8
+
+// The roles of a process.
+const (
+	Judge   Role = iota // reads the member, and judges its objects
+	Standby             // reads the member, which another process judges
+	Joining             // begins to read the member: another process judges it, and knows more of it
+)
 
 // Cluster is what is known of a member's Cluster besides its labels: nothing, where there is
 // none. Its size is bounded by the code that fills it in.
@@ -196,7 +210,7 @@ func cloneMember(m Member) Member {
 }
 
 func equalMembers(a, b Member) bool {
-	return a.Name == b.Name && a.UID == b.UID && a.Discovery == b.Discovery && a.Version == b.Version && a.GivenUp == b.GivenUp &&
+	return a.Name == b.Name && a.UID == b.UID && a.Discovery == b.Discovery && a.Version == b.Version && a.GivenUp == b.GivenUp && a.Role == b.Role &&
 		slices.Equal(a.Labels, b.Labels) && a.Cluster.Equal(&b.Cluster) && slices.Equal(a.APIs, b.APIs) &&
 		(a.Serves == nil) == (b.Serves == nil) && slices.Equal(a.Serves, b.Serves) && slices.Equal(a.Silent, b.Silent)
 }

@@ -386,6 +386,8 @@ type Spec struct {
 	// Hold is why the member is not written to at the moment, although it is read as all
 	// others are.
 	Hold connection.Hold
+	// Role is what this process is to the member, where several share a fleet.
+	Role aggregate.Role
 }
 
 // WriteAccess is with which credentials a member is written to.

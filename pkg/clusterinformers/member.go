@@ -356,7 +356,7 @@ func (mb *member) publish(spec Spec) {
 		v = *p
 	}
 	mb.publishedVersion = v
-	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Cluster: spec.Cluster, Version: v}
+	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Cluster: spec.Cluster, Version: v, Role: spec.Role}
 	mb.mu.Lock()
 	m.APIs, m.Discovery = mb.resources.GroupVersions(), mb.discovery
 	if mb.indexedUID == nil {

@@ -41,7 +41,7 @@ func appendState(dst []byte, kind aggregate.Kind, status aggregate.Status, parts
 
 func appendMember(dst []byte, m *aggregate.Member) ([]byte, error) {
 	kept := *m
-	kept.Serves, kept.Silent, kept.GivenUp = nil, nil, false // that is this process's to find out
+	kept.Serves, kept.Silent, kept.GivenUp, kept.Role = nil, nil, false, aggregate.Judge // that is this process's to find out
 	text, err := json.Marshal(kept)
 	if err != nil {
 		return dst, fmt.Errorf("member %q: %w", m.Name, err)
