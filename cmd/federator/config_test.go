@@ -62,6 +62,24 @@ agents:
 			`FILE:4: agents.hosts: "" is neither a DNS name nor an IP address, without a port or anything else`,
 			`FILE:2: agents: sources.members is required: agents are of Members`,
 		}},
+		{"shards", `sources: {contexts: {names: [a]}}
+shards:
+  count: 2
+  replication: 3
+  listen: "9444"
+  name: A.b
+  address: ":9444"
+`, []string{
+			`FILE:4: shards.replication: is 3, must be 1 or 2`,
+			`FILE:4: shards.replication: is 3, more than the 2 of shards.count`,
+			`FILE:2: shards: a hub is required, on which the processes agree: a source such as sources.clusterAPI`,
+			`FILE:5: shards.listen: "9444" is not an address such as ":9444"`,
+			`FILE:6: shards.name: "A.b": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`,
+			`FILE:7: shards.address: ":9444" is not a host and a port`,
+		}},
+		{"shards that are no number of processes", "sources: {contexts: {names: [a]}}\nshards:\n  count: 0\n  replication: 0\n", []string{
+			`FILE:3: shards.count: is 0, must be at least 1 and at most 100`, `FILE:4: shards.replication: is 0, must be 1 or 2`,
+		}},
 		{"sources of a hub", `sources:
   clusterAPI: {namespaces: [fleet, ""]}
   members: {namespaces: [""]}

@@ -18,6 +18,7 @@ type Config struct {
 	Budget  Budget  `yaml:"budget" doc:"Limits of one member. A scope that would exceed them is no longer synced and has the state OverBudget."`
 	Members Members `yaml:"members" doc:"How members are reached."`
 	Agents  Agents  `yaml:"agents" doc:"Members that federator does not reach: their agents connect to it (see federator agent)."`
+	Shards  Shards  `yaml:"shards" doc:"Several processes that share the members of one fleet."`
 	Network Network `yaml:"network" doc:"Which addresses members, and the repositories of PolicySources, may have."`
 
 	DiscoveryInterval time.Duration `yaml:"discoveryInterval" doc:"How often the kinds that a member serves are discovered, besides when it announces a change."`
@@ -236,6 +237,7 @@ func Default() Config {
 		GiveUpAfter:       2 * time.Minute,
 		Members:           Members{Transport: TransportHTTP2},
 		Agents:            Agents{CertificateLife: 24 * time.Hour},
+		Shards:            Shards{Count: 1, Replication: 1},
 		Ping:              Ping{Interval: 3 * time.Second, Timeout: 3 * time.Second},
 		Audit: Audit{
 			Interval: 15 * time.Minute, FirstTier: 2 * time.Minute, RequestsPerSecond: 2, BytesPerSecond: 1 << 20, FleetRequestsPerSecond: 200, Sample: 50,

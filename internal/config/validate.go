@@ -38,6 +38,7 @@ func (c *Config) validate(doc *document) error {
 	c.validatePersistence(p)
 	c.validateListen(p)
 	c.validateAgents(p)
+	c.validateShards(p)
 	c.validateQuery(p)
 	c.validateUI(p)
 	c.validatePolicies(p)
