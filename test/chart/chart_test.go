@@ -50,6 +50,9 @@ func TestValues_InvalidOnesAreRejected(t *testing.T) {
 		"agents.enabled=true":                                "agents.enabled requires sources.members.namespaces",
 		"agents.enabled=true,sources.members.namespaces={a}": "agents.hosts is required",
 		"agents.certificateLife=1":                           "agents/certificateLife",
+		"config.shards.count=3":                              "config/shards",
+		"shards.enabled=true,replicas=1":                     "shards.enabled requires replicas of at least 2",
+		"shards.replication=3":                               "shards/replication",
 		"agents.service.type=ExternalName":                   "agents/service/type",
 		"policies.files.a=b":                                 "does not match pattern",
 		"rbac.extraRules[0].apiGroups={*},rbac.extraRules[0].resources={pods},rbac.extraRules[0].verbs={get}":      "rbac/extraRules/0/apiGroups/0",
@@ -246,6 +249,14 @@ func checkRule(t *testing.T, kind string, role *rbacv1.Role, r rbacv1.PolicyRule
 	if strings.HasSuffix(role.Name, "-agents") { // what agents join by, and nothing else of federator's namespace
 		if role.Namespace != "system" || len(r.ResourceNames) == 0 || slices.ContainsFunc(r.ResourceNames, func(n string) bool { return !strings.HasPrefix(n, "federator-agents-") }) {
 			t.Errorf("%s: not only what agents join by", where)
+		}
+		return
+	}
+	if strings.HasSuffix(role.Name, "-shards") { // of the replicas themselves; Leases are all read, to see who there is
+		reads := !writes && slices.Equal(r.Resources, []string{"leases"})
+		own := len(r.ResourceNames) > 0 && !slices.ContainsFunc(r.ResourceNames, func(n string) bool { return !strings.HasPrefix(n, "federator-shard") })
+		if role.Namespace != "system" || !reads && !own {
+			t.Errorf("%s: not only what replicas agree by", where)
 		}
 		return
 	}

@@ -110,6 +110,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else -}}
 {{- $_ := set $ours "persistence" (dict "off" true) -}}
 {{- end -}}
+{{- if .Values.shards.enabled }}{{ $_ := set $ours "shards" (include "federator.shards" . | fromYaml) }}{{ end -}}
 {{- if .Values.agents.enabled }}{{ $_ := set $ours "agents" (include "federator.agents" . | fromYaml) }}{{ end -}}
 {{- $_ := set $ours "ui" (include "federator.ui" . | fromYaml) -}}
 {{- if .Values.metrics.perScope }}{{ $_ := set $ours "metrics" (dict "perScope" true) }}{{ end -}}
@@ -170,6 +171,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 {{- toYaml $ui -}}
+{{- end -}}
+
+{{/* How the replicas share the fleet. */}}
+{{- define "federator.shards" -}}
+{{- if lt (int .Values.replicas) 2 }}{{ fail "shards.enabled requires replicas of at least 2" }}{{ end -}}
+{{- dict "count" .Values.replicas "replication" .Values.shards.replication "listen" ":9444" | toYaml -}}
 {{- end -}}
 
 {{/* Where the agents of Members connect. */}}
