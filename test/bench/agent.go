@@ -38,6 +38,17 @@ type agentRig struct {
 
 // startAgent starts a hub, a member and its agent.
 func (b *bench) startAgent(ctx context.Context, o kube.Options) (r *agentRig, err error) {
+	return b.startAgentOver(ctx, o, nil)
+}
+
+// detour is a way by which the agent connects: it listens here, and goes on to a port of the host.
+type detour interface {
+	host() string
+	forward(port string) (net.Listener, error)
+}
+
+// startAgentOver starts a hub, a member and its agent, which connects by the detour, if there is one.
+func (b *bench) startAgentOver(ctx context.Context, o kube.Options, by detour) (r *agentRig, err error) {
 	r = &agentRig{}
 	defer func() {
 		if err != nil {
@@ -52,7 +63,7 @@ func (b *bench) startAgent(ctx context.Context, o kube.Options) (r *agentRig, er
 	if err := r.fleet.Hub.InstallCRDs(ctx, "charts/federator/crds"); err != nil {
 		return nil, err
 	}
-	if err := r.serve(ctx); err != nil {
+	if err := r.serve(ctx, by); err != nil {
 		return nil, err
 	}
 	binary, err := b.measured(ctx)
@@ -72,8 +83,12 @@ func (r *agentRig) stop() (err error) {
 }
 
 // serve listens for agents.
-func (r *agentRig) serve(ctx context.Context) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func (r *agentRig) serve(ctx context.Context, by detour) error {
+	host := "127.0.0.1"
+	if by != nil {
+		host = by.host()
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return err
 	}
@@ -89,7 +104,20 @@ func (r *agentRig) serve(ctx context.Context) error {
 	var failed error
 	running.Go(func() { failed = r.server.Run(ctx) })
 	r.stops = append(r.stops, func() error { cancel(); running.Wait(); return failed })
-	if r.meter, err = tcpproxy.Listen(ctx, "127.0.0.1:0", listener.Addr().String()); err != nil {
+	address := listener.Addr().String()
+	if by != nil {
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return err
+		}
+		near, err := by.forward(port)
+		if err != nil {
+			return err
+		}
+		r.stops = append(r.stops, near.Close)
+		address = near.Addr().String()
+	}
+	if r.meter, err = tcpproxy.Listen(ctx, "127.0.0.1:0", address); err != nil {
 		return err
 	}
 	r.stops = append(r.stops, r.meter.Close)

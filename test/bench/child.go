@@ -53,6 +53,7 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"restart-bytes":       restartBytes,
 	"audit-cost":          auditCostOf,
 	"audit-rate":          auditRateOf,
+	"lossy-far":           lossyFarEnd,
 }
 
 // runChild measures in this process and prints the figures. A profile of its CPU goes to

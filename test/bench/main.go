@@ -85,6 +85,7 @@ var benchmarks = []benchmark{
 	{name: "audit/interval", run: auditIntervals, apart: true},
 	{name: "agent/wan_ratio", run: wanRatio},
 	{name: "agent/rss", run: agentRSS},
+	{name: "agent/lossy", run: agentLossy, apart: true}, // it needs root
 	{name: "agent/throughput", run: agentThroughput},
 	{name: "agent/idle", run: agentIdle, apart: true}, // it takes minutes
 	{name: "scale/rss,scale/heap,scale/goroutines,scale/descriptors,scale/bytes,scale/settle,scale/idle,scale/metrics", run: scaleFleet, apart: true},
