@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"federator.dev/federator/internal/component"
 	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/fleet"
@@ -21,7 +23,7 @@ type agentServer struct {
 }
 
 // newAgentServer opens the listener. Nothing is served yet.
-func newAgentServer(ctx context.Context, cfg *config.Config, log *slog.Logger) (agentServer, error) {
+func newAgentServer(ctx context.Context, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) (agentServer, error) {
 	if cfg.Agents.Listen == "" {
 		return agentServer{}, nil
 	}
@@ -40,7 +42,7 @@ func newAgentServer(ctx context.Context, cfg *config.Config, log *slog.Logger) (
 	}
 	s, err := hubside.New(hubside.Options{
 		Hub: hub, Namespace: cfg.Policies.Namespace, Namespaces: cfg.Sources.Members.Namespaces, Listener: l, Hosts: cfg.Agents.Hosts,
-		CertificateLife: cfg.Agents.CertificateLife, Process: host, Logger: log,
+		CertificateLife: cfg.Agents.CertificateLife, Process: host, Logger: log, Metrics: metrics,
 	})
 	if err != nil {
 		l.Close()

@@ -96,7 +96,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	agents, err := newAgentServer(ctx, &cfg, log)
+	agents, err := newAgentServer(ctx, &cfg, log, registry)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +61,7 @@ type hub struct {
 	proxy     *tcpproxy.Proxy
 	listening string                         // where the process of now does
 	server    atomic.Pointer[hubside.Server] // of now
+	metrics   *prometheus.Registry           // of the newest process
 	stop      func()
 }
 
@@ -97,8 +99,9 @@ func (h *hub) process() (*hubside.Server, net.Addr, func()) {
 	h.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ok(h.t, err)
+	h.metrics = prometheus.NewRegistry()
 	s, err := hubside.New(hubside.Options{
-		Hub: shared.Fleet.Hub.DirectRESTConfig(), Namespace: h.namespace, Namespaces: []string{h.namespace}, Listener: l, Hosts: []string{"127.0.0.1"},
+		Metrics: h.metrics, Hub: shared.Fleet.Hub.DirectRESTConfig(), Namespace: h.namespace, Namespaces: []string{h.namespace}, Listener: l, Hosts: []string{"127.0.0.1"},
 		CertificateLife: h.life, Process: "federator-0", Logger: h.log,
 	})
 	ok(h.t, err)

@@ -39,9 +39,9 @@ const (
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+joining.JoinPath, s.join)
-	mux.HandleFunc("POST "+joining.RenewPath, s.renew)
-	mux.HandleFunc("POST "+joining.HelloPath, s.hello)
+	mux.HandleFunc("POST "+joining.JoinPath, s.metrics.counting("join", s.join))
+	mux.HandleFunc("POST "+joining.RenewPath, s.metrics.counting("renew", s.renew))
+	mux.HandleFunc("POST "+joining.HelloPath, s.metrics.counting("hello", s.hello))
 	return mux
 }
 

@@ -42,6 +42,7 @@ func (s *Server) accept(ctx context.Context) error {
 		}
 		from := origin(c.RemoteAddr())
 		if !s.handshakes.take(from) {
+			s.metrics.refused.WithLabelValues(refusedBusy).Inc()
 			refuse(c) // it comes again later
 			continue
 		}
@@ -84,6 +85,7 @@ func (s *Server) receive(ctx context.Context, c net.Conn) {
 	hello, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	if err := secure.HandshakeContext(hello); err != nil {
+		s.metrics.refused.WithLabelValues(refusedHandshake).Inc()
 		s.o.Logger.Debug("a handshake with an agent failed", "address", c.RemoteAddr().String(), "error", err)
 		_ = c.Close() // nothing to report to
 		return
@@ -106,6 +108,7 @@ func (s *Server) receive(ctx context.Context, c net.Conn) {
 		err = s.registry.add(secure, of, expires)
 	}
 	if err != nil {
+		s.metrics.refused.WithLabelValues(refusedIdentity).Inc()
 		s.o.Logger.Debug("a connection of an agent is refused", "address", c.RemoteAddr().String(), "error", err)
 		_ = c.Close() // nothing to report to
 	}

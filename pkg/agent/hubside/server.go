@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
@@ -46,6 +47,7 @@ type Options struct {
 	// MaxConns bounds the connections of all agents. 0: 16,384.
 	MaxConns int
 	Logger   *slog.Logger
+	Metrics  prometheus.Registerer // nil: none
 }
 
 // Server is where the agents of members connect.
@@ -54,6 +56,7 @@ type Server struct {
 	client   kubernetes.Interface
 	dynamic  dynamic.Interface
 	registry *registry
+	metrics  *metrics
 	joins    *rate.Limiter
 	renewals *rate.Limiter
 	tokens   *tokenReader
@@ -94,8 +97,13 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agents: %w", err)
 	}
+	registry := newRegistry(o.MaxConns, o.CertificateLife)
+	metrics, err := newMetrics(registry, o.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	return &Server{
-		o: o, client: client, dynamic: dyn, registry: newRegistry(o.MaxConns, o.CertificateLife),
+		o: o, client: client, dynamic: dyn, registry: registry, metrics: metrics,
 		joins: rate.NewLimiter(joinRate, 2*joinRate), renewals: rate.NewLimiter(renewRate, 2*renewRate),
 		tokens: newTokenReader(client.CoreV1().Secrets(o.Namespace)),
 		http:   newHandedOver(o.Listener.Addr()), reload: trigger.New(), loaded: make(chan struct{}),
