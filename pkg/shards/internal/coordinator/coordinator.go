@@ -231,20 +231,24 @@ func (s *step) lost() {
 		}
 		switch {
 		case !gone(m.Judge):
+			s.fill(m)
 			s.restarted(m)
 			continue
 		case m.Standby != "":
 			m.Judge, m.Standby = m.Standby, ""
-		case m.Next != "" && !m.Aside:
-			m.Judge, m.Next = m.Next, ""
 		default:
-			m.Judge, m.Standby, m.Next, m.Aside = "", "", "", false
+			m.Judge, m.Next, m.Aside = m.Next, "", false
 		}
-		if m.Next != "" && m.Aside && m.Standby == "" && m.Judge != "" { // it is a standby now
-			m.Standby, m.Next, m.Aside = m.Next, "", false
-		}
+		s.fill(m)
 		m.Unready = m.Judge == "" || !s.isReady(m.Judge, m)
 		s.urgent = true
+	}
+}
+
+// fill lets a process that is to be a standby be one at once where there is none.
+func (s *step) fill(m *shardmap.Member) {
+	if m.Next != "" && m.Aside && m.Standby == "" {
+		m.Standby, m.Next, m.Aside = m.Next, "", false
 	}
 }
 
@@ -385,13 +389,11 @@ func (s *step) holders(number map[string]int) map[string]int {
 		if m.Judge != "" {
 			continue
 		}
-		for id, n := range number {
+		judges := false // the one that was found
+		for _, id := range slices.Backward(slices.Sorted(maps.Keys(number))) {
 			h, is := s.hold(id, m)
-			if !is {
-				continue
-			}
-			if was, has := out[m.Name]; !has || h.Judge || n < was && !h.Judge {
-				out[m.Name] = n
+			if is && (h.Judge || !judges) {
+				out[m.Name], judges = number[id], h.Judge
 			}
 		}
 	}
