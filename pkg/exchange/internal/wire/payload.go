@@ -315,3 +315,9 @@ func (f *fields) end() error {
 	}
 	return f.err
 }
+
+// Names returns the namespace and name with which the payloads of TypeRecord and TypeDelete begin, "" where there are none.
+func Names(p []byte) (namespace, name string) {
+	f := fields{p: p}
+	return string(f.bytes()), string(f.bytes())
+}
