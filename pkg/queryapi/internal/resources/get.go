@@ -23,6 +23,9 @@ func (q *request) get() error {
 			found = append(found, o)
 		}
 	}
+	if q.ask != nil {
+		return q.getPart(found)
+	}
 	var visible []string
 	for m := range q.snapshot.Members() {
 		if q.targets(m.Name) && !q.grants.Member(m.Name).Empty() {

@@ -25,6 +25,9 @@ type listMeta struct {
 // list serves a list of one snapshot.
 func (q *request) list() error {
 	find := q.listing()
+	if q.ask != nil {
+		return q.listPart(find)
+	}
 	meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
 	visible := find.Visible()
 	q.warnOfUnknownNamespace()
@@ -80,17 +83,9 @@ func (q *request) continueFrom(newest *aggregate.Snapshot) (*aggregate.Snapshot,
 
 // page returns the first objects, and sets in meta whether more follow.
 func (q *request) page(find selection.Listing, meta *listMeta) (iter.Seq2[aggregate.Object, error], error) {
-	var page []aggregate.Object
-	more := false
-	for o, err := range find.List(q.r.Context()) {
-		if err != nil {
-			return nil, err
-		}
-		if int64(len(page)) == q.params.Limit {
-			more = true
-			break
-		}
-		page = append(page, o)
+	page, more, err := q.firstObjects(find)
+	if err != nil {
+		return nil, err
 	}
 	if more {
 		last := page[len(page)-1].Position()
@@ -108,6 +103,20 @@ func (q *request) page(find selection.Listing, meta *listMeta) (iter.Seq2[aggreg
 		}
 	}
 	return values(page), nil
+}
+
+// firstObjects returns as many objects as the limit, and whether more follow.
+func (q *request) firstObjects(find selection.Listing) (page []aggregate.Object, more bool, err error) {
+	for o, err := range find.List(q.r.Context()) {
+		if err != nil {
+			return nil, false, err
+		}
+		if int64(len(page)) == q.params.Limit {
+			return page, true, nil
+		}
+		page = append(page, o)
+	}
+	return page, false, nil
 }
 
 func values(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
@@ -224,15 +233,22 @@ func (q *request) envelope(meta listMeta) (*listEnvelope, error) {
 
 // writeObject writes one JSON document in the negotiated format.
 func (q *request) writeObject(text []byte) error {
-	if q.format.yaml {
-		var err error
-		if text, err = yaml.JSONToYAML(escapeForYAML(text)); err != nil {
-			return err
-		}
-	} else if !q.format.protobuf {
-		text = append(text, '\n')
+	text, err := q.finishObject(text)
+	if err != nil {
+		return err
 	}
 	q.w.Header().Set("Content-Type", q.format.contentType())
 	_, _ = q.w.Write(text) // the client may be gone
 	return nil
+}
+
+// finishObject makes a response of one JSON document, or of one message.
+func (q *request) finishObject(text []byte) ([]byte, error) {
+	switch {
+	case q.format.yaml:
+		return yaml.JSONToYAML(escapeForYAML(text))
+	case q.format.protobuf:
+		return text, nil
+	}
+	return append(text, '\n'), nil
 }
