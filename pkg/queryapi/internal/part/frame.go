@@ -62,8 +62,16 @@ type Header struct {
 	More      bool  `json:"more,omitempty"`
 	Counted   bool  `json:"counted,omitempty"`
 	Remaining int64 `json:"remaining,omitempty"`
+	// Page is where its items are: who merges parts has to know the last one before the first is sent.
+	Page []PageMember `json:"page,omitempty"`
 	// Bookmarks of a watch, encoded as events are: a plain one, and that after the initial events.
 	Bookmark, InitialBookmark []byte `json:",omitempty"`
+}
+
+// PageMember is the items of a page in one member, each as <namespace>/<name>.
+type PageMember struct {
+	Member string   `json:"m"`
+	Keys   []string `json:"k"`
 }
 
 const frameHead = 5 // the type, and the length in four bytes
@@ -219,4 +227,24 @@ func (r *Reader) Shrink() {
 	if cap(r.buf) > 64<<10 {
 		r.buf = nil
 	}
+}
+
+// Batch returns at least one frame, and those that have arrived up to a size. They belong to the
+// caller.
+func (r *Reader) Batch(size int) (frames []byte, err error) {
+	for len(frames) == 0 || len(frames) < size && r.in.Buffered() > 0 {
+		t, payload, err := r.Next()
+		if err != nil {
+			return frames, err
+		}
+		frames = Append(frames, t, payload)
+	}
+	r.Shrink()
+	return frames, nil
+}
+
+// Cut cuts the first of some frames off.
+func Cut(frames []byte) (t Type, payload, rest []byte) {
+	n := int(binary.BigEndian.Uint32(frames[1:])) + frameHead
+	return Type(frames[0]), frames[frameHead:n], frames[n:]
 }

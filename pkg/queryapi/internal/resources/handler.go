@@ -322,7 +322,7 @@ func (q *request) snapshotAt() (*aggregate.Snapshot, error) {
 	case wanted == 0:
 		return s, nil
 	case !q.options.Index.Owns(wanted):
-		return nil, expiredError(wanted)
+		return nil, Expired(wanted)
 	case q.params.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
 		if wanted == s.Revision() {
 			return s, nil
@@ -333,7 +333,7 @@ func (q *request) snapshotAt() (*aggregate.Snapshot, error) {
 		if wanted > s.Revision() {
 			return q.waitForRevision(wanted)
 		}
-		return nil, expiredError(wanted)
+		return nil, Expired(wanted)
 	case q.params.Watch && (q.params.SendInitialEvents == nil || !*q.params.SendInitialEvents) && wanted <= s.Revision():
 		return s, nil
 	}
@@ -356,8 +356,8 @@ func (q *request) waitForRevision(wanted aggregate.Revision) (*aggregate.Snapsho
 	}
 }
 
-// expiredError is the 410 after which clients list again.
-func expiredError(r aggregate.Revision) error {
+// Expired is the 410 after which clients list again.
+func Expired(r aggregate.Revision) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old, or was issued by another replica or before a restart", r))
 }
 

@@ -57,7 +57,7 @@ func (q *request) continuePart(newest *aggregate.Snapshot) (*aggregate.Snapshot,
 	}
 	pinned, ok := q.options.Pins.Snapshot(q.ask.At, newest, q.options.Now())
 	if !ok {
-		return nil, expiredError(q.ask.At)
+		return nil, Expired(q.ask.At)
 	}
 	return pinned, nil
 }
@@ -140,6 +140,7 @@ func (q *request) listPart(find selection.Listing) error {
 			}
 			h.Remaining = int64(n)
 		}
+		h.Page = pageOf(page)
 		objects = values(page)
 	}
 	q.warnings = nil
@@ -266,6 +267,9 @@ func (q *request) servePartRefused() error {
 	tick := time.NewTicker(pollRefused)
 	defer tick.Stop()
 	for {
+		if _, err := q.w.Write(part.Append(nil, part.MarkFrame, []byte{0})); err != nil { // which shows that it lives
+			panic(http.ErrAbortHandler)
+		}
 		if err := http.NewResponseController(q.w).Flush(); err != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -283,4 +287,16 @@ func (q *request) servePartRefused() error {
 			return nil
 		}
 	}
+}
+
+// pageOf returns where the objects of a page are.
+func pageOf(page []aggregate.Object) (out []part.PageMember) {
+	for _, o := range page {
+		if n := len(out); n == 0 || out[n-1].Member != o.Member() {
+			out = append(out, part.PageMember{Member: o.Member()})
+		}
+		last := &out[len(out)-1]
+		last.Keys = append(last.Keys, o.Namespace()+"/"+o.Name())
+	}
+	return out
 }

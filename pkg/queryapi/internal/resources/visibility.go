@@ -108,7 +108,7 @@ func (w *watchStream) checkGrantHistory() error {
 	for _, h := range histories {
 		was, ok := w.histories.resume(h, w.sent, w.snapshot.Revision())
 		if !ok {
-			return expiredError(w.sent)
+			return Expired(w.sent)
 		}
 		w.priorGrants = append(w.priorGrants, was...)
 	}
@@ -126,7 +126,7 @@ func (w *watchStream) listHistory() (*grantHistory, error) {
 	key := w.historyKey(selection.List)
 	listed, known := w.histories.getSince(key, w.sent)
 	if !known {
-		return nil, expiredError(w.sent)
+		return nil, Expired(w.sent)
 	}
 	if listed == nil {
 		var err error

@@ -120,7 +120,7 @@ func (w *watchStream) resumable() error {
 	case errors.Is(err, aggregate.ErrFuture):
 		return tooLargeError(w.sent, w.snapshot.Revision())
 	case err != nil, w.selectsByClusterLabels && w.memberLabels.changedSince(w.sent), w.roles.changedSince(w.sent):
-		return expiredError(w.sent)
+		return Expired(w.sent)
 	}
 	if err := w.checkGrantHistory(); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (w *watchStream) resumable() error {
 			continue
 		}
 		if _, ok := w.snapshot.Member(c.Before.Member()); !ok {
-			return expiredError(w.sent)
+			return Expired(w.sent)
 		}
 	}
 	return nil
@@ -234,7 +234,7 @@ func (w *watchStream) sendInitialEvents(ctx context.Context) error {
 	if phase.ctx.Err() != nil {
 		return w.endIncomplete(phase)
 	}
-	if w.params.SendInitialEvents == nil {
+	if w.params.SendInitialEvents == nil && w.ask == nil {
 		return nil
 	}
 	return w.sendBookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
