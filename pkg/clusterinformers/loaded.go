@@ -113,15 +113,31 @@ func (m *Manager) forgetLoaded(name string) {
 	m.opts.Index.RemoveMember(name)
 }
 
-// dropLoadedLocked removes what was loaded of members that are none any more. All sources have
-// spoken. m.mu must be held.
-func (m *Manager) dropLoadedLocked(specs map[string]describedMember) {
-	for name := range m.loaded {
-		if _, is := specs[name]; !is {
+// dropLoadedLocked removes what was loaded of members that are none any more: those that no source names, once there are no
+// others (complete), and those that have left. m.mu must be held.
+func (m *Manager) dropLoadedLocked(specs map[string]describedMember, complete bool) {
+	if len(m.loaded) == 0 {
+		return
+	}
+	drop := func(name string) {
+		if _, is := specs[name]; !is && m.loaded[name] != nil {
 			m.forgetLoaded(name)
 			m.opts.Logger.Info("member removed: it has left while federator did not run", "member", name)
+			delete(m.loaded, name)
 		}
-		delete(m.loaded, name)
+	}
+	for _, view := range m.views {
+		if view != nil {
+			for _, name := range view.Left {
+				drop(name)
+			}
+		}
+	}
+	if complete {
+		for name := range m.loaded {
+			drop(name)
+		}
+		clear(m.loaded)
 	}
 }
 

@@ -201,7 +201,7 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 		case named && spec.early: // whose the name is, is not known yet
 			delete(specs, name)
 			continue
-		case !named && !m.gaveUpLocked(mb.source):
+		case !named && !m.gaveUpLocked(mb.source, name):
 			continue
 		}
 		mb.leaving.Store(true)
@@ -234,9 +234,7 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 			mb.run(mctx)
 		})
 	}
-	if complete {
-		m.dropLoadedLocked(specs)
-	}
+	m.dropLoadedLocked(specs, complete)
 	for name, mb := range m.leaving {
 		select {
 		case <-mb.done:
@@ -246,10 +244,14 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-// gaveUpLocked reports whether a source says that what it does not name has gone. m.mu must be held.
-func (m *Manager) gaveUpLocked(source int) bool {
+// gaveUpLocked reports whether a source says that a member that it does not name has gone. m.mu must be held.
+func (m *Manager) gaveUpLocked(source int, name string) bool {
 	view := m.views[source]
-	return view != nil && !view.Partial
+	if view == nil || !view.Partial {
+		return view != nil
+	}
+	_, left := slices.BinarySearch(view.Left, name)
+	return left
 }
 
 func (mb *member) currentSpec() Spec {
@@ -424,6 +426,8 @@ type View struct {
 	// Partial is set where there may be others: a source does not say then that what it does not
 	// name has gone. What it named before stays, and so does what an earlier process had read.
 	Partial bool
+	// Left are names, sorted, of members that leave also where Partial is set: other processes read them.
+	Left []string
 }
 
 // Source finds members. Run calls set with the whole current view, first as

@@ -16,6 +16,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/fanout"
 	"federator.dev/federator/pkg/queryapi/internal/queries"
 	"federator.dev/federator/pkg/queryapi/internal/resources"
 	"federator.dev/federator/pkg/queryapi/internal/route"
@@ -56,13 +57,22 @@ func (s *Server) assemble() error {
 	if s.openAPI, err = json.Marshal(openAPIDocument(s.queries)); err != nil {
 		return fmt.Errorf("query API: describe: %w", err)
 	}
-	s.objects, err = s.newResourceHandler(tokens, pins)
-	return err
+	if s.objects, err = s.newResourceHandler(tokens, pins); err != nil {
+		return err
+	}
+	return s.newFanout(func(w http.ResponseWriter, r *http.Request) error {
+		return s.objects.Serve(w, r, s.callerOf(r.Context()))
+	}, fanout.Options{Tokens: tokens})
 }
 
 // newResourceHandler makes the handler of get, list and watch.
 func (s *Server) newResourceHandler(tokens *selection.TokenCodec, pins *selection.Pins) (*resources.Handler, error) {
+	var left func(string) bool
+	if s.options.Peers != nil {
+		left = s.leftFleet
+	}
 	h, err := resources.New(resources.Options{
+		Left:  left,
 		Index: s.options.Index, LastContact: s.options.Fleet.LastContact, Tokens: tokens, Pins: pins, Grants: s.options.Grants, ValuesRedacted: s.options.ValuesRedacted,
 		View: func(snapshot *aggregate.Snapshot, target route.Target) *catalog.View {
 			view := s.catalog.View(snapshot)

@@ -16,6 +16,7 @@ import (
 	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/queries"
 	"federator.dev/federator/pkg/queryapi/internal/resources"
 	"federator.dev/federator/pkg/queryapi/internal/route"
@@ -50,7 +51,23 @@ func (c caller) User() user.Info { return c.user }
 
 // Grants implements Caller.
 func (c caller) Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*Grants, error) {
-	return c.GrantsIn(ctx, verb, kind, at, membersOf(at))
+	return c.GrantsIn(ctx, verb, kind, at, answered(ctx, at))
+}
+
+// answered are the members of a snapshot that a request is about: in a part, those that the process
+// answers for.
+func answered(ctx context.Context, at *aggregate.Snapshot) []string {
+	ask := part.From(ctx)
+	if ask == nil {
+		return membersOf(at)
+	}
+	var names []string
+	for m := range at.Members() {
+		if ask.Answers(&m) {
+			names = append(names, m.Name)
+		}
+	}
+	return names
 }
 
 // GrantsIn implements Caller.
@@ -159,6 +176,14 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) error {
 	case target.Prefix == "", target.Member == "" && strings.HasPrefix(target.Path, route.Query+"/"):
 		return s.serveQuery(w, r, target) // kubectl get --raw stays below its context's prefix
 	}
+	if served, err := s.serveShared(w, r, target, info); served {
+		return err
+	}
+	return s.serveOwn(w, r, target, info)
+}
+
+// serveOwn serves the Kubernetes API from what this process has.
+func (s *Server) serveOwn(w http.ResponseWriter, r *http.Request, target route.Target, info *apirequest.RequestInfo) error {
 	if info.IsResourceRequest {
 		c := s.callerOf(r.Context())
 		if err := c.checkAccess(r.Context(), info); err != nil {

@@ -64,6 +64,13 @@ type Options struct {
 	Limits         Limits
 	Audit          Audit
 
+	// Peers are the other processes where several share the fleet: each member is answered for by the one
+	// that judges it. Nil: this process has the fleet alone.
+	Peers Peers
+	// Minted are revisions of responses of the whole fleet, which stand for those of all processes. No index
+	// and no other process ever uses any of them. Required with Peers; see Server.MintedLeft.
+	Minted aggregate.Range
+
 	// UI is served at /ui. Nil: nothing is, and cookies are ignored.
 	UI UI
 
@@ -226,6 +233,9 @@ func (o Options) checkRequired() error {
 	}
 	if (o.Hub == nil) != o.Local {
 		errs = append(errs, errors.New("exactly one of Hub and Local is required"))
+	}
+	if (o.Peers == nil) != (o.Minted == aggregate.Range{}) {
+		errs = append(errs, errors.New("Peers and Minted must be set together"))
 	}
 	if o.Local && o.Listener != nil && !isLoopback(o.Listener.Addr()) {
 		errs = append(errs, fmt.Errorf("a local server must listen on a loopback address, not %s", o.Listener.Addr()))

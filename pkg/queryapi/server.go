@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/fanout"
 	"federator.dev/federator/pkg/queryapi/internal/resources"
 )
 
@@ -42,6 +43,9 @@ type Server struct {
 	openAPI       []byte // of the queries
 	encoders      *encoders
 	handler       http.Handler
+	shared        *fanout.Handler // nil: this process has the fleet alone
+	minted        *fanout.Revisions
+	peers         http.Handler // see PeersHandler
 	inflight      tracker
 	started       atomic.Bool
 }
@@ -77,6 +81,11 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.handler = s.chain()
+	if s.shared != nil {
+		if s.peers, err = s.peersChain(); err != nil {
+			return nil, err
+		}
+	}
 	return s, nil
 }
 

@@ -28,6 +28,7 @@ func (h *Handler) Run(ctx context.Context) {
 	defer pause.Stop()
 	for {
 		s := h.options.Index.Snapshot()
+		h.roles.follow()
 		b.publish(s, make(chan struct{}))
 		select {
 		case <-pause.C:

@@ -28,6 +28,7 @@ type encoder struct {
 	flat          *flat.Keys // objects have keys that no two members share; nil: their own
 	include       metav1.IncludeObjectPolicy
 	strict        bool // what cannot be converted is an error
+	framed        bool // each element is a frame of a part
 
 	body, converted []byte
 	indexed         []byte // one body as the index has it, on its way to flat keys
@@ -131,7 +132,7 @@ func (q *request) hasClusterColumn() bool { return q.target.Member == "" && !q.t
 func (q *request) encoder() *encoder {
 	return &encoder{
 		resource: q.resource, shape: q.format.shape, yaml: q.format.yaml, protobuf: q.format.protobuf,
-		clusterColumn: q.hasClusterColumn(), flat: q.keys, include: q.params.IncludeObject,
+		clusterColumn: q.hasClusterColumn(), flat: q.keys, include: q.params.IncludeObject, framed: q.ask != nil,
 		body: q.buffers.get(), converted: q.buffers.get(),
 	}
 }
@@ -211,7 +212,7 @@ func (q *request) encodeAll(ctx context.Context, objects iter.Seq2[aggregate.Obj
 			return r.err
 		}
 		text := r.text
-		if first && !q.format.yaml && !q.format.protobuf && len(text) > 0 {
+		if first && q.ask == nil && !q.format.yaml && !q.format.protobuf && len(text) > 0 {
 			text, first = text[1:], false // the comma before the first
 		}
 		err := emit(text)
@@ -238,6 +239,12 @@ func (q *request) encodeAll(ctx context.Context, objects iter.Seq2[aggregate.Obj
 func (e *encoder) encodeBlock(some []aggregate.Object, text []byte) (r encodedBlock) {
 	r.text = text
 	for _, o := range some {
+		if e.framed {
+			if r.text, r.err = e.appendFrame(r.text, o); r.err != nil {
+				return r
+			}
+			continue
+		}
 		if e.protobuf {
 			if r.text, r.err = e.appendItem(r.text, o); r.err != nil {
 				return r

@@ -32,6 +32,7 @@ type eventKey struct {
 	cluster  bool
 	flat     bool
 	include  metav1.IncludeObjectPolicy
+	digits   int // of a part; 0: none
 }
 
 func newEventCache() *eventCache { return &eventCache{events: map[eventKey][]byte{}} }

@@ -113,6 +113,9 @@ func (q *request) chooseFormat(formats []format) error {
 	if !chosen {
 		return errNotAcceptable
 	}
+	if q.ask != nil && q.ask.Fallback && q.format.protobuf && q.fallback != nil {
+		q.format = *q.fallback
+	}
 	return nil
 }
 

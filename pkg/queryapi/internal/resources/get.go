@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -23,6 +24,9 @@ func (q *request) get() error {
 			found = append(found, o)
 		}
 	}
+	if q.ask != nil {
+		return q.getPart(found)
+	}
 	var visible []string
 	for m := range q.snapshot.Members() {
 		if q.targets(m.Name) && !q.grants.Member(m.Name).Empty() {
@@ -39,7 +43,7 @@ func (q *request) get() error {
 	case len(found) > 1 && q.format.shape != table:
 		return q.ambiguous(found)
 	case q.format.shape == table:
-		meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
+		meta := ListMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
 		if meta.Annotations, err = selection.Annotations(fresh); err != nil {
 			return err
 		}
@@ -64,26 +68,33 @@ const maxAmbiguousMembers = 20
 
 // ambiguous is the error for a name that several members have.
 func (q *request) ambiguous(found []aggregate.Object) error {
-	gr := q.resource.Resource.GroupResource()
 	var members []string
-	var causes []metav1.StatusCause
 	for _, o := range found[:min(len(found), maxAmbiguousMembers)] {
 		members = append(members, o.Member())
-		causes = append(causes, metav1.StatusCause{Type: "Member", Field: o.Member(), Message: "/members/" + o.Member()})
+	}
+	return Ambiguous(q.resource.Resource.GroupResource(), q.namespace, q.info.Name, members, len(found))
+}
+
+// Ambiguous is the error for a name that so many members have, of which the first are given.
+func Ambiguous(gr schema.GroupResource, namespace, name string, members []string, count int) error {
+	members = members[:min(len(members), maxAmbiguousMembers)]
+	var causes []metav1.StatusCause
+	for _, member := range members {
+		causes = append(causes, metav1.StatusCause{Type: "Member", Field: member, Message: "/members/" + member})
 	}
 	names := strings.Join(members, ", ")
-	if more := len(found) - len(members); more > 0 {
+	if more := count - len(members); more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
 	list := "kubectl get " + gr.String()
-	if q.namespace != "" {
-		list += " -n " + q.namespace
+	if namespace != "" {
+		list += " -n " + namespace
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: reasonAmbiguous,
 		Message: fmt.Sprintf("%s %q is ambiguous, %d members have it: %s. Choose one with --context %s (federator kubeconfig writes a context per member), or use the path /members/%s. To list all: %s --field-selector metadata.name=%s -o yaml",
-			gr, q.info.Name, len(found), names, members[0], members[0], list, q.info.Name),
-		Details: &metav1.StatusDetails{Name: q.info.Name, Group: gr.Group, Kind: gr.Resource, Causes: causes},
+			gr, name, count, names, members[0], members[0], list, name),
+		Details: &metav1.StatusDetails{Name: name, Group: gr.Group, Kind: gr.Resource, Causes: causes},
 	}}
 }
 

@@ -70,7 +70,7 @@ func (w *watchStream) recallList(key historyKey) (*grantHistory, error) {
 		listed, _ := h.record(key, now)
 		return listed, nil
 	case from == 0 || w.sent < from:
-		return nil, expiredError(w.sent)
+		return nil, Expired(w.sent)
 	}
 	return nil, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/warning"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
 	"federator.dev/federator/pkg/queryapi/internal/flat"
+	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
@@ -47,6 +48,10 @@ type Options struct {
 	// encoded before any of it is sent; 0 means 64 MiB.
 	MaxProtobufBytes int
 
+	// Left reports whether a member that is not in the index any more has left the fleet: else
+	// another process has it now. Nil: no other process shares the fleet.
+	Left func(member string) bool
+
 	// WriteTimeout bounds each write to a client of a watch; 0 means 30 s.
 	// BookmarkInterval is the time between bookmarks; 0 means 1 minute.
 	WriteTimeout, BookmarkInterval time.Duration
@@ -60,6 +65,7 @@ type Handler struct {
 	broadcast      broadcaster
 	buffers        bufferPool
 	memberLabels   memberLabels
+	roles          *memberRoles // nil: no other process shares the fleet
 	histories      *grantHistories
 }
 
@@ -83,7 +89,11 @@ func New(o Options) (*Handler, error) {
 	if o.BookmarkInterval == 0 {
 		o.BookmarkInterval = time.Minute
 	}
-	return &Handler{options: o, events: newEventCache(), protobufBudget: newByteBudget(o.MaxProtobufBytes), histories: newGrantHistories(o.Index, o.Grants, maxHistories)}, nil
+	h := &Handler{options: o, events: newEventCache(), protobufBudget: newByteBudget(o.MaxProtobufBytes), histories: newGrantHistories(o.Index, o.Grants, maxHistories)}
+	if o.Left != nil {
+		h.roles = newMemberRoles(o.Index, o.Left)
+	}
+	return h, nil
 }
 
 // request is a parsed request.
@@ -109,6 +119,11 @@ type request struct {
 	grants                 *authz.Grants
 	history                *grantHistory // of the grants; nil: of a get
 	version                int64         // of the history, with these grants
+
+	ask      *part.Ask // nil: the response is whole
+	judged   []string  // the members that the part is of
+	refused  error     // why the part is empty
+	warnings []string  // of the part
 }
 
 // Serve serves a request whose target and request info are in its context. An error is
@@ -116,7 +131,13 @@ type request struct {
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, caller Caller) error {
 	q := &request{Handler: h, w: w, r: r, caller: caller}
 	if err := q.parse(); err != nil {
-		return err
+		if !q.refuses(err) {
+			return err
+		}
+		q.refused = err
+		if q.info.Verb != selection.Watch || !apierrors.IsForbidden(err) {
+			return q.servePartRefused()
+		}
 	}
 	switch q.info.Verb {
 	case selection.Watch:
@@ -135,6 +156,7 @@ func (q *request) parse() error {
 	}
 	q.target, _ = route.TargetFrom(q.r.Context())
 	q.location = route.LocationOf(q.target, q.info)
+	q.ask = part.From(q.r.Context())
 	if q.info.Subresource != "" {
 		return q.subresourceError()
 	}
@@ -149,6 +171,7 @@ func (q *request) parse() error {
 	if q.snapshot, err = q.snapshotAt(); err != nil {
 		return err
 	}
+	q.setJudged()
 	if q.resource, err = q.options.View(q.snapshot, q.target).Resource(q.info.APIGroup, q.info.APIVersion, q.info.Resource); err != nil {
 		return err
 	}
@@ -174,7 +197,7 @@ func (q *request) parse() error {
 		return err
 	}
 	key := q.historyKey(verb)
-	if verb != selection.Get && (!q.grants.Empty() || q.histories.get(key) != nil) {
+	if verb != selection.Get && (q.ask != nil || !q.grants.Empty() || q.histories.get(key) != nil) {
 		q.history, q.version = q.histories.record(key, q.grants)
 	}
 	if q.grants.Empty() {
@@ -236,7 +259,7 @@ func (q *request) warnOfRedaction() {
 	if !q.options.ValuesRedacted || q.format.shape != fullObject || kind != "Secret" && kind != "ConfigMap" {
 		return
 	}
-	warning.AddWarning(q.r.Context(), "", fmt.Sprintf("values of %ss are redacted, including Helm releases, unless keepSecretValues is set", kind))
+	q.warn(fmt.Sprintf("values of %ss are redacted, including Helm releases, unless keepSecretValues is set", kind))
 }
 
 // members returns the members that the request is about; nil is all.
@@ -247,11 +270,16 @@ func (q *request) members() []string {
 	case q.location.Member != "":
 		return []string{q.location.Member}
 	}
-	return nil
+	return q.judged
 }
 
 // targets reports whether the request is about a member, apart from its selectors.
 func (q *request) targets(member string) bool {
+	if q.ask != nil {
+		if _, ok := slices.BinarySearch(q.judged, member); !ok {
+			return false
+		}
+	}
 	return !q.location.NoMember && (q.location.Member == "" || q.location.Member == member)
 }
 
@@ -265,9 +293,9 @@ func (q *request) warnOfUnknownNamespace() {
 		return
 	}
 	if q.location.NoMember {
-		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("no namespace is called %q here: %s", q.info.Namespace, FlatNamesHint))
+		q.warn(fmt.Sprintf("no namespace is called %q here: %s", q.info.Namespace, FlatNamesHint))
 	} else if _, ok := q.snapshot.Member(q.location.Member); !ok {
-		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("namespace %q refers to member %s, which does not exist", q.info.Namespace, q.location.Member))
+		q.warn(fmt.Sprintf("namespace %q refers to member %s, which does not exist", q.info.Namespace, q.location.Member))
 	}
 }
 
@@ -287,12 +315,14 @@ func (q *request) snapshotAt() (*aggregate.Snapshot, error) {
 	s := q.options.Index.Snapshot()
 	wanted := q.params.Revision
 	switch {
+	case q.ask != nil && (q.ask.At != 0 || q.ask.After != aggregate.Position{}):
+		return q.continuePart(s)
 	case q.params.Continue != "":
 		return q.continueFrom(s)
 	case wanted == 0:
 		return s, nil
 	case !q.options.Index.Owns(wanted):
-		return nil, expiredError(wanted)
+		return nil, Expired(wanted)
 	case q.params.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
 		if wanted == s.Revision() {
 			return s, nil
@@ -303,7 +333,7 @@ func (q *request) snapshotAt() (*aggregate.Snapshot, error) {
 		if wanted > s.Revision() {
 			return q.waitForRevision(wanted)
 		}
-		return nil, expiredError(wanted)
+		return nil, Expired(wanted)
 	case q.params.Watch && (q.params.SendInitialEvents == nil || !*q.params.SendInitialEvents) && wanted <= s.Revision():
 		return s, nil
 	}
@@ -326,8 +356,8 @@ func (q *request) waitForRevision(wanted aggregate.Revision) (*aggregate.Snapsho
 	}
 }
 
-// expiredError is the 410 after which clients list again.
-func expiredError(r aggregate.Revision) error {
+// Expired is the 410 after which clients list again.
+func Expired(r aggregate.Revision) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old, or was issued by another replica or before a restart", r))
 }
 
@@ -350,11 +380,19 @@ func (q *request) freshness(members []string) ([]selection.NotSynced, error) {
 	if len(out) == 0 {
 		return nil, nil
 	}
-	selection.SetHeaders(q.w.Header(), out, 0, selection.MembersLink(q.params.LabelSelector, q.resource.Resource.GroupResource().String()))
-	if q.params.RequireSynced {
-		return nil, notSyncedError(out)
+	if q.ask != nil {
+		return out, nil // whoever has all parts says it
 	}
-	return out, nil
+	return out, SetFreshness(q.w.Header(), q.params, q.resource.Resource.GroupResource().String(), out)
+}
+
+// SetFreshness sets the header of what is not fresh; with require=synced it is an error.
+func SetFreshness(h http.Header, p *selection.Params, resource string, out []selection.NotSynced) error {
+	selection.SetHeaders(h, out, 0, selection.MembersLink(p.LabelSelector, resource))
+	if p.RequireSynced {
+		return notSyncedError(out)
+	}
+	return nil
 }
 
 // maxCauses bounds the members that an error names as its causes.

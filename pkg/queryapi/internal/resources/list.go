@@ -1,7 +1,6 @@
 package resources
 
 import (
-	"encoding/json"
 	"iter"
 	"net/http"
 
@@ -14,8 +13,8 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// listMeta is the metadata of a list.
-type listMeta struct {
+// ListMeta is the metadata of a list.
+type ListMeta struct {
 	ResourceVersion    string            `json:"resourceVersion"`
 	Continue           string            `json:"continue,omitempty"`
 	RemainingItemCount *int64            `json:"remainingItemCount,omitempty"`
@@ -25,7 +24,10 @@ type listMeta struct {
 // list serves a list of one snapshot.
 func (q *request) list() error {
 	find := q.listing()
-	meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
+	if q.ask != nil {
+		return q.listPart(find)
+	}
+	meta := ListMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
 	visible := find.Visible()
 	q.warnOfUnknownNamespace()
 	q.warnOfOtherVersions(visible)
@@ -79,18 +81,10 @@ func (q *request) continueFrom(newest *aggregate.Snapshot) (*aggregate.Snapshot,
 }
 
 // page returns the first objects, and sets in meta whether more follow.
-func (q *request) page(find selection.Listing, meta *listMeta) (iter.Seq2[aggregate.Object, error], error) {
-	var page []aggregate.Object
-	more := false
-	for o, err := range find.List(q.r.Context()) {
-		if err != nil {
-			return nil, err
-		}
-		if int64(len(page)) == q.params.Limit {
-			more = true
-			break
-		}
-		page = append(page, o)
+func (q *request) page(find selection.Listing, meta *ListMeta) (iter.Seq2[aggregate.Object, error], error) {
+	page, more, err := q.firstObjects(find)
+	if err != nil {
+		return nil, err
 	}
 	if more {
 		last := page[len(page)-1].Position()
@@ -110,6 +104,20 @@ func (q *request) page(find selection.Listing, meta *listMeta) (iter.Seq2[aggreg
 	return values(page), nil
 }
 
+// firstObjects returns as many objects as the limit, and whether more follow.
+func (q *request) firstObjects(find selection.Listing) (page []aggregate.Object, more bool, err error) {
+	for o, err := range find.List(q.r.Context()) {
+		if err != nil {
+			return nil, false, err
+		}
+		if int64(len(page)) == q.params.Limit {
+			return page, true, nil
+		}
+		page = append(page, o)
+	}
+	return page, false, nil
+}
+
 func values(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
 		for _, o := range objects {
@@ -122,7 +130,7 @@ func values(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
 
 // writeList sends a list. A failure after the first byte closes the connection, so that an
 // incomplete list is never mistaken for a complete one.
-func (q *request) writeList(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
+func (q *request) writeList(meta ListMeta, objects iter.Seq2[aggregate.Object, error]) error {
 	if q.format.protobuf {
 		return q.writeProtobuf(meta, objects)
 	}
@@ -131,12 +139,12 @@ func (q *request) writeList(meta listMeta, objects iter.Seq2[aggregate.Object, e
 		return err
 	}
 	q.w.Header().Set("Content-Type", q.format.contentType())
-	out := append(q.buffers.get(), around.head...)
+	out := append(q.buffers.get(), around.Head...)
 	defer func() { q.buffers.put(out) }()
 	started, some := false, false
 	err = q.encodeAll(q.r.Context(), objects, func(text []byte) error {
 		if !some {
-			out = append(out, around.first...)
+			out = append(out, around.First...)
 			some = true
 		}
 		out = append(out, text...)
@@ -156,83 +164,46 @@ func (q *request) writeList(meta listMeta, objects iter.Seq2[aggregate.Object, e
 		panic(http.ErrAbortHandler)
 	}
 	if !some {
-		out = append(out, around.empty...)
+		out = append(out, around.Empty...)
 	}
-	_, _ = q.w.Write(append(out, around.tail...)) // the client may be gone
+	_, _ = q.w.Write(append(out, around.Tail...)) // the client may be gone
 	return nil
 }
 
 // flushAt is the size at which output is written.
 const flushAt = 64 << 10
 
-// listEnvelope is a list without its items.
-type listEnvelope struct {
-	head  []byte // up to the items
-	first string // before the first item
-	empty string // in place of items
-	tail  []byte // after them
-}
-
-// envelope makes the envelope of a list. In YAML the keys are sorted, as in
-// kube-apiserver.
-func (q *request) envelope(meta listMeta) (*listEnvelope, error) {
+// envelope makes the envelope of a list.
+func (q *request) envelope(meta ListMeta) (*Envelope, error) {
 	gvk := q.resource.GroupVersionKind()
-	kind, version, items := gvk.Kind+"List", gvk.GroupVersion().String(), "items"
+	of := Listed{Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String(), YAML: q.format.yaml}
 	switch q.format.shape {
 	case metadataOnly:
-		kind, version = "PartialObjectMetadataList", metav1.SchemeGroupVersion.String()
+		of.Kind, of.APIVersion = "PartialObjectMetadata", metav1.SchemeGroupVersion.String()
 	case table:
-		kind, version, items = "Table", metav1.SchemeGroupVersion.String(), "rows"
+		of.Kind, of.APIVersion, of.Columns = "Table", metav1.SchemeGroupVersion.String(), q.columns()
 	}
-	type field struct {
-		key   string
-		value any
-	}
-	fields := []field{{"kind", kind}, {"apiVersion", version}, {"metadata", meta}}
-	if q.format.shape == table {
-		fields = append(fields, field{"columnDefinitions", q.columns()})
-	}
-	if q.format.yaml {
-		before, after := map[string]any{}, map[string]any{}
-		for _, f := range fields {
-			if f.key < items {
-				before[f.key] = f.value
-			} else {
-				after[f.key] = f.value
-			}
-		}
-		head, err := yaml.Marshal(before)
-		if err != nil {
-			return nil, err
-		}
-		a := &listEnvelope{head: append(head, items+":"...), first: "\n", empty: " []\n"}
-		if len(after) > 0 {
-			a.tail, err = yaml.Marshal(after)
-		}
-		return a, err
-	}
-	head := []byte{'{'}
-	for _, f := range fields {
-		text, err := json.Marshal(f.value)
-		if err != nil {
-			return nil, err
-		}
-		head = append(append(append(appendString(head, f.key), ':'), text...), ',')
-	}
-	return &listEnvelope{head: append(appendString(head, items), ":["...), tail: []byte("]}\n")}, nil
+	return of.Envelope(meta)
 }
 
 // writeObject writes one JSON document in the negotiated format.
 func (q *request) writeObject(text []byte) error {
-	if q.format.yaml {
-		var err error
-		if text, err = yaml.JSONToYAML(escapeForYAML(text)); err != nil {
-			return err
-		}
-	} else if !q.format.protobuf {
-		text = append(text, '\n')
+	text, err := q.finishObject(text)
+	if err != nil {
+		return err
 	}
 	q.w.Header().Set("Content-Type", q.format.contentType())
 	_, _ = q.w.Write(text) // the client may be gone
 	return nil
+}
+
+// finishObject makes a response of one JSON document, or of one message.
+func (q *request) finishObject(text []byte) ([]byte, error) {
+	switch {
+	case q.format.yaml:
+		return yaml.JSONToYAML(escapeForYAML(text))
+	case q.format.protobuf:
+		return text, nil
+	}
+	return append(text, '\n'), nil
 }

@@ -1,7 +1,6 @@
 package resources
 
 import (
-	"bytes"
 	"encoding/binary"
 	"iter"
 	"net/http"
@@ -106,51 +105,26 @@ func appendProtobufEvent(dst []byte, kind watch.EventType, t metav1.TypeMeta, me
 
 // writeProtobuf sends a list. One that is too large is sent in the client's next accepted
 // format.
-func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
-	m := metav1.ListMeta{ResourceVersion: meta.ResourceVersion, Continue: meta.Continue, RemainingItemCount: meta.RemainingItemCount}
-	head, err := m.Marshal()
+func (q *request) writeProtobuf(meta ListMeta, objects iter.Seq2[aggregate.Object, error]) error {
+	held, err := q.Hold(q.caller.User().GetName(), meta)
 	if err != nil {
 		return err
 	}
-	head = protowire.AppendBytes(protowire.AppendTag(nil, fieldListMeta, protowire.BytesType), head)
-	size := len(head)
-	var items [][]byte
+	defer held.Release()
 	var refused error
-	taken, name := 0, q.caller.User().GetName()
-	give := func() {
-		q.protobufBudget.release(name, taken)
-		taken, items = 0, nil
-	}
-	defer give()
 	err = q.encodeAll(q.r.Context(), objects, func(text []byte) error {
-		switch n := len(text); {
-		case size+n > q.options.MaxProtobufBytes:
-			refused = errTooLarge
-		case !q.protobufBudget.acquire(name, n):
-			refused = errNoBudget
-		default:
-			taken += n
-			size += n
-			items = append(items, bytes.Clone(text))
-		}
+		refused = held.Add(text)
 		return refused
 	})
 	switch {
 	case refused != nil && q.fallback != nil:
-		give() // before the client reads
+		held.Release() // before the client reads
 		q.format = *q.fallback
 		return q.writeList(meta, objects)
 	case err != nil:
 		return err
 	}
-	t := (&encoder{resource: q.resource, shape: q.format.shape}).typeMeta()
-	t.Kind += "List"
-	q.w.Header().Set("Content-Type", protobufType)
-	for _, part := range append([][]byte{append(appendEnvelope(nil, t, size), head...)}, append(items, envelopeEnd)...) {
-		if _, err := q.w.Write(part); err != nil {
-			return nil // the client is gone
-		}
-	}
+	held.Write(q.w, (&encoder{resource: q.resource, shape: q.format.shape}).typeMeta())
 	return nil
 }
 

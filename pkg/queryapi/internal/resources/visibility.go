@@ -16,7 +16,7 @@ import (
 func (w *watchStream) targetMembers(s *aggregate.Snapshot) map[string]aggregate.Member {
 	out := map[string]aggregate.Member{}
 	for m := range s.Members() {
-		if w.targets(m.Name) {
+		if w.answers(&m) {
 			out[m.Name] = m
 		}
 	}
@@ -33,11 +33,14 @@ func (w *watchStream) sendMemberChanges(batch *aggregate.Batch) error {
 	}
 	checked := false
 	for d := range batch.Members() {
+		if w.moved(d) {
+			return w.endExpired()
+		}
 		if w.selectsByClusterLabels && !checked {
 			w.memberLabels.record(batch.After)
 			checked = true
 		}
-		if d.After == nil || !w.targets(d.After.Name) {
+		if d.After == nil || !w.answers(d.After) {
 			continue
 		}
 		if err := w.sendMemberChange(*d.After, batch.After); err != nil {
@@ -105,7 +108,7 @@ func (w *watchStream) checkGrantHistory() error {
 	for _, h := range histories {
 		was, ok := w.histories.resume(h, w.sent, w.snapshot.Revision())
 		if !ok {
-			return expiredError(w.sent)
+			return Expired(w.sent)
 		}
 		w.priorGrants = append(w.priorGrants, was...)
 	}
@@ -123,7 +126,7 @@ func (w *watchStream) listHistory() (*grantHistory, error) {
 	key := w.historyKey(selection.List)
 	listed, known := w.histories.getSince(key, w.sent)
 	if !known {
-		return nil, expiredError(w.sent)
+		return nil, Expired(w.sent)
 	}
 	if listed == nil {
 		var err error
@@ -143,7 +146,7 @@ func (w *watchStream) listHistory() (*grantHistory, error) {
 		}
 		w.setGrants(grants)
 		switch {
-		case grants.Empty():
+		case grants.Empty() && w.ask == nil:
 			return nil, w.forbidden()
 		case listed.equal(grants):
 			return listed, nil

@@ -15,6 +15,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -34,6 +35,9 @@ type watchStream struct {
 	resuming    bool            // changes from before the watch started are being sent
 	priorGrants []*authz.Grants // under which the client may have been sent objects
 	bookmarkDue bool            // events without a revision of their own were sent
+	initial     bool            // of a part: what is sent is nothing that a client resumes from
+	marks       []int           // a buffer
+	text        []byte          // a buffer
 	matcher     *selection.Matcher
 
 	out     []byte
@@ -61,6 +65,7 @@ func (q *request) watch() error {
 	}
 	w.retainHistory()
 	defer func() { w.histories.release(w.history, w.grants) }()
+	w.initial = w.ask != nil
 	w.cursor = q.options.Index.Cursor(q.snapshot)
 	w.members = w.targetMembers(q.snapshot)
 	initial := q.params.SendInitialEvents != nil && *q.params.SendInitialEvents || q.params.SendInitialEvents == nil && q.params.Revision == 0
@@ -76,10 +81,15 @@ func (q *request) watch() error {
 	visible := find.Visible()
 	q.warnOfUnknownNamespace()
 	q.warnOfOtherVersions(visible)
-	if _, err := q.freshness(visible); err != nil {
+	fresh, err := q.freshness(visible)
+	if err != nil {
 		return err
 	}
-	if q.format.shape == table {
+	if w.ask != nil {
+		if err := w.beginPart(visible, fresh); err != nil {
+			return err
+		}
+	} else if q.format.shape == table {
 		text, err := json.Marshal(q.columns())
 		if err != nil {
 			return err
@@ -93,7 +103,7 @@ func (q *request) watch() error {
 	timeout = min(timeout, 2*defaultWatchTimeout)
 	ctx, cancel := context.WithTimeout(q.r.Context(), timeout)
 	defer cancel()
-	err := w.serve(ctx, initial)
+	err = w.serve(ctx, initial)
 	if err == nil || errors.Is(err, errWatchEnded) {
 		return nil
 	}
@@ -109,8 +119,8 @@ func (w *watchStream) resumable() error {
 	switch {
 	case errors.Is(err, aggregate.ErrFuture):
 		return tooLargeError(w.sent, w.snapshot.Revision())
-	case err != nil, w.selectsByClusterLabels && w.memberLabels.changedSince(w.sent):
-		return expiredError(w.sent)
+	case err != nil, w.selectsByClusterLabels && w.memberLabels.changedSince(w.sent), w.roles.changedSince(w.sent):
+		return Expired(w.sent)
 	}
 	if err := w.checkGrantHistory(); err != nil {
 		return err
@@ -125,7 +135,7 @@ func (w *watchStream) resumable() error {
 			continue
 		}
 		if _, ok := w.snapshot.Member(c.Before.Member()); !ok {
-			return expiredError(w.sent)
+			return Expired(w.sent)
 		}
 	}
 	return nil
@@ -140,6 +150,7 @@ func (w *watchStream) stream(ctx context.Context, initial bool) error {
 			return err
 		}
 	}
+	w.initial = false
 	if err := w.resendGrantChanges(); err != nil {
 		return err
 	}
@@ -173,6 +184,9 @@ func (w *watchStream) stream(ctx context.Context, initial bool) error {
 func (w *watchStream) sendFinalBookmark() error {
 	if err := w.sendBookmark(nil); err != nil {
 		return err
+	}
+	if w.ask != nil {
+		w.out = part.Append(w.out, part.End, nil)
 	}
 	return w.flush()
 }
@@ -220,7 +234,7 @@ func (w *watchStream) sendInitialEvents(ctx context.Context) error {
 	if phase.ctx.Err() != nil {
 		return w.endIncomplete(phase)
 	}
-	if w.params.SendInitialEvents == nil {
+	if w.params.SendInitialEvents == nil && w.ask == nil {
 		return nil
 	}
 	return w.sendBookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
@@ -290,7 +304,7 @@ func (w *watchStream) sendChange(c aggregate.Change) error {
 	}
 	m, ok := w.members[o.Member()]
 	if !ok {
-		if !w.targets(o.Member()) {
+		if !w.targetsLeft(o.Member()) {
 			return nil
 		}
 		m = aggregate.Member{Name: o.Member()} // it has left since
@@ -330,23 +344,33 @@ func (w *watchStream) endExpired() error {
 
 // sendError sends the Status with which the watch ends.
 func (w *watchStream) sendError(status metav1.Status) error {
-	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"} // clients decode nothing without
-	if w.encoder.protobuf {
-		message, err := status.Marshal()
-		if err != nil {
-			return err
-		}
-		if w.out, err = appendProtobufEvent(w.out, watch.Error, status.TypeMeta, message); err != nil {
-			return err
-		}
-		return w.flush()
+	var err error
+	if w.ask != nil {
+		w.out, err = appendPartError(w.out, status)
+	} else {
+		w.out, err = AppendError(w.out, w.encoder.protobuf, status)
 	}
-	text, err := json.Marshal(status)
 	if err != nil {
 		return err
 	}
-	w.out = append(append(append(w.out, `{"type":"ERROR","object":`...), text...), "}\n"...)
 	return w.flush()
+}
+
+// AppendError appends the event with which a watch ends.
+func AppendError(dst []byte, protobuf bool, status metav1.Status) ([]byte, error) {
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"} // clients decode nothing without
+	if protobuf {
+		message, err := status.Marshal()
+		if err != nil {
+			return dst, err
+		}
+		return appendProtobufEvent(dst, watch.Error, status.TypeMeta, message)
+	}
+	text, err := json.Marshal(status)
+	if err != nil {
+		return dst, err
+	}
+	return append(append(append(dst, `{"type":"ERROR","object":`...), text...), "}\n"...), nil
 }
 
 // sendCached sends an event that another watch may have encoded already.
@@ -354,7 +378,7 @@ func (w *watchStream) sendCached(kind watch.EventType, o aggregate.Object, added
 	if w.columns != nil {
 		return w.send(kind, o, added)
 	}
-	key := eventKey{added.revision, kind, w.resource, w.encoder.shape, w.encoder.protobuf, w.encoder.clusterColumn, w.keys != nil, w.encoder.include}
+	key := eventKey{added.revision, kind, w.resource, w.encoder.shape, w.encoder.protobuf, w.encoder.clusterColumn, w.keys != nil, w.encoder.include, w.digits()}
 	if frame, ok := w.events.get(key); ok {
 		w.out = append(w.out, frame...)
 		return w.flushIfFull()
@@ -375,80 +399,61 @@ func (w *watchStream) send(kind watch.EventType, o aggregate.Object, added added
 	return w.flushIfFull()
 }
 
-func (w *watchStream) appendEvent(kind watch.EventType, o aggregate.Object, added addedMetadata) (err error) {
-	at := len(w.out)
-	defer func() {
-		if err != nil {
-			w.out = w.out[:at]
-		}
-	}()
+func (w *watchStream) appendEvent(kind watch.EventType, o aggregate.Object, added addedMetadata) error {
+	var out []byte
+	var err error
+	if w.ask != nil {
+		out, err = w.encodePartEvent(w.out, kind, o, added)
+	} else {
+		out, err = w.encodeEvent(w.out, kind, o, added)
+	}
+	if err == nil {
+		w.out = out
+	}
+	return err
+}
+
+func (w *watchStream) encodeEvent(dst []byte, kind watch.EventType, o aggregate.Object, added addedMetadata) (_ []byte, err error) {
 	if w.encoder.protobuf {
 		if w.encoder.message, err = w.encoder.appendProtobuf(w.encoder.message[:0], o, added); err != nil {
-			return err
+			return dst, err
 		}
-		w.out, err = appendProtobufEvent(w.out, kind, w.encoder.typeMeta(), w.encoder.message)
-		return err
+		return appendProtobufEvent(dst, kind, w.encoder.typeMeta(), w.encoder.message)
 	}
-	w.out = append(append(append(w.out, `{"type":"`...), kind...), `","object":`...)
+	dst = append(append(append(dst, `{"type":"`...), kind...), `","object":`...)
 	if w.encoder.shape == table {
-		w.out = append(w.out, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`...)
-		w.out = append(append(w.out, revisionString(added.revision)...), `"},"columnDefinitions":`...)
+		dst = append(dst, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`...)
+		dst = append(append(dst, revisionString(added.revision)...), `"},"columnDefinitions":`...)
 		if w.columns != nil { // as an API server, with the first event only
-			w.out, w.columns = append(w.out, w.columns...), nil
+			dst, w.columns = append(dst, w.columns...), nil
 		} else {
-			w.out = append(w.out, "null"...)
+			dst = append(dst, "null"...)
 		}
-		w.out = append(w.out, `,"rows":[`...)
+		dst = append(dst, `,"rows":[`...)
 	}
-	if w.out, err = w.encoder.append(w.out, o, added); err != nil {
-		return err
+	if dst, err = w.encoder.append(dst, o, added); err != nil {
+		return dst, err
 	}
 	if w.encoder.shape == table {
-		w.out = append(w.out, "]}"...)
+		dst = append(dst, "]}"...)
 	}
-	w.out = append(w.out, "}\n"...)
-	return nil
+	return append(dst, "}\n"...), nil
 }
 
 // sendBookmark sends the position of the watch, if the client accepts bookmarks.
 func (w *watchStream) sendBookmark(annotations map[string]string) error {
+	revision := max(w.sent, w.last.Revision())
+	if w.ask != nil {
+		w.appendMark(revision, annotations != nil)
+		return w.flushIfFull()
+	}
 	if !w.params.AllowWatchBookmarks && annotations == nil {
 		return nil
 	}
-	gvk := w.resource.GroupVersionKind()
-	kind, version := gvk.Kind, gvk.GroupVersion().String()
-	switch w.encoder.shape {
-	case metadataOnly:
-		kind, version = "PartialObjectMetadata", metav1.SchemeGroupVersion.String()
-	case table:
-		kind, version = "Table", metav1.SchemeGroupVersion.String()
-	}
-	revision := max(w.sent, w.last.Revision())
-	object := map[string]any{
-		"kind": kind, "apiVersion": version,
-		"metadata": map[string]any{"resourceVersion": revisionString(revision), "annotations": annotations},
-	}
-	if w.encoder.shape == table {
-		object["rows"] = []any{}
-	}
-	if w.encoder.protobuf {
-		text, err := json.Marshal(object)
-		if err != nil {
-			return err
-		}
-		if text, err = w.encoder.toProtobuf(nil, text); err != nil {
-			return err
-		}
-		if w.out, err = appendProtobufEvent(w.out, watch.Bookmark, w.encoder.typeMeta(), text); err != nil {
-			return err
-		}
-		return w.flushIfFull()
-	}
-	text, err := json.Marshal(map[string]any{"type": watch.Bookmark, "object": object})
-	if err != nil {
+	var err error
+	if w.out, err = w.appendBookmark(w.out, revision, annotations); err != nil {
 		return err
 	}
-	w.out = append(append(w.out, text...), '\n')
 	return w.flushIfFull()
 }
 

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"federator.dev/federator/pkg/queryapi/internal/part"
 )
 
 // serve streams a watch: as the response body, or as messages of a WebSocket where the
@@ -27,7 +29,10 @@ import (
 func (w *watchStream) serve(ctx context.Context, initial bool) error {
 	if !wsstream.IsWebSocketRequest(w.r) {
 		w.w.Header().Set("Content-Type", "application/json")
-		if w.format.protobuf {
+		switch {
+		case w.ask != nil:
+			w.w.Header().Set("Content-Type", part.ContentType)
+		case w.format.protobuf:
 			w.w.Header().Set("Content-Type", protobufWatchType)
 		}
 		w.w.WriteHeader(http.StatusOK)

@@ -1,0 +1,192 @@
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/internal/trigger"
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Export is what other processes need of the members that this one judges, at one revision. It never changes.
+type Export interface {
+	Revision() aggregate.Revision
+	// Members yields the members that are judged here.
+	Members() iter.Seq[aggregate.Member]
+	// Scopes yields a member's. The version is the digest of the projection.
+	Scopes(member string) iter.Seq[aggregate.ScopeInfo]
+	// Records calls yield with each record of a scope, which it uses again.
+	Records(member string, kind aggregate.Kind, yield func(*aggregate.Record) error) error
+	// Record fills into with that of an object, and reports whether there is one.
+	Record(ref aggregate.Ref, into *aggregate.Record) (ok bool, err error)
+}
+
+// ScopeOf is one kind of one member.
+type ScopeOf struct {
+	Member string
+	Kind   aggregate.Kind
+}
+
+// Changes is what may differ between two exports. To name what does not differ costs a look, and no importer anything.
+type Changes struct {
+	All     bool            // what differs is not known
+	Members []string        // that joined or left, or of which something else is known
+	Scopes  []ScopeOf       // that came or went, or whose status, version or resource changed
+	Objects []aggregate.Ref // whose record changed, came or went
+}
+
+// ExporterOptions are those of an Exporter.
+type ExporterOptions struct {
+	Process string // its ID
+	// Epoch is unique to the process and its start, as aggregate.Index.First of its own index is.
+	Epoch  uint64
+	Logger *slog.Logger
+
+	LogBytes  int64         // of changes that importers resume from; 32 MiB by default
+	MaxRecord int           // bytes of a record; a scope with a larger one is OverBudget for others; 4 MiB by default
+	Gather    time.Duration // between two steps, for which changes are gathered; 10 ms by default
+	Heartbeat time.Duration // between frontiers while there is nothing else; 1 s by default
+	Stall     time.Duration // after which an importer that does not read is cut; 30 s by default
+	Audit     time.Duration // for which digests of a scope that has not changed are used again; 5 min by default
+}
+
+func (o *ExporterOptions) validate() error {
+	if o.Process == "" || o.Epoch == 0 || o.Logger == nil {
+		return errors.New("exporter: Process, Epoch and Logger are required")
+	}
+	if o.LogBytes < 0 || o.MaxRecord < 0 || o.Gather < 0 || o.Heartbeat < 0 || o.Stall < 0 || o.Audit < 0 {
+		return errors.New("exporter: a bound is negative")
+	}
+	o.LogBytes = cmp.Or(o.LogBytes, 32<<20)
+	o.MaxRecord = cmp.Or(o.MaxRecord, defaultMaxRecord)
+	o.Gather = cmp.Or(o.Gather, 10*time.Millisecond)
+	o.Heartbeat = cmp.Or(o.Heartbeat, time.Second)
+	o.Stall = cmp.Or(o.Stall, 30*time.Second)
+	o.Audit = cmp.Or(o.Audit, 5*time.Minute)
+	return nil
+}
+
+// Exporter tells others what they need of the members that are judged here. Its methods are safe for concurrent use.
+type Exporter struct {
+	o       ExporterOptions
+	metrics *exporterMetrics
+	wake    trigger.Trigger
+	ended   chan struct{} // closed once Run has returned
+
+	pendingMu sync.Mutex // never held for longer than an assignment per change
+	newest    Export
+	pending   pending
+
+	mu    sync.Mutex
+	table table
+	audit audits
+}
+
+// NewExporter returns an exporter. It has nothing to say before the first call of Changed.
+func NewExporter(o ExporterOptions) (*Exporter, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	x := &Exporter{o: o, wake: trigger.New(), ended: make(chan struct{}), table: newTable(o.LogBytes), audit: audits{turn: make(chan struct{}, 1), known: map[ScopeOf]audited{}}}
+	x.metrics = newExporterMetrics(x)
+	return x, nil
+}
+
+// maxPending is how many objects may wait to be looked at by name. Beyond that their scopes are.
+const maxPending = 200_000
+
+// pending is what may have changed since the last step.
+type pending struct {
+	all     bool
+	members map[string]bool
+	scopes  map[ScopeOf]bool // true: its records are all looked at
+	objects map[aggregate.Ref]struct{}
+}
+
+func (p *pending) empty() bool {
+	return !p.all && len(p.members) == 0 && len(p.scopes) == 0 && len(p.objects) == 0
+}
+
+func (p *pending) add(c Changes) {
+	if p.all = p.all || c.All; p.all {
+		*p = pending{all: true}
+		return
+	}
+	if p.members == nil {
+		*p = pending{members: map[string]bool{}, scopes: map[ScopeOf]bool{}, objects: map[aggregate.Ref]struct{}{}}
+	}
+	for _, m := range c.Members {
+		p.members[m] = true
+	}
+	for _, s := range c.Scopes {
+		p.scopes[s] = p.scopes[s]
+	}
+	for _, ref := range c.Objects {
+		p.objects[ref] = struct{}{}
+	}
+	if len(p.objects) > maxPending {
+		for ref := range p.objects {
+			p.scopes[ScopeOf{ref.Member, ref.Kind}] = true
+		}
+		p.objects = map[aggregate.Ref]struct{}{}
+	}
+}
+
+// Changed says that there is a newer export, and how it differs from that of the call before. The first call's changes are
+// those from nothing. It never blocks.
+func (x *Exporter) Changed(now Export, c Changes) {
+	x.pendingMu.Lock()
+	if x.newest == nil {
+		c.All = true
+	}
+	x.newest = now
+	x.pending.add(c)
+	x.pendingMu.Unlock()
+	x.wake.Fire()
+}
+
+// Run keeps what importers are told until the context ends, and then ends all streams.
+func (x *Exporter) Run(ctx context.Context) error {
+	defer close(x.ended)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-x.wake:
+		}
+		x.pendingMu.Lock()
+		now, todo := x.newest, x.pending
+		x.pending = pending{}
+		x.pendingMu.Unlock()
+		if now == nil {
+			continue
+		}
+		if err := x.step(ctx, now, todo); err != nil {
+			return nil // the context ended
+		}
+		if err := sleep.For(ctx, x.o.Gather); err != nil {
+			return nil
+		}
+	}
+}
+
+// step brings the table to an export.
+func (x *Exporter) step(ctx context.Context, now Export, todo pending) error {
+	s := step{x: x, ctx: ctx, now: now}
+	if !todo.empty() {
+		s.look(todo)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.table.publish(now, s.updates)
+	return nil
+}

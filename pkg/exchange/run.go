@@ -1,0 +1,154 @@
+package exchange
+
+import (
+	"context"
+	"time"
+
+	"federator.dev/federator/internal/clip"
+)
+
+// Run follows the peers until the context ends.
+func (im *Importer) Run(ctx context.Context) error {
+	defer im.stopAll()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		im.reconcile(ctx)
+		timer.Reset(im.judge(time.Now()))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-im.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// reconcile has one link for each peer. It joins those that end.
+func (im *Importer) reconcile(ctx context.Context) {
+	im.mu.Lock()
+	var ending, starting []*link
+	for id, l := range im.links {
+		if p, ok := im.wanted[id]; !ok || p != l.peer {
+			ending = append(ending, l)
+		}
+	}
+	im.mu.Unlock()
+	for _, l := range ending {
+		l.stop()
+	}
+	im.mu.Lock()
+	for _, l := range ending {
+		p, ok := im.wanted[l.peer.ID]
+		if !ok {
+			im.removeLocked(l)
+			continue
+		}
+		l.peer = p
+		starting = append(starting, l)
+	}
+	for id, p := range im.wanted {
+		if im.links[id] == nil {
+			l := &link{im: im, peer: p, announced: map[string]string{}, again: map[ask]bool{}, suspects: map[string]bool{}}
+			l.metrics = im.metrics.of(id)
+			im.links[id] = l
+			starting = append(starting, l)
+		}
+	}
+	im.mu.Unlock()
+	for _, l := range starting {
+		l.start(ctx)
+	}
+}
+
+// removeLocked forgets a peer, whose members are as it has left them.
+func (im *Importer) removeLocked(l *link) {
+	delete(im.links, l.peer.ID)
+	im.metrics.remove(l.peer.ID)
+	for _, m := range im.members {
+		if m.source == l.peer.ID {
+			m.orphan("process " + l.peer.ID + ", which judged it, is gone")
+		}
+	}
+}
+
+// orphan says that nobody tells of a member any more. Importer.mu must be held.
+func (m *member) orphan(why string) {
+	m.source, m.since, m.why = "", time.Now(), why
+}
+
+func (im *Importer) stopAll() {
+	im.mu.Lock()
+	var all []*link
+	for _, l := range im.links {
+		all = append(all, l)
+	}
+	im.mu.Unlock()
+	for _, l := range all {
+		l.stop()
+	}
+}
+
+// judge shows members as Stale whose peer was lost for longer than the grace, and others as they were told. It returns
+// when it is to be called again at the latest.
+func (im *Importer) judge(now time.Time) time.Duration {
+	type verdict struct {
+		m     *member
+		stale string
+		keep  bool // within the grace: as it is
+	}
+	next := time.Hour
+	im.mu.Lock()
+	verdicts := make([]verdict, 0, len(im.members))
+	for _, m := range im.members {
+		since, why := m.since, m.why
+		if m.source != "" {
+			since, why = time.Time{}, ""
+			if l := im.links[m.source]; l != nil && !l.lost.IsZero() {
+				since, why = l.lost, "process "+m.source+": "+l.reason
+			}
+		}
+		v := verdict{m: m}
+		if !since.IsZero() {
+			left := since.Add(im.o.Grace).Sub(now)
+			if v.keep = left > 0; v.keep {
+				next = min(next, left)
+			} else {
+				v.stale = clip.Line(why, maxReason)
+			}
+		}
+		verdicts = append(verdicts, v)
+	}
+	im.mu.Unlock()
+	stale := 0
+	for _, v := range verdicts {
+		v.m.mu.Lock()
+		if !v.keep && (v.stale == "") != (v.m.stale == "") {
+			v.m.show(im, v.stale)
+		}
+		if v.m.stale != "" {
+			stale++
+		}
+		v.m.mu.Unlock()
+	}
+	im.metrics.stale.Set(float64(stale))
+	return next
+}
+
+// show shows a member as Stale, or as it was told. m.mu must be held.
+func (m *member) show(im *Importer, stale string) {
+	m.stale = stale
+	if m.removed || m.told == nil {
+		return
+	}
+	err := m.put(im.o.Index)
+	for _, s := range m.scopes {
+		s.writer.SetStatus(m.shown(s.told.Status))
+		if _, e := s.writer.Commit(); e != nil {
+			err = e
+		}
+	}
+	if err != nil { // no revisions are left: the process ends
+		im.o.Logger.Error("a member of another process could not be written", "member", m.name, "error", err)
+	}
+}

@@ -1,0 +1,305 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/exchange/internal/wire"
+)
+
+// The paths that an Exporter serves.
+const (
+	StreamPath  = "/exchange/v1/stream"
+	DigestsPath = "/exchange/v1/digests"
+)
+
+// window is that of a stream: what a record is like was sent just before.
+const window = 256 << 10
+
+// maxAgain bounds what an importer may ask for again in one request.
+const maxAgain = 1000
+
+// ServeHTTP serves importers. Who they are must have been verified before.
+func (x *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		http.Error(w, "only GET", http.StatusMethodNotAllowed)
+		return
+	}
+	switch r.URL.Path {
+	case StreamPath:
+		x.serveStream(w, r)
+	case DigestsPath:
+		x.serveDigests(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (x *Exporter) serveStream(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	epoch, sequence, err := parseSince(query.Get("since"))
+	again := make([]ask, 0, len(query["again"]))
+	for _, text := range query["again"] {
+		member, kind, _ := strings.Cut(text, " ")
+		again = append(again, ask{member, aggregate.Kind(kind)})
+	}
+	if err != nil || len(again) > maxAgain {
+		http.Error(w, "since is no position, or too much is asked for", http.StatusBadRequest)
+		return
+	}
+	s := &stream{x: x, epoch: epoch, position: sequence, again: again, to: deadlines{w: w, control: http.NewResponseController(w), stall: x.o.Stall}}
+	x.metrics.streams.Inc()
+	defer x.metrics.streams.Dec()
+	w.Header().Set("Content-Type", "application/vnd.federator.exchange+zstd")
+	w.WriteHeader(http.StatusOK)
+	err = s.run(r.Context())
+	s.account()
+	if r.Context().Err() == nil && !errors.Is(err, errEnded) {
+		x.metrics.cut.Inc()
+		x.o.Logger.Warn("an importer was cut", "error", err)
+	}
+}
+
+// account adds what was sent since it was called last to the metrics.
+func (s *stream) account() {
+	if s.frames == nil {
+		return
+	}
+	s.x.metrics.plain.Add(float64(s.frames.Bytes - s.counted.plain))
+	s.x.metrics.sent.Add(float64(s.to.bytes - s.counted.sent))
+	s.counted.plain, s.counted.sent = s.frames.Bytes, s.to.bytes
+}
+
+// errEnded says that the exporter has ended.
+var errEnded = errors.New("the exporter ends")
+
+// parseSince parses <epoch>.<sequence>.
+func parseSince(text string) (epoch, sequence uint64, err error) {
+	if text == "" {
+		return 0, 0, nil
+	}
+	before, after, ok := strings.Cut(text, ".")
+	if !ok {
+		return 0, 0, errors.New("it is no position")
+	}
+	if epoch, err = strconv.ParseUint(before, 10, 64); err != nil {
+		return 0, 0, err
+	}
+	sequence, err = strconv.ParseUint(after, 10, 64)
+	return epoch, sequence, err
+}
+
+// deadlines writes a response, each write within a time.
+type deadlines struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	stall   time.Duration
+	bytes   int64
+	flushed time.Time
+}
+
+func (d *deadlines) Write(p []byte) (int, error) {
+	if err := d.control.SetWriteDeadline(time.Now().Add(d.stall)); err != nil {
+		return 0, err
+	}
+	n, err := d.w.Write(p)
+	d.bytes += int64(n)
+	return n, err
+}
+
+// stream tells one importer.
+type stream struct {
+	x        *Exporter
+	epoch    uint64 // that the importer has asked for
+	position uint64 // the sequence up to which it was told all
+	resumed  bool
+	again    []ask
+	to       deadlines
+	zstd     *zstd.Encoder
+	frames   *wire.Writer
+	buf      []byte
+	counted  struct{ plain, sent int64 } // bytes that are in the metrics
+}
+
+func (s *stream) run(ctx context.Context) (err error) {
+	s.zstd, err = zstd.NewWriter(&s.to, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(window),
+		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false)) // frontiers have a hash
+	if err != nil {
+		return err
+	}
+	s.frames = wire.NewWriter(s.zstd)
+	s.x.mu.Lock()
+	s.resumed = s.epoch == s.x.o.Epoch && s.x.table.resumable(s.position)
+	s.x.mu.Unlock()
+	hello := wire.Hello{Version: wire.Version, Process: s.x.o.Process, Epoch: s.x.o.Epoch, Resumed: s.resumed}
+	if err := s.frames.Frame(wire.TypeHello, hello.Append(nil)); err != nil {
+		return err
+	}
+	heartbeat := time.NewTimer(0)
+	defer heartbeat.Stop()
+	for {
+		b, revision, changed := s.next()
+		if b != nil {
+			if err := s.tell(b); err != nil {
+				return err
+			}
+			heartbeat.Reset(s.x.o.Heartbeat)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.x.ended:
+			return errEnded
+		case <-changed:
+		case <-heartbeat.C:
+			if err := s.beat(revision); err != nil {
+				return err
+			}
+			heartbeat.Reset(s.x.o.Heartbeat)
+		}
+	}
+}
+
+// next returns what is to be told next, if there is anything, and a channel that is closed when there is more.
+func (s *stream) next() (*batch, aggregate.Revision, <-chan struct{}) {
+	s.x.mu.Lock()
+	defer s.x.mu.Unlock()
+	t := &s.x.table
+	if t.export == nil || s.resumed && t.resumable(s.position) && s.position == t.sequence && len(s.again) == 0 {
+		return nil, t.revision, t.changed
+	}
+	b := t.batchAfter(s.position, s.resumed && t.resumable(s.position), s.again)
+	return b, t.revision, t.changed
+}
+
+func (s *stream) flush() error {
+	if err := s.zstd.Flush(); err != nil {
+		return err
+	}
+	s.to.flushed = time.Now()
+	s.account()
+	return s.to.control.Flush()
+}
+
+// beat says that the stream is alive, and has all.
+func (s *stream) beat(revision aggregate.Revision) error {
+	var err error
+	if !s.resumed {
+		err = s.frames.Frame(wire.TypePing, nil)
+	} else {
+		err = s.frontier(revision)
+	}
+	if err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+func (s *stream) frontier(revision aggregate.Revision) error {
+	f := wire.Frontier{Epoch: s.x.o.Epoch, Sequence: s.position, Revision: revision, Time: time.Now().UnixMilli()}
+	s.buf = f.Append(s.buf[:0])
+	return s.frames.Frame(wire.TypeFrontier, s.buf)
+}
+
+// tell writes a batch.
+func (s *stream) tell(b *batch) error {
+	s.buf = wire.Begin{Sequence: b.sequence, State: b.state}.Append(s.buf[:0])
+	if err := s.frames.Frame(wire.TypeBegin, s.buf); err != nil {
+		return err
+	}
+	for _, name := range b.gone {
+		s.buf = wire.AppendName(s.buf[:0], name)
+		if err := s.frames.Frame(wire.TypeGone, s.buf); err != nil {
+			return err
+		}
+	}
+	for i := range b.sections {
+		if err := s.section(b, &b.sections[i]); err != nil {
+			return err
+		}
+	}
+	s.position, s.resumed, s.again = b.sequence, true, nil
+	if err := s.frontier(b.revision); err != nil {
+		return err
+	}
+	if b.state {
+		s.x.metrics.states.Inc()
+	}
+	return s.flush()
+}
+
+func (s *stream) section(b *batch, m *section) error {
+	s.buf = wire.Member{Name: m.member, Full: m.full, JSON: m.frame}.Append(s.buf[:0])
+	if err := s.frames.Frame(wire.TypeMember, s.buf); err != nil {
+		return err
+	}
+	for i := range m.scopes {
+		if err := s.scope(b, m.member, &m.scopes[i]); err != nil {
+			return err
+		}
+	}
+	s.buf = m.end.Append(s.buf[:0])
+	return s.frames.Frame(wire.TypeEnd, s.buf)
+}
+
+func (s *stream) scope(b *batch, member string, c *scopeSection) error {
+	if c.frame == nil {
+		s.buf = wire.AppendName(s.buf[:0], c.kind)
+		return s.frames.Frame(wire.TypeNoScope, s.buf)
+	}
+	s.buf = append(s.buf[:0], c.frame...)
+	if c.replace {
+		s.buf[len(s.buf)-1] = 1
+	}
+	if err := s.frames.Frame(wire.TypeScope, s.buf); err != nil {
+		return err
+	}
+	switch {
+	case c.failed:
+		return nil
+	case c.replace:
+		return b.export.Records(member, c.kind, s.record)
+	}
+	for _, e := range c.records {
+		if err := s.change(b, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stream) change(b *batch, e entry) error {
+	switch {
+	case e.gone:
+		s.buf = wire.Delete{Namespace: e.key.Namespace, Name: e.key.Name}.Append(s.buf[:0])
+		return s.frames.Frame(wire.TypeDelete, s.buf)
+	case e.frame != nil:
+		return s.put(e.frame)
+	}
+	return fmt.Errorf("%s: there is no record of it", e.key)
+}
+
+func (s *stream) record(r *aggregate.Record) error {
+	s.buf = wire.AppendRecord(s.buf[:0], r)
+	return s.put(s.buf)
+}
+
+func (s *stream) put(record []byte) error {
+	s.x.metrics.records.Inc()
+	if err := s.frames.Frame(wire.TypeRecord, record); err != nil {
+		return err
+	}
+	if now := time.Now(); now.Sub(s.to.flushed) > s.x.o.Heartbeat {
+		return s.flush() // the importer sees that there is progress
+	}
+	return nil
+}

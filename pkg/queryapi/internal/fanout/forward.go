@@ -1,0 +1,87 @@
+package fanout
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Forward has a peer answer a request of a user: its response, as it arrives. A peer that is lost before it answers is an
+// error; later the connection of the client is aborted.
+func (h *Handler) Forward(w http.ResponseWriter, r *http.Request, peer *Peer, u user.Info) error {
+	base, err := url.Parse(peer.URL)
+	if err != nil {
+		return unavailable("the process that judges the member has no valid address")
+	}
+	var failed error
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(base)
+			p.Out.Host = ""
+			accept := p.Out.Header["Accept"]
+			p.Out.Header = http.Header{"User-Agent": {"federator/peer"}, "Accept-Encoding": {"identity"}} // no credentials of the client
+			if len(accept) > 0 {
+				p.Out.Header["Accept"] = accept
+			}
+			SetIdentity(p.Out, u)
+		},
+		Transport:     peer.Client.Transport,
+		FlushInterval: -1,
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.StatusCode == http.StatusUnauthorized {
+				return errors.New("the peer does not know this process")
+			}
+			for name := range resp.Header { // what this process says itself
+				if name == "Date" || w.Header().Get(name) != "" && name != "Warning" && name != "Content-Type" {
+					resp.Header.Del(name)
+				}
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
+		ErrorLog:     nil,
+	}
+	proxy.ServeHTTP(&patientWriter{w, http.NewResponseController(w), h.options.WriteTimeout}, r)
+	switch {
+	case failed == nil:
+		return nil
+	case r.Context().Err() != nil:
+		return r.Context().Err()
+	}
+	h.options.Log.Warn("query API: a process did not answer", "process", peer.ID, "error", failed)
+	return unavailable("the process that judges the member does not answer")
+}
+
+// patientWriter gives a client so much time for each write.
+type patientWriter struct {
+	http.ResponseWriter
+	controller *http.ResponseController
+	timeout    time.Duration
+}
+
+// Unwrap is for http.ResponseController.
+func (p *patientWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// Write implements http.ResponseWriter.
+func (p *patientWriter) Write(b []byte) (int, error) {
+	if err := p.controller.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err //nolint:wrapcheck // to who writes
+	}
+	return p.ResponseWriter.Write(b) //nolint:wrapcheck // to who writes
+}
+
+// FlushError implements what http.ResponseController looks for. HTTP/2 ends a stream whose deadline passes, even while there
+// is nothing to write.
+func (p *patientWriter) FlushError() error {
+	if err := p.controller.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err //nolint:wrapcheck // to who writes
+	}
+	if err := p.controller.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err //nolint:wrapcheck // to who writes
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package part
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// AskHeader is the request header with an Ask. Only the listener for peers reads it.
+const AskHeader = "Federator-Part"
+
+// ContentType is that of parts.
+const ContentType = "application/vnd.federator.part"
+
+// Ask is what a process wants of another besides the request of the client.
+type Ask struct {
+	// Known is the digest of the members that the process judges as far as the other knows.
+	Known string `json:"known"`
+	// Except are members to leave out, Also such to answer for that the process holds without
+	// judging them. Both are sorted.
+	Except []string `json:"except,omitempty"`
+	Also   []string `json:"also,omitempty"`
+	// After is where a list continues, and At the revision of its snapshot, 0 for the newest.
+	After aggregate.Position `json:"after,omitzero"`
+	At    aggregate.Revision `json:"at,omitempty"`
+	// Digits are those of the revisions that will be in events.
+	Digits int `json:"digits,omitempty"`
+	// Fallback asks for the format to use in place of protobuf.
+	Fallback bool `json:"fallback,omitempty"`
+}
+
+// Set sets the header of a request.
+func (a *Ask) Set(h http.Header) error {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("part: %w", err)
+	}
+	h.Set(AskHeader, base64.RawURLEncoding.EncodeToString(text))
+	return nil
+}
+
+// maxDigits is how many digits a revision may have.
+const maxDigits = 16
+
+// Parse returns the Ask of a request; nil if it has none.
+func Parse(h http.Header) (*Ask, error) {
+	value := h.Get(AskHeader)
+	if value == "" {
+		return nil, nil //nolint:nilnil // a request of one member has none
+	}
+	text, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil {
+		return nil, fmt.Errorf("part: %w", err)
+	}
+	var a Ask
+	if err := json.Unmarshal(text, &a); err != nil {
+		return nil, fmt.Errorf("part: %w", err)
+	}
+	if a.Digits < 0 || a.Digits > maxDigits {
+		return nil, fmt.Errorf("part: revisions cannot have %d digits", a.Digits)
+	}
+	return &a, nil
+}
+
+type askKey struct{}
+
+// With returns a context that carries an Ask: the request is for a part.
+func With(ctx context.Context, a *Ask) context.Context { return context.WithValue(ctx, askKey{}, a) }
+
+// From returns the Ask that With put into ctx, nil without one.
+func From(ctx context.Context) *Ask {
+	a, _ := ctx.Value(askKey{}).(*Ask)
+	return a
+}
+
+// Answers reports whether a part that was asked for is also of a member.
+func (a *Ask) Answers(m *aggregate.Member) bool {
+	if m.Role == aggregate.Judge {
+		_, not := slices.BinarySearch(a.Except, m.Name)
+		return !not
+	}
+	_, also := slices.BinarySearch(a.Also, m.Name)
+	return also && m.Role == aggregate.Standby
+}
+
+// Digest is a digest of names of members, which are sorted.
+func Digest(members []string) string {
+	h := sha256.New()
+	for _, name := range members {
+		h.Write([]byte(name))
+		h.Write([]byte{0})
+	}
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
+}

@@ -1,0 +1,185 @@
+package shards
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/shards/internal/coordinator"
+)
+
+const (
+	reportPath = "/shards/v1/report"
+
+	maxReport  = 64 << 20
+	maxVersion = 1 << 52 // that a peer may have seen: no map has it
+	maxMembers = 100_000
+)
+
+// EpochError is the error of an answer of another epoch than the Lease of the process says: the process has started again.
+type EpochError struct {
+	ID        string
+	Got, Want aggregate.Revision
+}
+
+func (e *EpochError) Error() string {
+	return fmt.Sprintf("process %s answers as epoch %d, and its Lease says %d", e.ID, e.Got, e.Want)
+}
+
+// report is what a process says of itself to the leader.
+type report struct {
+	ID       string         `json:"id"`
+	Epoch    uint64         `json:"epoch"`
+	Version  int64          `json:"version"`
+	Policies string         `json:"policies,omitempty"`
+	Holds    []reportedHold `json:"holds"`
+}
+
+type reportedHold struct {
+	Name   string  `json:"name"`
+	UID    string  `json:"uid,omitempty"`
+	Role   string  `json:"role"`
+	Ready  bool    `json:"ready,omitempty"`
+	Known  bool    `json:"measured,omitempty"`
+	Bytes  float64 `json:"bytes,omitempty"`
+	Deltas float64 `json:"deltasPerSecond,omitempty"`
+	CPU    float64 `json:"cpu,omitempty"`
+}
+
+var roleNames = map[aggregate.Role]string{aggregate.Judge: "judge", aggregate.Standby: "standby", aggregate.Joining: "joining"}
+
+// report returns what this process says of itself.
+func (s *Shards) report() *report {
+	m, _ := s.Map()
+	out := &report{ID: s.o.ID, Epoch: uint64(s.o.Epoch), Policies: clip.Text(s.o.Policies(), 256)}
+	if m != nil {
+		out.Version = m.Version
+		if s.o.Applied != nil {
+			out.Version = min(out.Version, s.o.Applied())
+		}
+	}
+	holds := *s.holds.Load()
+	out.Holds = make([]reportedHold, 0, len(holds))
+	for name, h := range holds {
+		r := reportedHold{Name: name, UID: h.uid, Role: roleNames[h.role], Ready: s.o.Ready(name)}
+		if load, known := s.o.Measure(name); known {
+			r.Known, r.Bytes, r.Deltas, r.CPU = true, finite(load.Bytes), finite(load.Deltas), finite(load.CPU)
+		}
+		out.Holds = append(out.Holds, r)
+	}
+	return out
+}
+
+// finite returns what JSON has a number for.
+func finite(x float64) float64 {
+	if x > 0 && x < 1e15 {
+		return x
+	}
+	return 0
+}
+
+// decided returns a report as the leader thinks of it.
+func (r *report) decided(at time.Time) (*coordinator.Report, error) {
+	if r.Version < 0 || r.Version >= maxVersion {
+		return nil, fmt.Errorf("version %d is none of a map", r.Version)
+	}
+	if len(r.Holds) > maxMembers {
+		return nil, fmt.Errorf("it holds %d members, more than %d", len(r.Holds), maxMembers)
+	}
+	out := &coordinator.Report{At: at, Epoch: r.Epoch, Version: r.Version, Policies: clip.Text(r.Policies, 256), Holds: make(map[string]coordinator.Hold, len(r.Holds))}
+	for _, h := range r.Holds {
+		out.Holds[h.Name] = coordinator.Hold{
+			UID: h.UID, Judge: h.Role == roleNames[aggregate.Judge], Ready: h.Ready, Measured: h.Known,
+			Load: Load{Bytes: finite(h.Bytes), Deltas: finite(h.Deltas), CPU: finite(h.CPU)},
+		}
+	}
+	return out, nil
+}
+
+// Handler serves what peers ask, below /shards/v1/, on a listener with TLS.
+func (s *Shards) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+reportPath, func(w http.ResponseWriter, r *http.Request) {
+		if _, is := PeerOf(r); !is {
+			http.Error(w, "only peers may ask", http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(s.report()); err != nil {
+			s.log.Debug("a report was not sent", "error", err)
+		}
+	})
+	return mux
+}
+
+// ask returns what a peer reports.
+func (s *Shards) ask(ctx context.Context, p Peer) (*coordinator.Report, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+reportPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := p.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage)) //nolint:errcheck // what there is of it
+		return nil, fmt.Errorf("%s: %s", resp.Status, clip.Line(string(text), maxMessage))
+	}
+	var r report
+	body := &io.LimitedReader{R: resp.Body, N: maxReport}
+	if err := json.NewDecoder(body).Decode(&r); err != nil {
+		if body.N <= 0 {
+			err = fmt.Errorf("it is longer than %d bytes", maxReport)
+		}
+		return nil, err
+	}
+	if r.ID != p.ID {
+		return nil, errors.New("it is the report of another process")
+	}
+	if r.Epoch != uint64(p.Epoch) {
+		return nil, &EpochError{ID: p.ID, Got: aggregate.Revision(r.Epoch), Want: p.Epoch}
+	}
+	return r.decided(time.Now())
+}
+
+// reports asks all peers, and this process, and adds what they say to what they have said.
+func (s *Shards) reports(ctx context.Context, all map[string]*coordinator.Report) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Renew)
+	defer cancel()
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	is := map[string]bool{s.o.ID: true}
+	for _, p := range s.peers.list() {
+		is[p.ID] = true
+		asking.Go(func() {
+			r, err := s.ask(ctx, p)
+			if err != nil {
+				s.metrics.failed.WithLabelValues("report").Inc()
+				s.log.Debug("a peer does not report", "peer", p.ID, "error", err)
+				return
+			}
+			mu.Lock()
+			all[p.ID] = r
+			mu.Unlock()
+		})
+	}
+	own, err := s.report().decided(time.Now())
+	asking.Wait()
+	if err == nil {
+		all[s.o.ID] = own
+	}
+	for id := range all {
+		if !is[id] {
+			delete(all, id)
+		}
+	}
+}
