@@ -1,0 +1,83 @@
+package sharing
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"federator.dev/federator/pkg/exchange"
+	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/pkg/shards"
+)
+
+// assignments has the newest assignment of members to processes, for the query API.
+type assignments struct {
+	mu      sync.Mutex
+	now     *queryapi.Assignment
+	changed chan struct{} // that of now
+	version int64
+}
+
+func (a *assignments) newest() *queryapi.Assignment {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.now == nil {
+		a.put(&queryapi.Assignment{})
+	}
+	return a.now
+}
+
+// put makes an assignment the newest. a.mu must be held.
+func (a *assignments) put(next *queryapi.Assignment) {
+	was := a.changed
+	a.changed = make(chan struct{})
+	next.Changed = a.changed
+	a.now = next
+	if was != nil {
+		close(was)
+	}
+}
+
+// set takes a map and the processes that live, if they are others than before.
+func (a *assignments) set(self string, m *shards.Map, peers []queryapi.Peer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.now != nil && a.version == m.Version && slices.EqualFunc(a.now.Peers, peers, func(x, y queryapi.Peer) bool { return x == y }) {
+		return
+	}
+	judges := make(map[string]string, len(m.Members))
+	for i := range m.Members {
+		judges[m.Members[i].Name] = m.Members[i].Judge
+	}
+	a.version = m.Version
+	a.put(&queryapi.Assignment{Self: self, Peers: peers, Judges: judges})
+}
+
+// peersEvery is how often it is looked whether a process has another address or epoch.
+const peersEvery = 500 * time.Millisecond
+
+// followMap has the query API and the exchange follow the map, and who lives.
+func (s *Sharing) followMap(ctx context.Context) error {
+	tick := time.NewTicker(peersEvery)
+	defer tick.Stop()
+	for {
+		m, changed := s.shards.Map()
+		if m != nil {
+			var peers []queryapi.Peer
+			var told []exchange.Peer
+			for _, p := range s.shards.Peers() {
+				peers = append(peers, queryapi.Peer{ID: p.ID, Epoch: p.Epoch, URL: p.URL, Client: p.Client})
+				told = append(told, exchange.Peer{ID: p.ID, URL: p.URL, Client: p.Client})
+			}
+			s.importer.SetPeers(told)
+			s.view.set(s.o.Name, m, peers)
+		}
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package sharing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/internal/component"
+	"federator.dev/federator/internal/election"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/exchange"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/pkg/shards"
+)
+
+// Options are what a process that shares a fleet is given. All but Lead, Policies and Metrics are required.
+type Options struct {
+	Hub         *rest.Config
+	Namespace   string // of federator on the hub
+	Name        string // of this process, which it has again after a restart
+	Address     string // host and port at which the others reach Listener
+	Listener    net.Listener
+	Count       int // processes that there are to be
+	Replication int
+	Epoch       aggregate.Revision // the first revision of the process's own index
+
+	// Lead returns until when this process may write the map, or an error if another one leads. Nil: an election of the
+	// processes that share the fleet decides.
+	Lead func() (until time.Time, err error)
+	// Policies names what is evaluated here, for people who compare processes. Nil: nothing is named.
+	Policies func() string
+	Logger   *slog.Logger
+	Metrics  prometheus.Registerer // nil: none
+}
+
+// Sharing is this process's part in a fleet that several share.
+type Sharing struct {
+	o        Options
+	shards   *shards.Shards
+	elector  *election.Elector // nil where Options.Lead says who leads
+	peers    *aggregate.Index  // of what others tell
+	importer *exchange.Importer
+	exporter *exchange.Exporter
+	view     assignments
+	meter    meter
+	applied  atomic.Int64 // version of the map whose keys the loop judges
+
+	// Set by Serve, before Run.
+	manager *clusterinformers.Manager
+	own     *aggregate.Index
+	loop    *enforce.Loop // nil without policies
+	server  *http.Server
+}
+
+// New wires it. Nothing runs yet; Run closes the listener.
+func New(o Options) (*Sharing, error) {
+	switch {
+	case o.Hub == nil, o.Listener == nil, o.Logger == nil:
+		return nil, errors.New("shards: Hub, Listener and Logger are required")
+	}
+	s := &Sharing{o: o}
+	lead := o.Lead
+	if lead == nil {
+		var err error
+		if s.elector, err = election.New(o.Hub, o.Namespace, "", o.Logger); err != nil {
+			return nil, err
+		}
+		lead = s.elector.Lease
+	}
+	var err error
+	// Nobody reads revisions of the peers' index.
+	if s.peers, err = aggregate.New(aggregate.Options{Revisions: aggregate.Range{First: 1, End: 1 << 52}}); err != nil {
+		return nil, err
+	}
+	s.exporter, err = exchange.NewExporter(exchange.ExporterOptions{Process: o.Name, Epoch: uint64(o.Epoch), Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	if s.importer, err = exchange.NewImporter(exchange.ImporterOptions{Index: s.peers, Logger: o.Logger}); err != nil {
+		return nil, err
+	}
+	s.shards, err = shards.New(shards.Options{
+		Hub: o.Hub, Namespace: o.Namespace, ID: o.Name, Epoch: o.Epoch, Address: o.Address, Replication: o.Replication, Count: o.Count,
+		Lead: lead, Fleet: s.setFleet, Ready: s.ready, LetGo: s.importer.Complete, Measure: s.measure, Applied: s.applied.Load,
+		Policies: o.Policies, Metrics: o.Metrics, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if o.Metrics != nil {
+		for _, c := range []prometheus.Collector{s.importer, s.exporter} {
+			if err := o.Metrics.Register(c); err != nil {
+				return nil, fmt.Errorf("shards: metrics: %w", err)
+			}
+		}
+	}
+	return s, nil
+}
+
+// Sources returns sources of what this process holds, from those of the whole fleet.
+func (s *Sharing) Sources(all []clusterinformers.Source) []clusterinformers.Source {
+	return s.shards.Sources(all)
+}
+
+// PeersIndex has what other processes tell of their members, for the loop alone.
+func (s *Sharing) PeersIndex() *aggregate.Index { return s.peers }
+
+// Changed tells others what a pass of the policies has changed. It does not block.
+func (s *Sharing) Changed(c *policy.Changes) {
+	if c.After != nil {
+		s.exporter.Changed(c.After.Export(), exported(c.Exported()))
+	}
+}
+
+func exported(c policy.ExportedChanges) exchange.Changes {
+	out := exchange.Changes{All: c.All, Members: c.Members, Objects: c.Objects}
+	for _, scope := range c.Scopes {
+		out.Scopes = append(out.Scopes, exchange.ScopeOf{Member: scope.Member, Kind: scope.Kind})
+	}
+	return out
+}
+
+// Assignment implements queryapi.Peers.
+func (s *Sharing) Assignment() *queryapi.Assignment { return s.view.newest() }
+
+// Serve says what is read here, what is judged by it, nil for nothing, and what answers peers. It is called before Run.
+func (s *Sharing) Serve(manager *clusterinformers.Manager, own *aggregate.Index, loop *enforce.Loop, queries http.Handler) {
+	s.manager, s.own, s.loop = manager, own, loop
+	mux := http.NewServeMux()
+	mux.Handle("/shards/v1/", s.shards.Handler())
+	mux.Handle("/exchange/v1/", s.exporter)
+	if queries != nil {
+		mux.Handle("/", queries)
+	}
+	s.server = &http.Server{
+		Handler: mux, TLSConfig: s.shards.TLS(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000},
+	}
+}
+
+// Run takes part until the context ends, and returns when all that it started has ended.
+func (s *Sharing) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var running sync.WaitGroup
+	defer running.Wait()
+	parts := []func(context.Context) error{s.shards.Run, s.exporter.Run, s.importer.Run, s.followMap, s.followKeys, s.listen, s.measureLoad}
+	if s.elector != nil {
+		parts = append(parts, s.elector.Run)
+	}
+	for _, run := range parts {
+		running.Go(func() {
+			if err := run(ctx); ctx.Err() == nil {
+				cancel(fmt.Errorf("%w: %w", component.ErrEnded, err))
+			}
+		})
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// listen serves peers until the context ends.
+func (s *Sharing) listen(ctx context.Context) error {
+	var ending sync.WaitGroup
+	ending.Go(func() {
+		<-ctx.Done()
+		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if s.server.Shutdown(soon) != nil { // what goes on is streams
+			_ = s.server.Close()
+		}
+	})
+	s.o.Logger.Info("listening", "server", "shards", "address", s.o.Listener.Addr().String())
+	err := s.server.ServeTLS(s.o.Listener, "", "")
+	ending.Wait()
+	return err
+}
+
+// Close closes the listener of one that does not run.
+func (s *Sharing) Close() error { return s.o.Listener.Close() }
+
+// ready reports whether all of a member was read.
+func (s *Sharing) ready(member string) bool {
+	m, ok := s.manager.Member(member)
+	return ok && m.Synced
+}
+
+// setFleet has the peers' index follow which members others judge.
+func (s *Sharing) setFleet(f shards.Fleet) {
+	members := make([]exchange.FleetMember, 0, len(f.Members))
+	for _, m := range f.Members {
+		if m.Judge != s.o.Name {
+			members = append(members, exchange.FleetMember{Name: m.Name, UID: m.UID, Labels: m.Labels, Judge: m.Judge})
+		}
+	}
+	if err := s.importer.SetFleet(members); err != nil {
+		s.o.Logger.Error("members of other processes cannot be followed", "error", err)
+	}
+}
+
+// followKeys has the loop judge the keys of views that are this process's, by the newest map.
+func (s *Sharing) followKeys(ctx context.Context) error {
+	for {
+		m, changed := s.shards.Map()
+		if m != nil {
+			if s.loop != nil {
+				o := s.shards.KeyOwner()
+				if err := s.loop.SetKeyOwner(ctx, policy.KeyOwner{Self: o.Self, Now: o.Now, Before: o.Before}); err != nil {
+					return err
+				}
+			}
+			s.applied.Store(m.Version)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
