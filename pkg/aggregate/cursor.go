@@ -80,6 +80,9 @@ type Batch struct {
 	touched []touchedScope
 }
 
+// Still returns a batch in which nothing has changed.
+func (s *Snapshot) Still() *Batch { return &Batch{Before: s, After: s, exact: true} }
+
 // touchedScope is a scope that changed: the keys that changed, or all if they must be found
 // by comparing its roots.
 type touchedScope struct {

@@ -27,9 +27,17 @@ type Options struct {
 	Bindings []policy.Binding
 	Limits   policy.Limits
 
+	// Peers is what other processes of the fleet have told of the members that they judge; nil for none. Members of
+	// Index are judged where their Role says so, and only policies see Peers.
+	Peers *aggregate.Index
+	// Exports says that states have an Export, for other processes.
+	Exports bool
+	// KeyOwner says which keys of views are judged, until SetKeyOwner does. Zero: all.
+	KeyOwner policy.KeyOwner
+
 	// Changed is called with the changes of the verdicts by each batch, in order, on the
-	// loop's goroutine. The batch is nil where policies or bindings were replaced, or
-	// everything was re-evaluated. May be nil.
+	// loop's goroutine. The batch is of Index, and empty where only Peers or keys have changed; it is nil where policies
+	// or bindings were replaced, or everything was re-evaluated. May be nil.
 	Changed func(*policy.Changes, *aggregate.Batch)
 	Memory  Memory                // what outlasts the process; nil: nothing
 	Clock   func() time.Time      // by which instants pass and exemptions end; nil means time.Now
@@ -56,22 +64,28 @@ type Loop struct {
 	stats         atomic.Pointer[policy.Stats]
 	history       history
 	turn          turn
+	owners        chan ownerRequest
 	oldestPending atomic.Int64 // an upper bound, as UnixNano, of when the oldest change was committed that is not evaluated; 0: none
 
 	// Only Run uses the following.
 	set      *policy.Set
 	bindings []policy.Binding // including expired exemptions
 	timer    *time.Timer
-	expires  time.Time // when the next exemption does; zero: none
-	retry    time.Time // when a quarantine ends; zero: none
-	wake     time.Time // when the first instant passes that verdicts depend on; zero: none
-	waiting  []request // requests in effect whose verdicts the next reset makes
+	expires  time.Time    // when the next exemption does; zero: none
+	retry    time.Time    // when a quarantine ends; zero: none
+	wake     time.Time    // when the first instant passes that verdicts depend on; zero: none
+	waiting  []chan error // of requests in effect whose verdicts the next reset makes
 }
 
 type request struct {
 	set      *policy.Set
 	bindings []policy.Binding
 	done     chan error // buffered
+}
+
+type ownerRequest struct {
+	owner policy.KeyOwner
+	done  chan error // buffered
 }
 
 // New returns a loop that does not run yet. It returns an error if policies and bindings do
@@ -87,11 +101,11 @@ func New(opts Options) (*Loop, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	l := &Loop{
-		opts: opts, requests: make(chan request), stopped: make(chan struct{}),
+		opts: opts, requests: make(chan request), owners: make(chan ownerRequest), stopped: make(chan struct{}),
 		set: opts.Set, bindings: slices.Clone(opts.Bindings), history: newHistory(opts),
 	}
 	var err error
-	engine := policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits, Clock: opts.Clock}
+	engine := policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits, Clock: opts.Clock, Exports: opts.Exports, KeyOwner: opts.KeyOwner}
 	if opts.Memory != nil {
 		engine.Memory = opts.Memory
 	}
@@ -150,15 +164,27 @@ func bindingAt(b *policy.Binding, now time.Time) policy.Binding {
 // an error the former ones stay.
 func (l *Loop) Configure(ctx context.Context, set *policy.Set, bindings []policy.Binding) error {
 	r := request{set: set, bindings: slices.Clone(bindings), done: make(chan error, 1)}
+	return ask(ctx, l, l.requests, r, r.done)
+}
+
+// SetKeyOwner says which keys of views are judged from now on, and returns when their verdicts are there. It takes effect
+// between batches.
+func (l *Loop) SetKeyOwner(ctx context.Context, owner policy.KeyOwner) error {
+	r := ownerRequest{owner: owner, done: make(chan error, 1)}
+	return ask(ctx, l, l.owners, r, r.done)
+}
+
+// ask hands a request to Run and waits for its answer.
+func ask[T any](ctx context.Context, l *Loop, to chan<- T, r T, done <-chan error) error {
 	select {
-	case l.requests <- r:
+	case to <- r:
 	case <-l.stopped:
 		return ErrStopped
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	select {
-	case err := <-r.done:
+	case err := <-done:
 		return err
 	case <-l.stopped:
 		return ErrStopped
@@ -189,46 +215,100 @@ func (l *Loop) Run(ctx context.Context) error {
 const resetBackoff = time.Second
 
 func (l *Loop) watchIndex(ctx context.Context) {
-	var cursor *aggregate.Cursor
+	var cursors *cursors
 	for ctx.Err() == nil {
-		if cursor == nil { // there is no state to continue from
-			if !l.reset(ctx) {
+		if cursors == nil { // there is no state to continue from
+			if cursors = l.reset(ctx); cursors == nil {
 				continue
 			}
-			cursor = l.opts.Index.Cursor(l.engine.State().Snapshot)
 			l.resetTimer()
 		}
 		ok := true
 		select { // requests come before the next batch: there may always be one
 		case r := <-l.requests:
 			ok = l.configure(ctx, r)
+		case r := <-l.owners:
+			ok = l.setKeyOwner(ctx, r)
 		case <-l.timer.C:
 			ok = l.tick(ctx)
 		default:
 		}
 		if ok {
-			ok = l.next(ctx, cursor)
+			ok = l.next(ctx, cursors)
 		}
 		if !ok {
-			cursor = nil
+			cursors = nil
 		}
 	}
 }
 
+// cursors are the loop's positions in both indexes.
+type cursors struct {
+	own, peers *aggregate.Cursor // peers is nil without peers
+	after      snapshots
+}
+
+// snapshots are what an evaluation is of.
+type snapshots struct{ own, peers *aggregate.Snapshot }
+
+// newest returns the newest snapshots.
+func (l *Loop) newest() (s snapshots) {
+	s.own = l.opts.Index.Snapshot()
+	if l.opts.Peers != nil {
+		s.peers = l.opts.Peers.Snapshot()
+	}
+	return s
+}
+
+func (l *Loop) cursorsAt(s snapshots) *cursors {
+	c := &cursors{own: l.opts.Index.Cursor(s.own), after: s}
+	if s.peers != nil {
+		c.peers = l.opts.Peers.Cursor(s.peers)
+	}
+	return c
+}
+
+// poll returns the next batch of each index, nil where there is none.
+func (c *cursors) poll() (own, peers *aggregate.Batch) {
+	if batch, some := c.own.Poll(); some {
+		own, c.after.own = batch, batch.After
+	}
+	if c.peers == nil {
+		return own, nil
+	}
+	if batch, some := c.peers.Poll(); some {
+		peers, c.after.peers = batch, batch.After
+	}
+	return own, peers
+}
+
+// newer returns channels that are closed when there is more in an index.
+func (l *Loop) newer(s snapshots) (own, peers <-chan struct{}) {
+	if s.peers != nil {
+		peers = l.opts.Peers.Newer(s.peers)
+	}
+	return l.opts.Index.Newer(s.own), peers
+}
+
 // next applies the next batch, or waits until there may be one. It reports whether the
 // engine can continue.
-func (l *Loop) next(ctx context.Context, cursor *aggregate.Cursor) bool {
+func (l *Loop) next(ctx context.Context, c *cursors) bool {
 	if ctx.Err() != nil {
 		return true
 	}
-	if batch, some := cursor.Poll(); some {
-		return l.apply(ctx, batch)
+	if own, peers := c.poll(); own != nil || peers != nil {
+		return l.apply(ctx, own, peers)
 	}
 	l.oldestPending.Store(0)
+	own, peers := l.newer(c.after)
 	select {
 	case <-ctx.Done():
-	case <-l.opts.Index.Newer(l.engine.State().Snapshot):
+	case <-own:
 		l.oldestPending.Store(l.opts.Clock().UnixNano())
+	case <-peers:
+		l.oldestPending.Store(l.opts.Clock().UnixNano())
+	case r := <-l.owners:
+		return l.setKeyOwner(ctx, r)
 	case r := <-l.requests:
 		return l.configure(ctx, r)
 	case <-l.timer.C:
@@ -258,17 +338,40 @@ func (l *Loop) tick(ctx context.Context) bool {
 	return true
 }
 
-// apply applies one batch and reports whether the engine can continue.
-func (l *Loop) apply(ctx context.Context, batch *aggregate.Batch) bool {
+// apply applies a batch of each index, nil for none, and reports whether the engine can continue.
+func (l *Loop) apply(ctx context.Context, own, peers *aggregate.Batch) bool {
 	l.turn.begin()
 	defer l.turn.end()
 	start := l.opts.Clock()
-	changes, err := l.engine.Apply(ctx, batch)
+	changes, err := l.engine.Apply(ctx, own, peers)
 	if err != nil {
 		l.failed(ctx, err)
 		return false
 	}
-	l.publish(changes, batch, start)
+	if own == nil {
+		own = changes.After.Snapshot.Still()
+	}
+	l.publish(changes, own, start)
+	return true
+}
+
+// setKeyOwner changes which keys are judged and reports whether the engine can continue.
+func (l *Loop) setKeyOwner(ctx context.Context, r ownerRequest) bool {
+	l.turn.begin()
+	defer l.turn.end()
+	start := l.opts.Clock()
+	changes, err := l.engine.SetKeyOwner(ctx, r.owner)
+	switch {
+	case ctx.Err() != nil:
+		r.done <- context.Cause(ctx)
+		return false
+	case err != nil: // the owner is in place, and everything is re-evaluated
+		l.waiting = append(l.waiting, r.done)
+		l.failed(ctx, err)
+		return false
+	}
+	l.publish(changes, changes.After.Snapshot.Still(), start)
+	r.done <- nil
 	return true
 }
 
@@ -280,12 +383,14 @@ func (l *Loop) failed(ctx context.Context, err error) {
 	}
 }
 
-// reset evaluates everything. If that fails, the last state stays until the next attempt.
-func (l *Loop) reset(ctx context.Context) bool {
+// reset evaluates everything, and returns from where to go on. If that fails, which is nil, the last state stays until
+// the next attempt.
+func (l *Loop) reset(ctx context.Context) *cursors {
 	start := l.opts.Clock()
 	l.oldestPending.CompareAndSwap(0, start.UnixNano())
 	l.turn.begin()
-	changes, err := l.engine.Reset(ctx, l.opts.Index.Snapshot())
+	at := l.newest()
+	changes, err := l.engine.Reset(ctx, at.own, at.peers)
 	l.turn.end()
 	if err != nil {
 		l.failed(ctx, err)
@@ -293,14 +398,14 @@ func (l *Loop) reset(ctx context.Context) bool {
 		case <-ctx.Done():
 		case <-time.After(resetBackoff):
 		}
-		return false
+		return nil
 	}
 	l.publish(changes, nil, start)
-	for _, r := range l.waiting {
-		r.done <- nil
+	for _, done := range l.waiting {
+		done <- nil
 	}
 	l.waiting = nil
-	return true
+	return l.cursorsAt(at)
 }
 
 func (l *Loop) publish(changes *policy.Changes, batch *aggregate.Batch, start time.Time) {
@@ -336,7 +441,7 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 		r.done <- context.Cause(ctx)
 		return false
 	case errors.Is(err, policy.ErrReset): // the new ones are in place, and everything is re-evaluated
-		l.waiting = append(l.waiting, r)
+		l.waiting = append(l.waiting, r.done)
 		l.failed(ctx, err)
 		return false
 	case err != nil: // nothing has changed

@@ -48,7 +48,7 @@ func TestReports_AreOfVersionsInEffect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.Reset(t.Context(), index.Snapshot()); err != nil {
+	if _, err := engine.Reset(t.Context(), index.Snapshot(), nil); err != nil {
 		t.Fatal(err)
 	}
 	r := &Reports{opts: ReportsOptions{Library: readFrom{}, PerMember: 10}}

@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/engine"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 )
 
 // ErrReset is returned after a call that was interrupted, and for batches that do not
@@ -40,6 +42,12 @@ type (
 	PreviewCost = engine.PreviewCost
 	// Change is a verdict that differs.
 	Change = engine.Change
+	// KeyOwner says which keys of views a process judges, where several share a fleet.
+	KeyOwner = fleetview.KeyOwner
+	// ExportedChanges are what a call has changed of what is exported to other processes.
+	ExportedChanges = engine.ExportedChanges
+	// ExportedScope names a scope of these.
+	ExportedScope = completeness.Scope
 	// Memory is what an earlier process knew of its verdicts.
 	Memory = engine.Memory
 	// KeptQuarantine is a quarantine as it outlasts a process.
@@ -57,6 +65,12 @@ func NewPreview(s *State, candidate EngineOptions) (*Preview, error) {
 // Evaluate returns the verdicts of bindings on one snapshot.
 func Evaluate(ctx context.Context, opts EngineOptions, s *aggregate.Snapshot) (*State, error) {
 	return engine.Evaluate(ctx, opts, s)
+}
+
+// EvaluateFleet returns the verdicts of bindings on one snapshot of what this process reads, and one of what its
+// peers have told.
+func EvaluateFleet(ctx context.Context, opts EngineOptions, own, peers *aggregate.Snapshot) (*State, error) {
+	return engine.EvaluateFleet(ctx, opts, own, peers)
 }
 
 // Compare returns how other policies and bindings would change the verdicts of a state,

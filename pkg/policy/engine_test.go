@@ -45,7 +45,7 @@ func engineOn(t testing.TB, w *world, opts policy.EngineOptions) (*policy.Engine
 		t.Fatal(err)
 	}
 	s := w.index.Snapshot()
-	if _, err := e.Reset(t.Context(), s); err != nil {
+	if _, err := e.Reset(t.Context(), s, nil); err != nil {
 		t.Fatal(err)
 	}
 	return e, w.index.Cursor(s)
@@ -66,7 +66,7 @@ func apply(t testing.TB, e *policy.Engine, cursor *aggregate.Cursor) *policy.Cha
 	if !ok {
 		t.Fatal("nothing has changed")
 	}
-	changes, err := e.Apply(t.Context(), batch)
+	changes, err := e.Apply(t.Context(), batch, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestEngine_ParallelEqualsSequential(t *testing.T) {
 		}
 		batch, _ := cursor.Poll()
 		for _, e := range []*policy.Engine{many, one} {
-			if _, err := e.Apply(t.Context(), batch); err != nil {
+			if _, err := e.Apply(t.Context(), batch, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

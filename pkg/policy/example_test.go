@@ -50,7 +50,7 @@ violation contains {"msg": sprintf("%s is also served from %s", [host, claim.ref
 	}
 	serve("fleet/eu-1")
 	ctx := context.Background()
-	if _, err := engine.Reset(ctx, index.Snapshot()); err != nil {
+	if _, err := engine.Reset(ctx, index.Snapshot(), nil); err != nil {
 		panic(err)
 	}
 	fmt.Println(engine.State().Total("host").Violations, "violations")
@@ -58,7 +58,7 @@ violation contains {"msg": sprintf("%s is also served from %s", [host, claim.ref
 	cursor := index.Cursor(engine.State().Snapshot)
 	serve("fleet/us-1")
 	batch, _ := cursor.Poll()
-	changes, err := engine.Apply(ctx, batch)
+	changes, err := engine.Apply(ctx, batch, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -103,7 +103,7 @@ func TestFirstSeen_IsOfTheMessage(t *testing.T) {
 	}
 	wants("x", times{"large": at(0), "9 is odd": at(2), "named x": at(6)})
 	next()
-	if _, err := e.Reset(t.Context(), w.index.Snapshot()); err != nil {
+	if _, err := e.Reset(t.Context(), w.index.Snapshot(), nil); err != nil {
 		t.Fatal(err)
 	}
 	cursor = w.index.Cursor(w.index.Snapshot())

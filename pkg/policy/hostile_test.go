@@ -248,7 +248,7 @@ func TestQuarantine_EndsWithANewPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Reset(t.Context(), w.index.Snapshot()); err != nil {
+	if _, err := e.Reset(t.Context(), w.index.Snapshot(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if h, _ := e.State().Health("hostile.comprehension"); len(h.Quarantines) == 0 || h.Evaluations > 4 {
@@ -284,12 +284,12 @@ func TestEngine_InterruptedCallRequiresReset(t *testing.T) {
 	}
 	cursor := w.index.Cursor(nil)
 	batch, _ := cursor.Poll()
-	if _, err := e.Apply(t.Context(), batch); !errors.Is(err, policy.ErrReset) {
+	if _, err := e.Apply(t.Context(), batch, nil); !errors.Is(err, policy.ErrReset) {
 		t.Fatalf("Apply before Reset: %v", err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := e.Reset(over, w.index.Snapshot()); !errors.Is(err, context.Canceled) {
+	if _, err := e.Reset(over, w.index.Snapshot(), nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Reset: %v", err)
 	}
 	if e.State() != nil {
@@ -298,10 +298,10 @@ func TestEngine_InterruptedCallRequiresReset(t *testing.T) {
 	if _, err := e.Configure(t.Context(), set, nil); !errors.Is(err, policy.ErrReset) {
 		t.Errorf("Configure: %v, want ErrReset", err)
 	}
-	if _, err := e.Reset(t.Context(), w.index.Snapshot()); err != nil {
+	if _, err := e.Reset(t.Context(), w.index.Snapshot(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Apply(t.Context(), batch); !errors.Is(err, policy.ErrReset) {
+	if _, err := e.Apply(t.Context(), batch, nil); !errors.Is(err, policy.ErrReset) {
 		t.Errorf("Apply of a batch that does not follow: %v, want ErrReset", err)
 	}
 }

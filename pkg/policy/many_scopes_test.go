@@ -70,12 +70,12 @@ func BenchmarkEngine_ManyScopes(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := e.Reset(b.Context(), x.Snapshot()); err != nil { // where the first of these is not selected
+		if _, err := e.Reset(b.Context(), x.Snapshot(), nil); err != nil { // where the first of these is not selected
 			b.Fatal(err)
 		}
 		b.Run(fmt.Sprintf("members=%d/start", members), func(b *testing.B) {
 			for b.Loop() {
-				if _, err := e.Reset(b.Context(), x.Snapshot()); err != nil {
+				if _, err := e.Reset(b.Context(), x.Snapshot(), nil); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -106,7 +106,7 @@ func BenchmarkEngine_ManyScopes(b *testing.B) {
 						b.Fatal(err)
 					}
 					batch, _ := cursor.Poll()
-					if _, err := e.Apply(b.Context(), batch); err != nil {
+					if _, err := e.Apply(b.Context(), batch, nil); err != nil {
 						b.Fatal(err)
 					}
 				}

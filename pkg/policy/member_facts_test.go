@@ -149,7 +149,7 @@ func evaluationsOf(t *testing.T, w *world, e *policy.Engine, cursor *aggregate.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Apply(t.Context(), batch); err != nil {
+	if _, err := e.Apply(t.Context(), batch, nil); err != nil {
 		t.Fatal(err)
 	}
 	return e.Stats().Evaluations - before

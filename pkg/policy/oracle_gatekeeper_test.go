@@ -400,7 +400,7 @@ func playGatekeeper(t *testing.T, templates map[string]plainTemplate, with const
 			mustDo(t, w, o)
 		}
 		if batch, ok := cursor.Poll(); ok {
-			if _, err := e.Apply(t.Context(), batch); err != nil {
+			if _, err := e.Apply(t.Context(), batch, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -222,9 +222,9 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 		case !some && i > 0 && !s.Reset:
 			err = pass(h.advance(ctx, engine, oracles[set], bindings, now, clock))
 		case engine.State() == nil || s.Reset:
-			err = pass(engine.Reset(ctx, w.index.Snapshot()))
+			err = pass(engine.Reset(ctx, w.index.Snapshot(), nil))
 		default:
-			err = pass(engine.Apply(ctx, batch))
+			err = pass(engine.Apply(ctx, batch, nil))
 		}
 		if err == nil && s.Configure && i > 0 {
 			set, bindings = s.Set, s.Bindings

@@ -126,7 +126,7 @@ func newEngine(set *policy.Set, bindings []policy.Binding) (*policy.Engine, erro
 
 func reset(ctx context.Context, s *aggregate.Snapshot, engines ...*policy.Engine) error {
 	for _, e := range engines {
-		if _, err := e.Reset(ctx, s); err != nil {
+		if _, err := e.Reset(ctx, s, nil); err != nil {
 			return err
 		}
 	}
@@ -217,7 +217,7 @@ func (s *podSet) deltas(ctx context.Context, index *aggregate.Index, scope *aggr
 			}
 			before := engine.Stats()
 			cpu := cpuTime()
-			if _, err := engine.Apply(ctx, batch); err != nil {
+			if _, err := engine.Apply(ctx, batch, nil); err != nil {
 				return err
 			}
 			took := float64((cpuTime() - cpu).Nanoseconds()) / 1e3 / float64(s.perMember)

@@ -271,7 +271,7 @@ func (f *followed) follow(ctx context.Context, s *appSet, seconds int, random *r
 }
 
 func (f *followed) apply(ctx context.Context, batch *aggregate.Batch) error {
-	if _, err := f.engine.Apply(ctx, batch); err != nil {
+	if _, err := f.engine.Apply(ctx, batch, nil); err != nil {
 		return err
 	}
 	f.waits = f.made.until(f.engine.State().Snapshot.Revision(), time.Now(), f.waits)

@@ -185,7 +185,7 @@ func policyFlat(ctx context.Context, corpus string, objects int) (figures, error
 			return nil, fmt.Errorf("delta %d: nothing has changed", round)
 		}
 		started := time.Now()
-		if _, err := e.Apply(ctx, batch); err != nil {
+		if _, err := e.Apply(ctx, batch, nil); err != nil {
 			return nil, err
 		}
 		took = append(took, time.Since(started))

@@ -180,7 +180,7 @@ func (x *neighbours) measure(ctx context.Context, s *appSet, beside bool, out fi
 			if !ok {
 				return fmt.Errorf("delta %d: nothing has changed", i)
 			}
-			if _, err := e.Apply(ctx, batch); err != nil {
+			if _, err := e.Apply(ctx, batch, nil); err != nil {
 				return err
 			}
 			x.verdict = append(x.verdict, time.Since(started))

@@ -161,7 +161,7 @@ func previewCosts(ctx context.Context, loop *enforce.Loop, set *policy.Set, bind
 	if err != nil {
 		return err
 	}
-	if _, err := e.Reset(ctx, loop.State().Snapshot); err != nil {
+	if _, err := e.Reset(ctx, loop.State().Snapshot, nil); err != nil {
 		return err
 	}
 	out["compare"] = time.Since(started).Seconds()

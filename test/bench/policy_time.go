@@ -142,7 +142,7 @@ func (f *fired) measure(ctx context.Context, late []int, now *time.Time, out fig
 		}
 		batch, _ := f.cursor.Poll()
 		at = time.Now()
-		if _, err := f.engine.Apply(ctx, batch); err != nil {
+		if _, err := f.engine.Apply(ctx, batch, nil); err != nil {
 			return err
 		}
 		deltas = append(deltas, time.Since(at))

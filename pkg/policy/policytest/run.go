@@ -86,7 +86,7 @@ func (f *fixture) replay(ctx context.Context, opts policy.EngineOptions, r *rand
 		return nil, err
 	}
 	cursor := w.index.Cursor(w.index.Snapshot())
-	if _, err := e.Reset(ctx, w.index.Snapshot()); err != nil {
+	if _, err := e.Reset(ctx, w.index.Snapshot(), nil); err != nil {
 		return nil, err
 	}
 	apply := func() error {
@@ -94,7 +94,7 @@ func (f *fixture) replay(ctx context.Context, opts policy.EngineOptions, r *rand
 		if !ok {
 			return nil
 		}
-		_, err := e.Apply(ctx, batch)
+		_, err := e.Apply(ctx, batch, nil)
 		return err
 	}
 	for _, s := range shuffle(f.fleet.shuffledSteps(w, r), r) {

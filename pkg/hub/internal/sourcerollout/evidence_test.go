@@ -57,7 +57,7 @@ func stateOf(t *testing.T, set *policy.Set, bindings []policy.Binding, state agg
 	if _, err := scope.Replace(items, aggregate.Status{State: state}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.Reset(t.Context(), index.Snapshot()); err != nil {
+	if _, err := engine.Reset(t.Context(), index.Snapshot(), nil); err != nil {
 		t.Fatal(err)
 	}
 	return engine.State()

@@ -100,7 +100,7 @@ func TestLog_CountsNothingOfAReset(t *testing.T) {
 	if _, err := r.engine.Configure(ended, set, bindings); err == nil {
 		t.Fatal("no error")
 	}
-	changes, err := r.engine.Reset(t.Context(), r.engine.State().Snapshot)
+	changes, err := r.engine.Reset(t.Context(), r.engine.State().Snapshot, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

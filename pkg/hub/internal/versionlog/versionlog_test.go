@@ -70,7 +70,7 @@ func newVersionRig(t *testing.T, snapshot *aggregate.Snapshot) *versionRig {
 	if r.engine, err = policy.NewEngine(policy.EngineOptions{Set: set}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.engine.Reset(t.Context(), snapshot); err != nil {
+	if _, err := r.engine.Reset(t.Context(), snapshot, nil); err != nil {
 		t.Fatal(err)
 	}
 	return r

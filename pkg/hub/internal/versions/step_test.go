@@ -132,7 +132,7 @@ func podState(t *testing.T) *policy.State {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.Reset(t.Context(), x.Snapshot()); err != nil {
+	if _, err := engine.Reset(t.Context(), x.Snapshot(), nil); err != nil {
 		t.Fatal(err)
 	}
 	return engine.State()
@@ -200,7 +200,7 @@ func podsIn(t *testing.T, states ...aggregate.State) *policy.State {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.Reset(t.Context(), x.Snapshot()); err != nil {
+	if _, err := engine.Reset(t.Context(), x.Snapshot(), nil); err != nil {
 		t.Fatal(err)
 	}
 	return engine.State()

@@ -63,7 +63,7 @@ func load(t *testing.T, file string, objects []*unstructured.Unstructured) *load
 		t.Fatal(err)
 	}
 	snapshot := w.index.Snapshot()
-	if _, err := w.engine.Reset(t.Context(), snapshot); err != nil {
+	if _, err := w.engine.Reset(t.Context(), snapshot, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.cursor = w.index.Cursor(snapshot)
@@ -100,7 +100,7 @@ func (w *loaded) apply(t *testing.T) {
 	if !ok {
 		t.Fatal("nothing changed")
 	}
-	if _, err := w.engine.Apply(t.Context(), batch); err != nil {
+	if _, err := w.engine.Apply(t.Context(), batch, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -3,7 +3,7 @@ package binding
 import (
 	"fmt"
 
-	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
@@ -60,7 +60,7 @@ type Routing struct {
 }
 
 // Among returns the routing of a snapshot.
-func (r *Route) Among(s *aggregate.Snapshot) *Routing {
+func (r *Route) Among(s *fleetview.View) *Routing {
 	out := &Routing{whole: r.whole, members: MemberSet{all: r.whole, names: map[string]bool{}}}
 	for i := range r.members {
 		if r.members[i].all() {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
@@ -128,7 +129,7 @@ type MemberSet struct {
 
 func (m *MemberSet) Has(member string) bool { return m.all || m.names[member] }
 
-func (m *memberSelection) of(s *aggregate.Snapshot, id uint32) MemberSet {
+func (m *memberSelection) of(s *fleetview.View, id uint32) MemberSet {
 	if m.all() {
 		return MemberSet{all: true}
 	}
@@ -142,7 +143,7 @@ func (m *memberSelection) of(s *aggregate.Snapshot, id uint32) MemberSet {
 }
 
 // MemberSets returns the members of a snapshot that a binding selects, sees and tolerates.
-func (s *Selection) MemberSets(snapshot *aggregate.Snapshot, id uint32) (selected, visible, tolerated MemberSet) {
+func (s *Selection) MemberSets(snapshot *fleetview.View, id uint32) (selected, visible, tolerated MemberSet) {
 	tolerated = MemberSet{names: map[string]bool{}}
 	if s.tolerate != nil {
 		tolerated = s.tolerate.of(snapshot, id)
@@ -151,7 +152,7 @@ func (s *Selection) MemberSets(snapshot *aggregate.Snapshot, id uint32) (selecte
 }
 
 // EntryCounts reports whether the binding selects an object's entries in a view.
-func (s *Selection) EntryCounts(ref *aggregate.Ref, snapshot *aggregate.Snapshot, selected, visible *MemberSet) bool {
+func (s *Selection) EntryCounts(ref *aggregate.Ref, snapshot *fleetview.View, selected, visible *MemberSet) bool {
 	if !selected.Has(ref.Member) || !visible.Has(ref.Member) || !s.selectsRef(ref.Kind, ref.Namespace) {
 		return false
 	}

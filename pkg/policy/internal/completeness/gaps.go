@@ -7,13 +7,14 @@ import (
 	"github.com/tidwall/btree"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
 // Gaps are the incomplete scopes of a snapshot, for its members and the kinds that
 // policies read. Immutable.
 type Gaps struct {
-	snapshot *aggregate.Snapshot
+	snapshot *fleetview.View
 	members  []string
 	Kinds    []aggregate.Kind                          // of the snapshot, for policies about every kind
 	byKind   *btree.Map[aggregate.Kind, []verdict.Gap] // shares what is equal with the gaps before and after
@@ -21,7 +22,7 @@ type Gaps struct {
 
 // FindGaps finds the incomplete scopes of the kinds, and of those of the snapshot. It
 // shares what is equal with the gaps before, which may be nil.
-func FindGaps(before *Gaps, s *aggregate.Snapshot, kinds []aggregate.Kind) *Gaps {
+func FindGaps(before *Gaps, s *fleetview.View, kinds []aggregate.Kind) *Gaps {
 	g, looked := next(before, s, kinds, true)
 	for kind := range looked {
 		found := g.find(kind)
@@ -41,7 +42,7 @@ type Scope struct {
 // Update returns the gaps of a later snapshot, and whether they differ, given the scopes and
 // the members that have changed, joined or left since. It costs what these are, whatever the
 // fleet, but for kinds that no member had before.
-func (g *Gaps) Update(s *aggregate.Snapshot, kinds []aggregate.Kind, scopes []Scope, members []string) (*Gaps, bool) {
+func (g *Gaps) Update(s *fleetview.View, kinds []aggregate.Kind, scopes []Scope, members []string) (*Gaps, bool) {
 	after, looked := next(g, s, kinds, len(members) > 0)
 	changed := !slices.Equal(g.members, after.members) || !slices.Equal(g.Kinds, after.Kinds) || after.byKind.Len() != g.byKind.Len()
 	touched := map[aggregate.Kind][]string{}
@@ -70,7 +71,7 @@ func (g *Gaps) Update(s *aggregate.Snapshot, kinds []aggregate.Kind, scopes []Sc
 
 // next returns gaps of a snapshot that have those before of the kinds that are still looked
 // at, which it returns. Where members may have joined or left it lists them.
-func next(before *Gaps, s *aggregate.Snapshot, kinds []aggregate.Kind, membersChanged bool) (*Gaps, map[aggregate.Kind]bool) {
+func next(before *Gaps, s *fleetview.View, kinds []aggregate.Kind, membersChanged bool) (*Gaps, map[aggregate.Kind]bool) {
 	g := &Gaps{snapshot: s, byKind: &btree.Map[aggregate.Kind, []verdict.Gap]{}}
 	if before != nil {
 		g.byKind, g.members = before.byKind.Copy(), before.members
@@ -137,8 +138,19 @@ func (g *Gaps) gapOf(kind aggregate.Kind, member string) (verdict.Gap, bool) {
 		return verdict.Gap{}, false
 	}
 	info, _ := g.snapshot.Scope(member, kind)
-	return verdict.Gap{Member: member, Kind: kind, State: info.Status.State, Partly: info.Status.Unread}, !info.Status.State.Complete()
+	return g.gapIn(&info)
 }
+
+// gapIn returns the gap that a scope is, if it is one.
+func (g *Gaps) gapIn(s *aggregate.ScopeInfo) (verdict.Gap, bool) {
+	if !g.snapshot.Known(*s) {
+		return verdict.Gap{Member: s.Member, Kind: s.Kind, State: aggregate.Unknown, Reason: otherPolicies}, true
+	}
+	return verdict.Gap{Member: s.Member, Kind: s.Kind, State: s.Status.State, Partly: s.Status.Unread}, !s.Status.State.Complete()
+}
+
+// otherPolicies is why a scope is unknown that another process has read completely.
+const otherPolicies = "the process that reads the member evaluates other policies"
 
 func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
 	var found []verdict.Gap
@@ -155,8 +167,8 @@ func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
 	for scope := range g.snapshot.ScopesOf(kind) { // by member, as the members are
 		unopened(func(member string) bool { return member < scope.Member })
 		if len(rest) > 0 && rest[0] == scope.Member {
-			if !scope.Status.State.Complete() {
-				found = append(found, verdict.Gap{Member: scope.Member, Kind: kind, State: scope.Status.State, Partly: scope.Status.Unread})
+			if gap, ok := g.gapIn(&scope); ok {
+				found = append(found, gap)
 			}
 			rest = rest[1:]
 		}
@@ -185,7 +197,9 @@ func (g *Gaps) At(kind aggregate.Kind, member string) (verdict.Gap, bool) {
 func (g *Gaps) Synced(without map[aggregate.Kind]bool) bool {
 	settled := len(g.members) > 0
 	g.byKind.Scan(func(kind aggregate.Kind, found []verdict.Gap) bool {
-		settled = settled && (without[kind] || !slices.ContainsFunc(found, g.Awaited))
+		settled = settled && (without[kind] || !slices.ContainsFunc(found, func(gap verdict.Gap) bool {
+			return g.Awaited(gap) && g.snapshot.Matters(gap.Member, kind)
+		}))
 		return settled
 	})
 	return settled

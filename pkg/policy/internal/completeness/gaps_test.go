@@ -8,6 +8,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/test/seed"
 )
 
@@ -53,7 +54,7 @@ func update(g *completeness.Gaps, batch *aggregate.Batch, kinds []aggregate.Kind
 		member, kind := d.After.Member, d.After.Kind
 		scopes = append(scopes, completeness.Scope{Member: member, Kind: kind})
 	}
-	return g.Update(batch.After, kinds, scopes, members)
+	return g.Update(fleetview.Of(batch.After, nil, nil), kinds, scopes, members)
 }
 
 // TestGaps_UpdatesEqualAFullSearch, whatever has happened in a batch: members that join,
@@ -65,7 +66,7 @@ func TestGaps_UpdatesEqualAFullSearch(t *testing.T) {
 	named := []aggregate.Kind{kindName(0), "Nobody.example"} // that policies read
 	snapshot := x.Snapshot()
 	cursor := x.Cursor(snapshot)
-	gaps := completeness.FindGaps(nil, snapshot, named)
+	gaps := completeness.FindGaps(nil, fleetview.Of(snapshot, nil, nil), named)
 	gone := map[string]int{}
 	differed, same := 0, 0
 	for range 3000 {
@@ -102,7 +103,7 @@ func TestGaps_UpdatesEqualAFullSearch(t *testing.T) {
 		before := gaps
 		var changed bool
 		gaps, changed = update(before, batch, named)
-		want := completeness.FindGaps(nil, batch.After, named)
+		want := completeness.FindGaps(nil, fleetview.Of(batch.After, nil, nil), named)
 		differs := !slices.Equal(before.Kinds, gaps.Kinds)
 		for _, kind := range append(slices.Collect(batch.After.Kinds()), named...) {
 			if !slices.Equal(gaps.Of(kind), want.Of(kind)) {
@@ -142,7 +143,7 @@ func BenchmarkGaps_OneScopeChanges(b *testing.B) {
 			}
 		}
 		cursor := x.Cursor(x.Snapshot())
-		gaps := completeness.FindGaps(nil, x.Snapshot(), nil)
+		gaps := completeness.FindGaps(nil, fleetview.Of(x.Snapshot(), nil, nil), nil)
 		setState(b, x, memberName(members/2), kindName(kinds/2), aggregate.Stale)
 		batch, _ := cursor.Poll()
 		b.Run(fmt.Sprintf("members=%d/update", members), func(b *testing.B) {
@@ -156,7 +157,7 @@ func BenchmarkGaps_OneScopeChanges(b *testing.B) {
 		b.Run(fmt.Sprintf("members=%d/search", members), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				completeness.FindGaps(gaps, batch.After, nil)
+				completeness.FindGaps(gaps, fleetview.Of(batch.After, nil, nil), nil)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,30 +10,39 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// Apply takes the engine to the snapshot after a batch, which must start at the
-// engine's snapshot, and to the present time. It updates views, then the verdicts that
+// Apply takes the engine to the snapshots after a batch of its own index and one of its peers', which must start at the
+// engine's snapshots, and to the present time. Either may be nil: nothing has changed there. It updates views, then the verdicts that
 // depend on what changed or passed, and no others. It publishes one State and returns how the verdicts changed.
-func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, error) {
+func (e *Engine) Apply(ctx context.Context, own, peers *aggregate.Batch) (*Changes, error) {
 	if !e.calls.TryLock() {
 		return nil, ErrBusy
 	}
 	defer e.calls.Unlock()
-	if e.needsReset || e.snapshot == nil {
+	if e.needsReset || e.fleet == nil {
 		return nil, ErrReset
 	}
-	if batch.Before.Revision() != e.snapshot.Revision() {
-		return nil, fmt.Errorf("%w: the batch begins at revision %d, the engine is at %d", ErrReset, batch.Before.Revision(), e.snapshot.Revision())
+	if own == nil && peers == nil {
+		return nil, errors.New("policy engine: Apply without a batch")
 	}
-	r := e.startPass(ctx, batch.After)
-	r.deltas = slices.Collect(batch.Deltas())
-	r.applyMembers(batch)
-	r.applyScopes(batch)
+	if own != nil && own.Before.Revision() != e.fleet.Revision() {
+		return nil, fmt.Errorf("%w: the batch begins at revision %d, the engine is at %d", ErrReset, own.Before.Revision(), e.fleet.Revision())
+	}
+	if peers != nil && (e.fleet.Peers() == nil || peers.Before.Revision() != e.fleet.Peers().Revision()) {
+		return nil, fmt.Errorf("%w: the peers' batch begins at revision %d, where the engine is not", ErrReset, peers.Before.Revision())
+	}
+	change := fleetview.Between(e.fleet, own, peers)
+	r := e.startPass(ctx, change.After)
+	r.deltas = slices.Collect(change.Deltas())
+	r.applyMembers(change)
+	r.applyScopes(change)
+	r.exported.changed(change)
 	r.markPassed()
 	r.markRetries()
 	r.updateGaps()
@@ -50,8 +60,8 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 }
 
 // applyMembers accounts for members that joined, left or changed.
-func (r *pass) applyMembers(batch *aggregate.Batch) {
-	for d := range batch.Members() {
+func (r *pass) applyMembers(change *fleetview.Change) {
+	for d := range change.Members() {
 		var name string
 		switch {
 		case d.Before == nil:
@@ -60,7 +70,7 @@ func (r *pass) applyMembers(batch *aggregate.Batch) {
 			r.changes.membersChanged = true
 			// A member that left and rejoined within one batch is reported twice: its
 			// objects may be unchanged.
-			if was, ok := r.before.Snapshot.Member(name); ok {
+			if was, ok := r.was.Member(name); ok {
 				r.note(name, fleetdoc.Changed(&was, d.After))
 			}
 			r.invalidate(readKey(readNames))
@@ -78,6 +88,11 @@ func (r *pass) applyMembers(batch *aggregate.Batch) {
 		default:
 			name = d.After.Name
 			r.note(name, fleetdoc.Changed(d.Before, d.After))
+		}
+		_, was := r.was.Member(name)
+		_, is := r.after.Member(name)
+		if was && is && r.was.Judges(name) != r.after.Judges(name) {
+			r.rejudged[name] = true
 		}
 		r.invalidateMember(d)
 		r.changedMembers = append(r.changedMembers, name)
@@ -115,13 +130,13 @@ func (r *pass) note(name string, parts fleetdoc.Parts) {
 // member returns a member of the snapshot, or the zero Member when it has none of that
 // name.
 func (e *Engine) member(name string) aggregate.Member {
-	m, _ := e.snapshot.Member(name)
+	m, _ := e.fleet.Member(name)
 	return m
 }
 
 // applyScopes accounts for scopes whose state changed, or that appeared or disappeared.
-func (r *pass) applyScopes(batch *aggregate.Batch) {
-	for d := range batch.Scopes() {
+func (r *pass) applyScopes(change *fleetview.Change) {
+	for d := range change.Scopes() {
 		member, kind := d.After.Member, d.After.Kind
 		if kind == "" {
 			member, kind = d.Before.Member, d.Before.Kind
@@ -165,7 +180,7 @@ func (r *pass) markSubjects(b *boundBinding) {
 	switch b.pkg.Subject {
 	case module.ObjectSubject:
 		for kind := range state.KindsOf(b.pkg, r.after) {
-			for o := range state.ObjectsOf(r.after, kind, "") {
+			for o := range r.after.Judged(kind, "") {
 				if b.isSubject(&b.selected, o) {
 					r.markObject(b, o.Ref())
 				}
@@ -173,6 +188,9 @@ func (r *pass) markSubjects(b *boundBinding) {
 		}
 	case module.MemberSubject:
 		for m := range r.after.Members() {
+			if !r.after.Judges(m.Name) {
+				continue
+			}
 			var s verdict.Subject
 			s.Ref.Member = m.Name
 			r.markSubject(b, s)
@@ -192,13 +210,13 @@ func (e *Engine) Advance(ctx context.Context) (*Changes, error) {
 		return nil, ErrBusy
 	}
 	defer e.calls.Unlock()
-	if e.needsReset || e.snapshot == nil {
+	if e.needsReset || e.fleet == nil {
 		return nil, ErrReset
 	}
 	if !e.due(e.wall()) {
 		return nil, nil
 	}
-	r := e.startPass(ctx, e.snapshot)
+	r := e.startPass(ctx, e.fleet)
 	r.markPassed()
 	r.markRetries()
 	return r.finish(func() error {

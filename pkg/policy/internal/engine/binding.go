@@ -8,6 +8,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/lineprofile"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
@@ -69,7 +70,7 @@ type counters struct {
 }
 
 // updateMembers finds the members that the binding selects, sees and tolerates.
-func (b *boundBinding) updateMembers(s *aggregate.Snapshot) {
+func (b *boundBinding) updateMembers(s *fleetview.View) {
 	b.selected, b.visible, b.tolerated = b.sel.MemberSets(s, b.id+1)
 	b.updateRouting(s)
 	b.frozen = nil
@@ -93,9 +94,22 @@ func (b *boundBinding) isSubject(selected *binding.MemberSet, o aggregate.Object
 	return !o.IsZero() && selected.Has(o.Member()) && b.sel.Selects(o)
 }
 
+// hasKey reports whether a key of the binding's view is one that the binding selects, and that is judged here.
+func (b *boundBinding) hasKey(e *Engine, key string) bool {
+	if !e.owner.Owns(b.Name, key) {
+		return false
+	}
+	for entry := range b.view.Entries(key) {
+		if b.entryCounts(entry, e.fleet) {
+			return true
+		}
+	}
+	return false
+}
+
 // entryCounts reports whether an entry of the binding's view is one that the binding
 // selects.
-func (b *boundBinding) entryCounts(e matview.Entry, s *aggregate.Snapshot) bool {
+func (b *boundBinding) entryCounts(e matview.Entry, s *fleetview.View) bool {
 	return b.sel.EntryCounts(&e.Object.Ref, s, &b.selected, &b.visible)
 }
 
@@ -108,7 +122,9 @@ type view struct {
 	ofFleet bool          // an index: objects of other members are looked for, too
 	pins    map[aggregate.Kind]string
 	scores  *quarantine.Scores
-	retries map[aggregate.Ref]int // how often objects exceeded the budget
+	// identity names the view in what processes tell each other; "" for an index of the subject's own member.
+	identity string
+	retries  map[aggregate.Ref]int // how often objects exceeded the budget
 }
 
 func (v *view) clear() {

@@ -57,17 +57,14 @@ func (r *pass) evaluateBindings(bound []*boundBinding) error {
 		case module.ObjectSubject:
 		case module.MemberSubject:
 			for m := range r.after.Members() {
-				if b.selected.Has(m.Name) && r.preview.mayRead(aggregate.Ref{Member: m.Name}) {
+				if b.selected.Has(m.Name) && r.after.Judges(m.Name) && r.preview.mayRead(aggregate.Ref{Member: m.Name}) {
 					tasks = append(tasks, task{subject: verdict.Subject{Ref: aggregate.Ref{Member: m.Name}}, bindings: []bindingTask{one}})
 				}
 			}
 		case module.ViewSubject:
 			for k := range b.view.Keys() {
-				for e := range b.view.Entries(k) {
-					if b.entryCounts(e, r.after) {
-						tasks = append(tasks, task{subject: verdict.Subject{Key: k}, bindings: []bindingTask{one}})
-						break
-					}
+				if b.hasKey(r.e, k) {
+					tasks = append(tasks, task{subject: verdict.Subject{Key: k}, bindings: []bindingTask{one}})
 				}
 			}
 		}
@@ -78,7 +75,7 @@ func (r *pass) evaluateBindings(bound []*boundBinding) error {
 // fillKind adds the contributions of all objects of a kind to a view.
 func (r *pass) fillKind(v *view, kind aggregate.Kind) error {
 	batch := make([]aggregate.Object, 0, r.chunk())
-	for o := range state.ObjectsOf(r.after, kind, "") {
+	for o := range r.after.Objects(kind, "") {
 		if !r.preview.mayRead(o.Ref()) {
 			continue
 		}
@@ -112,7 +109,7 @@ func (r *pass) fill(v *view, batch []aggregate.Object) error {
 func (r *pass) evaluateKind(kind aggregate.Kind, bound []*boundBinding) error {
 	p := r.e.kindPlan(kind)
 	tasks := make([]task, 0, r.chunk())
-	for o := range state.ObjectsOf(r.after, kind, "") {
+	for o := range r.after.Judged(kind, "") {
 		if !r.preview.mayRead(o.Ref()) {
 			continue
 		}
@@ -143,7 +140,8 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 		return nil, err
 	}
 	e.readSets.Sweep()
-	parts := state.Parts{Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.Now}
+	parts := e.parts()
+	parts.Exports = e.opts.Exports
 	var retry time.Time
 	wait := func(list []verdict.Quarantine) {
 		for _, q := range list {
@@ -165,12 +163,13 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 	}
 	parts.Bindings = publish(e.bindings)
 	e.synced = e.synced || e.gaps.Synced(parts.Unawaited())
-	s := state.New(r.after, e.synced, retry, parts)
+	s := state.New(e.synced, retry, parts)
 	s.AsOf = time.Unix(e.clock.AsOf, 0).UTC()
 	if at, ok := e.instants.After(e.clock.Now); ok {
 		s.Wake = time.Unix(at, 0).UTC()
 	}
 	r.changes.After = s
+	r.changes.exported = r.exported.list()
 	r.changes.compareAll = r.changes.compareAll || r.viewFailuresChanged
 	e.state.Store(s)
 	e.needsReset = false

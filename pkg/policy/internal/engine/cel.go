@@ -214,7 +214,7 @@ func (w *worker) selectParams(b *boundBinding, of *aggregate.Ref) ([]admissionce
 	}
 	w.evaluation.record(readKey(readObject, key...))
 	w.evaluation.readsInventoryOf(kind)
-	list, err := w.e.snapshot.List(q)
+	list, err := w.e.fleet.List(q)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func (w *worker) selectParams(b *boundBinding, of *aggregate.Ref) ([]admissionce
 // readParam returns an object of parameters.
 func (w *worker) readParam(b *boundBinding, p admissioncel.Param) (map[string]any, error) {
 	ref := aggregate.Ref{Member: w.evaluation.inventoryOf, Kind: b.pkg.Admission.ParamKind, Namespace: p.Namespace, Name: p.Name}
-	o, ok := w.e.snapshot.Get(ref)
+	o, ok := w.e.fleet.Get(ref)
 	if !ok {
 		return nil, fmt.Errorf("%s is not there", ref)
 	}

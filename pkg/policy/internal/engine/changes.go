@@ -14,6 +14,7 @@ type Changes struct {
 	Before, After *state.State
 
 	touched         []touch
+	exported        ExportedChanges
 	supersededBytes int64
 	compareAll      bool // verdicts may differ without an evaluation
 	membersChanged  bool // joined or left

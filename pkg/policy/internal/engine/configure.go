@@ -8,18 +8,24 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// Reset evaluates everything on a snapshot: the first one, or one that no batch leads
-// to. It ends all quarantines.
-func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, error) {
+// Reset evaluates everything on a snapshot, the first one, or one that no batch leads to, and on one of what peers have
+// told of their members, nil where there are no peers. It ends all quarantines.
+func (e *Engine) Reset(ctx context.Context, own, peers *aggregate.Snapshot) (*Changes, error) {
 	if !e.calls.TryLock() {
 		return nil, ErrBusy
 	}
 	defer e.calls.Unlock()
+	return e.reset(ctx, fleetview.Of(own, peers, e.knowledge()))
+}
+
+func (e *Engine) reset(ctx context.Context, s *fleetview.View) (*Changes, error) {
 	r := e.startPass(ctx, s)
 	r.changes.compareAll, r.changes.rebuilt, r.changes.reset = true, true, true
+	r.exported.all()
 	e.resetReads()
 	e.readSets.Clear()
 	e.setMemberInputs()
@@ -54,14 +60,14 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	if err != nil {
 		return nil, err
 	}
-	if e.needsReset && e.snapshot != nil {
+	if e.needsReset && e.fleet != nil {
 		return nil, ErrReset
 	}
-	if e.snapshot == nil {
+	if e.fleet == nil {
 		e.install(set, bound, views)
 		return &Changes{}, nil
 	}
-	r := e.startPass(ctx, e.snapshot)
+	r := e.startPass(ctx, e.fleet)
 	r.changes.compareAll, r.changes.rebuilt = true, len(changed) > 0 || len(bound) != len(e.bindings)
 	for _, b := range e.bindings {
 		if !slices.Contains(bound, b) {
@@ -73,20 +79,24 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 			r.changes.supersededBytes += v.Held
 		}
 	}
+	former := e.projections
 	e.install(set, bound, views)
+	e.fleet = e.fleet.With(e.knowledge())
+	r.after = e.fleet
+	r.exported.reprojected(former)
 	e.setMemberInputs()
 	gone := func(id uint32) bool { return e.byID[id] == nil }
 	e.byObject.RemoveBindings(gone)
 	e.bySubject.RemoveBindings(gone)
 	e.recountReadSets()
 	for _, b := range bound {
-		b.updateRouting(e.snapshot)
+		b.updateRouting(e.fleet)
 	}
 	var newBindings []*boundBinding
 	var newViews []*view
 	for _, b := range bound {
 		if changed[b] {
-			b.updateMembers(e.snapshot)
+			b.updateMembers(e.fleet)
 			newBindings = append(newBindings, b)
 		}
 	}
@@ -160,6 +170,7 @@ func (e *Engine) install(set *module.Set, bound []*boundBinding, views []*view) 
 			e.kinds = appendNew(e.kinds, k.Kind)
 		}
 	}
+	e.planProjections()
 	e.dropPrograms()
 }
 

@@ -35,6 +35,7 @@ func (r *pass) applyDeltas() ([]deltaEffect, error) {
 		if !notes[i].fleetUnchanged {
 			r.invalidateObject(d)
 		}
+		r.exported.delta(d, notes[i].fleetUnchanged)
 		for j, v := range p.views {
 			if notes[i].evaluated[j] {
 				r.setContribution(v, d.Ref, notes[i].contributions[j])
@@ -76,10 +77,17 @@ func labelsChanged(d aggregate.Delta) bool {
 
 // setContribution replaces an object's contribution to a view.
 func (r *pass) setContribution(v *view, ref aggregate.Ref, c matview.Contribution) {
+	told := false
+	defer func() {
+		if told {
+			r.exported.contribution(v, ref)
+		}
+	}()
 	v.retries = countRetry(v.retries, ref, c.OverBudget)
 	changed := r.changedKeys[v]
 	limit := r.e.opts.Limits.View
 	failed := v.Apply(ref, c, limit, func(k string) {
+		told = true
 		if changed == nil {
 			changed = map[string]bool{}
 			r.changedKeys[v] = changed
@@ -95,6 +103,7 @@ func (r *pass) setContribution(v *view, ref aggregate.Ref, c matview.Contributio
 			r.invalidate(wholeViewKey(v))
 		}
 	})
+	told = told || failed
 	r.viewFailuresChanged = r.viewFailuresChanged || failed
 	if v.CheckLimit(limit) {
 		r.viewFailuresChanged = true
@@ -182,6 +191,9 @@ func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) deltaEffect {
 		return n
 	}
 	fresh := d.Before.IsZero() || d.Before.APIVersion() != d.After.APIVersion() || d.Before.Resource() != d.After.Resource()
+	if w.e.fleet.Away(d.Ref.Member) {
+		return w.effectOfAway(d, p, n)
+	}
 	known := w.digestBoth(d, fresh, p.reading)
 	same := func(at int) bool { return known && (at < 0 || w.before[at] == w.after[at]) }
 	var object value.Value

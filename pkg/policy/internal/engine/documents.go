@@ -200,8 +200,8 @@ func version(apiVersion string) string {
 // document returns what the binding's package reads of an object: not more, or what others read
 // of it would cost this evaluation, and make it fail.
 func (ev *evaluation) document(o aggregate.Object, pin string) (value.Value, error) {
-	if pin != "" && pin != version(o.APIVersion()) {
-		return value.Value{}, fmt.Errorf("%s is stored at version %s, but the policy requires %s", o.Ref(), o.APIVersion(), pin)
+	if held := ev.w.e.fleet.APIVersion(o); pin != "" && pin != version(held) {
+		return value.Value{}, fmt.Errorf("%s is stored at version %s, but the policy requires %s", o.Ref(), held, pin)
 	}
 	if ev.budget.Cancelled() {
 		return value.Value{}, budget.ErrExceeded
@@ -213,11 +213,15 @@ func (ev *evaluation) document(o aggregate.Object, pin string) (value.Value, err
 	if err := ev.charge(int64(len(ev.w.otherBody))); err != nil {
 		return value.Value{}, err
 	}
+	body, err := ev.w.objectIn(o, ev.w.otherBody)
+	if err != nil {
+		return value.Value{}, fmt.Errorf("%s: %w", o.Ref(), err)
+	}
 	m := ev.binding.pkg.Reads.Fleet[module.KindRef{Kind: o.Ref().Kind, Version: pin}]
 	if m == nil {
 		m = mask.Whole() // static analysis missed the read
 	}
-	return value.DecodeCopy(ev.w.otherBody, m)
+	return value.DecodeCopy(body, m)
 }
 
 func (ev *evaluation) byName(path []string) (value.Value, []string, error) {
@@ -304,7 +308,7 @@ func (ev *evaluation) objects(path []string) (value.Value, []string, error) {
 func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (value.Value, error) {
 	ev.record(readKey(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
 	ev.recordScope(ref.Kind, ref.Member)
-	o, ok := ev.w.e.snapshot.Get(ref)
+	o, ok := ev.w.e.fleet.Get(ref)
 	if !ok || !ev.binding.visible.Has(ref.Member) {
 		return value.Value{}, nil // It does not exist.
 	}
@@ -314,7 +318,7 @@ func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (value.Va
 
 // list is the document of the objects below a path; q selects these and perhaps more.
 func (ev *evaluation) list(q aggregate.Query, pin string, path []string, place func(aggregate.Object) []string) (value.Value, error) {
-	list, err := ev.w.e.snapshot.List(q)
+	list, err := ev.w.e.fleet.List(q)
 	if err != nil {
 		return value.Value{}, err
 	}
@@ -355,18 +359,18 @@ func (ev *evaluation) scopes(path []string) (value.Value, []string) {
 	default:
 		kind, _ := ev.w.kind(path[1])
 		ev.record(readKey(readScope, path[0], string(kind)))
-		info, ok := ev.w.e.snapshot.Scope(path[0], kind)
+		info, ok := ev.w.e.fleet.Scope(path[0], kind)
 		if !ok || !ev.binding.visible.Has(path[0]) {
 			return value.Value{}, nil
 		}
 		return value.Text(info.Status.State.String()), path[2:]
 	}
 	t := fleetdoc.NewTree(path)
-	for m := range ev.w.e.snapshot.Members() {
+	for m := range ev.w.e.fleet.Members() {
 		if len(path) > 0 && path[0] != m.Name || !ev.binding.visible.Has(m.Name) {
 			continue
 		}
-		for info := range ev.w.e.snapshot.Scopes(m.Name) {
+		for info := range ev.w.e.fleet.Scopes(m.Name) {
 			t.Put(value.Text(info.Status.State.String()), []string{m.Name, string(info.Kind)})
 		}
 	}

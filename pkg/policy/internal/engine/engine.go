@@ -24,8 +24,10 @@ import (
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/deps"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/projection"
 	"federator.dev/federator/pkg/policy/internal/quarantine"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/value"
@@ -66,8 +68,11 @@ type Engine struct {
 	nextID       uint32
 	callerWorker *worker
 	crew         crew
-	snapshot     *aggregate.Snapshot
-	passID       int64 // identifies the pass whose documents workers cache
+	fleet        *fleetview.View // the snapshot; nil before the first Reset
+	projections  *projection.Plan
+	owner        fleetview.KeyOwner
+	beside       *projection.Plan // what peers export, where that is not what this engine reads; nil: it is
+	passID       int64            // identifies the pass whose documents workers cache
 	clock        instants.Clock
 	gaps         *completeness.Gaps
 	readSets     completeness.ReadSets
@@ -108,7 +113,7 @@ func New(opts Options) (*Engine, error) {
 	if opts.Parallelism == 0 {
 		opts.Parallelism = runtime.GOMAXPROCS(0)
 	}
-	e := &Engine{opts: opts, nextID: 1, jobs: make(chan *job), memberInputs: map[string]value.Value{}}
+	e := &Engine{opts: opts, owner: opts.KeyOwner, nextID: 1, jobs: make(chan *job), memberInputs: map[string]value.Value{}}
 	e.quarantine = quarantine.Rules{Overruns: opts.Limits.Overruns, Slow: opts.Limits.Slow, Processors: opts.Parallelism, Clock: opts.Clock}
 	e.readSets.Clear()
 	e.callerWorker = e.newWorker()

@@ -143,7 +143,7 @@ func (w *worker) entries(b *boundBinding, key string) (value.Value, error) {
 	var list []value.Value
 	size := 0
 	for e := range b.view.Entries(key) {
-		if !b.entryCounts(e, w.e.snapshot) {
+		if !b.entryCounts(e, w.e.fleet) {
 			continue
 		}
 		if size += len(e.Values); int64(size) > w.e.opts.Limits.Read {
@@ -186,6 +186,9 @@ func checkPinned(pins map[aggregate.Kind]string, o aggregate.Object) error {
 // undefined if that is not decoded yet.
 func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, object value.Value) matview.Contribution {
 	ref := o.Ref()
+	if w.e.fleet.Away(ref.Member) {
+		return w.contributeAway(v, o)
+	}
 	var err error
 	if v.Def.Mask == nil {
 		object = value.Value{}

@@ -127,7 +127,7 @@ func engineAt(opts Options, s *state.State, name string, subject verdict.Subject
 	if e.bindings[0].pkg != of.Pkg {
 		return nil, nil, fmt.Errorf("%w: the set differs from that of the state", binding.ErrInvalid)
 	}
-	e.snapshot, e.gaps = s.Snapshot, state.PartsOf(s).Gaps
+	e.fleet, e.gaps = state.PartsOf(s).Fleet, state.PartsOf(s).Gaps
 	e.clock = instants.Clock{AsOf: s.AsOf.Unix(), Now: state.PartsOf(s).Clock}
 	e.passID++
 	e.setMemberInputs()
@@ -136,7 +136,7 @@ func engineAt(opts Options, s *state.State, name string, subject verdict.Subject
 			v.Adopt(held)
 		}
 	}
-	e.bindings[0].updateMembers(s.Snapshot)
+	e.bindings[0].updateMembers(e.fleet)
 	return e, of, nil
 }
 
@@ -231,7 +231,7 @@ func (t *trace) subject(s verdict.Subject) {
 	case module.ViewSubject:
 		r := t.begin("input.entries")
 		for e := range t.binding.view.Entries(s.Key) {
-			if t.binding.entryCounts(e, t.engine.snapshot) {
+			if t.binding.entryCounts(e, t.engine.fleet) {
 				r.Bytes += int64(len(e.Values))
 				t.ref(&r, e.Object.Ref)
 			}
@@ -270,7 +270,7 @@ func (t *trace) describe(r *Read, section string, path []string) {
 		q.Members = []string{member}
 	}
 	t.scopes(r, []aggregate.Kind{q.Kind}, member)
-	if objects, err := t.engine.snapshot.List(q); err == nil {
+	if objects, err := t.engine.fleet.List(q); err == nil {
 		for o := range objects {
 			if t.binding.visible.Has(o.Member()) {
 				t.object(r, o)
@@ -296,11 +296,11 @@ func (t *trace) view(r *Read, v *view, path []string) {
 
 // contributingKinds are the kinds whose objects contribute to the views of a package.
 func (t *trace) contributingKinds(p *module.Package) []aggregate.Kind {
-	return slices.Collect(state.KindsOf(p, t.engine.snapshot))
+	return slices.Collect(state.KindsOf(p, t.engine.fleet))
 }
 
 func (t *trace) ref(r *Read, ref aggregate.Ref) {
-	if o, ok := t.engine.snapshot.Get(ref); ok {
+	if o, ok := t.engine.fleet.Get(ref); ok {
 		t.object(r, o)
 	}
 }
@@ -321,7 +321,7 @@ func (t *trace) object(r *Read, o aggregate.Object) {
 func (t *trace) scopes(r *Read, kinds []aggregate.Kind, member string) {
 	var complete []ReadScope
 	for _, kind := range kinds {
-		for m := range t.engine.snapshot.Members() {
+		for m := range t.engine.fleet.Members() {
 			if member != "" && m.Name != member || !t.binding.visible.Has(m.Name) {
 				continue
 			}
@@ -339,6 +339,6 @@ func (t *trace) scopes(r *Read, kinds []aggregate.Kind, member string) {
 }
 
 func (t *trace) scope(kind aggregate.Kind, member string) ReadScope {
-	info, _ := t.engine.snapshot.Scope(member, kind)
+	info, _ := t.engine.fleet.Scope(member, kind)
 	return ReadScope{Member: member, Kind: kind, State: info.Status.State, Reason: info.Status.Reason}
 }

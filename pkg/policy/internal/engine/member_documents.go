@@ -8,7 +8,7 @@ import (
 
 func (ev *evaluation) names() value.Value {
 	var names []value.Value
-	for m := range ev.w.e.snapshot.Members() {
+	for m := range ev.w.e.fleet.Members() {
 		if ev.binding.visible.Has(m.Name) {
 			names = append(names, value.Text(m.Name))
 		}
@@ -20,7 +20,7 @@ func (ev *evaluation) members(path []string) (value.Value, []string, error) {
 	parts := ev.binding.fleetParts
 	if len(path) > 0 {
 		ev.recordMember(path)
-		m, ok := ev.w.e.snapshot.Member(path[0])
+		m, ok := ev.w.e.fleet.Member(path[0])
 		if !ok || !ev.binding.visible.Has(path[0]) {
 			return value.Value{}, nil, nil
 		}
@@ -32,7 +32,7 @@ func (ev *evaluation) members(path []string) (value.Value, []string, error) {
 	ev.record(ev.binding.membersKey())
 	ev.wideReads++
 	t := fleetdoc.NewTree(nil)
-	for m := range ev.w.e.snapshot.Members() {
+	for m := range ev.w.e.fleet.Members() {
 		if !ev.binding.visible.Has(m.Name) {
 			continue
 		}
@@ -78,7 +78,7 @@ func (e *Engine) setMemberInputs() {
 	for _, b := range e.bindings {
 		e.memberParts |= b.inputParts
 	}
-	for m := range e.snapshot.Members() {
+	for m := range e.fleet.Members() {
 		e.memberInputs[m.Name] = fleetdoc.MemberInput(&m, e.memberParts)
 	}
 }
@@ -141,7 +141,7 @@ func (r *pass) affects(b *boundBinding, member string) bool {
 	at := memberBinding{b, member}
 	does, known := r.affected[at]
 	if !known {
-		before, was := r.before.Snapshot.Member(member)
+		before, was := r.was.Member(member)
 		after, is := r.after.Member(member)
 		does = !was || !is || fleetdoc.Differ(&before, &after, parts, b.pkg.Reads.Member)
 		if r.affected == nil {

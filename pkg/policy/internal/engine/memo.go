@@ -210,7 +210,7 @@ func (w *worker) named(kind aggregate.Kind, namespace, name string) []aggregate.
 	c, k := w.cache(), nameKey{kind, namespace, name}
 	list, ok := c.named[k]
 	if !ok {
-		list = slices.Collect(w.e.snapshot.Named(kind, namespace, name))
+		list = slices.Collect(w.e.fleet.Named(kind, namespace, name))
 		c.room(int64(64 + 16*len(list)))
 		c.named[k] = list
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/verdict"
@@ -33,6 +34,10 @@ type Options struct {
 	// templates are, whichever member these are in. It is for subjects that their cluster does not have yet, which
 	// an inventory must not hold. Empty: the subject's own, or the entire fleet where the constraint says so.
 	InventoryMember string
+	// Exports says that states have an Export, which costs a little memory and time of each change.
+	Exports bool
+	// KeyOwner says which keys of views are subjects, until Engine.SetKeyOwner does. Zero: all.
+	KeyOwner fleetview.KeyOwner
 	// Generated says that all subjects are what expansion of Gatekeeper makes, which constraints may select by source.
 	Generated bool
 	// Manifests says that constraints match subjects as "gator test" does: what is in no namespace is in one without

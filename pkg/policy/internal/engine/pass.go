@@ -8,6 +8,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/verdict"
@@ -33,14 +34,17 @@ type pass struct {
 	e       *Engine
 	ctx     context.Context // The pass lives as long as the call.
 	before  *state.State
-	after   *aggregate.Snapshot
+	was     *fleetview.View // the snapshot of before; nil: there was none
+	after   *fleetview.View
 	deltas  []aggregate.Delta
 	changes *Changes
 	now     int64 // in seconds since 1970
 
 	steppedBack bool // the caller's clock, since the last pass
 
+	exported            *exportNotes              // nil: nobody asks
 	joined, left        map[string]bool           // members
+	rejudged            map[string]bool           // members that are judged here, or not, unlike before
 	changed             map[string]fleetdoc.Parts // what differs of members that are in both snapshots
 	affected            map[memberBinding]bool    // what is known of them: see affects
 	previous            map[*boundBinding]*memberSets
@@ -59,15 +63,19 @@ type pass struct {
 // memberSets are the members that a binding selected and saw before the pass.
 type memberSets struct{ selected, visible binding.MemberSet }
 
-func (e *Engine) startPass(ctx context.Context, after *aggregate.Snapshot) *pass {
+func (e *Engine) startPass(ctx context.Context, after *fleetview.View) *pass {
 	e.needsReset = true // until the pass is finished
-	e.snapshot = after
+	e.fleet = after
 	e.passID++
-	state := e.State()
+	before := e.State()
+	var was *fleetview.View
+	if before != nil {
+		was = state.PartsOf(before).Fleet
+	}
 	now := clockOf(e.wall())
 	return &pass{
-		e: e, ctx: ctx, before: state, after: after, changes: &Changes{Before: state}, now: now, steppedBack: e.clock.Set(now),
-		joined: map[string]bool{}, left: map[string]bool{}, changed: map[string]fleetdoc.Parts{},
+		e: e, ctx: ctx, before: before, was: was, after: after, exported: e.newExportNotes(), changes: &Changes{Before: before}, now: now, steppedBack: e.clock.Set(now),
+		joined: map[string]bool{}, left: map[string]bool{}, rejudged: map[string]bool{}, changed: map[string]fleetdoc.Parts{},
 		previous: map[*boundBinding]*memberSets{},
 		dirty:    map[aggregate.Ref][]*boundBinding{}, dirtySubjects: map[*boundBinding]map[verdict.Subject]bool{}, changedKeys: map[*view]map[string]bool{},
 	}
@@ -86,6 +94,9 @@ func (r *pass) invalidate(key uint64) {
 		}
 	}
 }
+
+// judgedBefore reports whether a member was judged here.
+func (r *pass) judgedBefore(member string) bool { return r.was != nil && r.was.Judges(member) }
 
 func (r *pass) markObject(b *boundBinding, ref aggregate.Ref) {
 	if list := r.dirty[ref]; !slices.Contains(list, b) {

@@ -154,7 +154,7 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*bou
 			}
 			q := query{body: body, compiler: compiler, indexing: true}
 			e.compile(&q)
-			v := &view{query: q, pins: pinnedVersions(pkg)}
+			v := &view{query: q, pins: pinnedVersions(pkg), identity: e.identityOf(set, pkg, def.Name, false, false)}
 			if old != nil {
 				v.View, v.scores, v.retries = old.WithPackage(pkg, def), old.scores, old.retries
 			} else {
@@ -174,6 +174,9 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*bou
 		}
 	}
 	views = append(views, indexes...)
+	for _, v := range views {
+		v.ByObject = e.opts.Exports && v.identity != ""
+	}
 	slices.SortFunc(views, func(a, b *view) int {
 		return cmp.Or(strings.Compare(a.Pkg.Name, b.Pkg.Name), strings.Compare(a.Def.Name, b.Def.Name))
 	})

@@ -63,7 +63,7 @@ func NewPreview(s *state.State, candidate Options) (*Preview, error) {
 		return nil, err
 	}
 	candidate.Bindings, candidate.Parallelism, candidate.Memory = bindings, 1, nil
-	candidate.AsOf = presentOf(s, candidate.Clock)
+	candidate.AsOf, candidate.Exports, candidate.KeyOwner = presentOf(s, candidate.Clock), false, state.PartsOf(s).Owner
 	e, err := New(candidate)
 	if err != nil {
 		return nil, err
@@ -71,12 +71,13 @@ func NewPreview(s *state.State, candidate Options) (*Preview, error) {
 	p := &Preview{s: s, e: e, changed: map[*view]bool{}, same: same}
 	e.clock.AsOf = s.AsOf.Unix()
 	e.clock.Set(clockOf(candidate.AsOf))
-	e.snapshot = s.Snapshot
-	e.gaps = completeness.FindGaps(nil, s.Snapshot, e.kinds)
+	e.beside = state.PartsOf(s).Projections
+	e.fleet = state.PartsOf(s).Fleet.With(e.knowledge())
+	e.gaps = completeness.FindGaps(nil, e.fleet, e.kinds)
 	e.setMemberInputs()
 	p.takeViews(changed)
 	for _, b := range e.bindings {
-		b.updateMembers(s.Snapshot)
+		b.updateMembers(e.fleet)
 	}
 	p.partial = p.state()
 	return p, nil
@@ -106,7 +107,7 @@ func (p *Preview) Candidate() *state.State { return p.partial }
 
 // state returns the candidate's bindings and views as they are.
 func (p *Preview) state() *state.State {
-	parts := state.Parts{Set: p.e.set, Gaps: p.e.gaps, Fingerprints: p.e.fingerprints, Clock: p.e.clock.Now}
+	parts := p.e.parts()
 	for _, v := range p.e.views {
 		parts.Views = append(parts.Views, v.Freeze())
 	}
@@ -114,7 +115,7 @@ func (p *Preview) state() *state.State {
 		b.frozen = nil
 	}
 	parts.Bindings = publish(p.e.bindings)
-	s := state.New(p.s.Snapshot, p.s.Synced, time.Time{}, parts)
+	s := state.New(p.s.Synced, time.Time{}, parts)
 	s.AsOf = time.Unix(p.e.clock.AsOf, 0).UTC()
 	return s
 }
@@ -125,7 +126,7 @@ func (p *Preview) Run(ctx context.Context, opts PreviewOptions) error {
 		opts.MaxBytes = 64 << 20
 	}
 	p.opts, p.e.wait = opts, opts.Wait
-	r := p.e.startPass(ctx, p.s.Snapshot)
+	r := p.e.startPass(ctx, p.e.fleet)
 	defer p.e.rest()
 	r.preview = p
 	var bound []*boundBinding
@@ -255,8 +256,8 @@ func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error
 	}
 	before := state.Without(s, same)
 	opts.Bindings = bindings
-	opts.AsOf = presentOf(s, opts.Clock)
-	after, err := evaluateAt(ctx, opts, s.Snapshot, s.AsOf.Unix())
+	opts.AsOf, opts.Exports, opts.KeyOwner = presentOf(s, opts.Clock), false, state.PartsOf(s).Owner
+	after, err := evaluateAt(ctx, opts, state.PartsOf(s).Fleet, state.PartsOf(s).Projections, s.AsOf.Unix())
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func BenchmarkSampling(b *testing.B) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		start := cputime.Thread() // the machine has other work
-		if _, err := e.Reset(b.Context(), index.Snapshot()); err != nil {
+		if _, err := e.Reset(b.Context(), index.Snapshot(), nil); err != nil {
 			b.Fatal(err)
 		}
 		return cputime.Thread() - start

@@ -55,7 +55,7 @@ func twinWorld(t *testing.T, objects int) (*Engine, *aggregate.Index, *module.Se
 // TestWorker_HoldsNoBindingWhenIdle: one that is gone would be held with all its verdicts.
 func TestWorker_HoldsNoBindingWhenIdle(t *testing.T) {
 	e, index, set := twinWorld(t, 100)
-	if _, err := e.Reset(t.Context(), index.Snapshot()); err != nil {
+	if _, err := e.Reset(t.Context(), index.Snapshot(), nil); err != nil {
 		t.Fatal(err)
 	}
 	gone := weak.Make(e.bindings[0])
@@ -75,7 +75,7 @@ func TestWorker_HoldsNoBindingWhenIdle(t *testing.T) {
 // than the cache's room: it is what evaluations share most.
 func TestCache_SharesADocumentLargerThanItsRoom(t *testing.T) {
 	e, index, _ := twinWorld(t, 1)
-	if _, err := e.Reset(t.Context(), index.Snapshot()); err != nil {
+	if _, err := e.Reset(t.Context(), index.Snapshot(), nil); err != nil {
 		t.Fatal(err)
 	}
 	w := e.newWorker()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -13,12 +14,13 @@ import (
 // evaluateChangedObjects evaluates the objects that changed.
 func (r *pass) evaluateChangedObjects(notes []deltaEffect) error {
 	tasks := make([]task, 0, min(len(r.deltas), chunkSize))
-	if len(r.changed) > 0 {
+	if len(r.changed)+len(r.rejudged) > 0 {
 		r.hasDelta = map[aggregate.Ref]bool{}
 	}
 	for i, d := range r.deltas {
 		p := r.e.kindPlans[d.Ref.Kind]
-		if r.changed[d.Ref.Member] != 0 {
+		judged, judges := r.judgedBefore(d.Ref.Member), r.after.Judges(d.Ref.Member)
+		if r.changed[d.Ref.Member] != 0 || r.rejudged[d.Ref.Member] {
 			r.hasDelta[d.Ref] = true
 		}
 		dirty := r.dirty[d.Ref]
@@ -28,7 +30,7 @@ func (r *pass) evaluateChangedObjects(notes []deltaEffect) error {
 			if w, ok := r.previous[b]; ok {
 				was = &w.selected
 			}
-			one := bindingTask{b: b, before: b.isSubject(was, d.Before), after: b.isSubject(&b.selected, d.After)}
+			one := bindingTask{b: b, before: judged && b.isSubject(was, d.Before), after: judges && b.isSubject(&b.selected, d.After)}
 			if !one.before && !one.after {
 				continue
 			}
@@ -53,18 +55,22 @@ func (r *pass) evaluateChangedObjects(notes []deltaEffect) error {
 
 // evaluateObjectsOfChangedMembers evaluates unchanged objects of members that changed.
 func (r *pass) evaluateObjectsOfChangedMembers() error {
-	if len(r.changed) == 0 {
+	members := maps.Clone(r.rejudged)
+	for m := range r.changed {
+		members[m] = true
+	}
+	if len(members) == 0 {
 		return nil
 	}
 	var tasks []task
 	for _, kind := range slices.Collect(r.after.Kinds()) {
 		for _, b := range r.e.kindPlan(kind).bindings {
-			for m := range r.changed {
-				was, is := r.previous[b].selected.Has(m), b.selected.Has(m)
+			for m := range members {
+				was, is := r.judgedBefore(m) && r.previous[b].selected.Has(m), r.after.Judges(m) && b.selected.Has(m)
 				if !was && !is || was == is && !r.affects(b, m) {
 					continue
 				}
-				for o := range state.ObjectsOf(r.after, kind, m) {
+				for o := range r.after.Objects(kind, m) {
 					if r.hasDelta[o.Ref()] || !b.sel.Selects(o) {
 						continue
 					}
@@ -97,7 +103,7 @@ func (r *pass) evaluateMembersAndKeys() error {
 
 func (r *pass) memberTasks(b *boundBinding) []task {
 	names := map[string]bool{}
-	for _, of := range []map[string]bool{r.joined, r.left} {
+	for _, of := range []map[string]bool{r.joined, r.left, r.rejudged} {
 		for m := range of {
 			names[m] = true
 		}
@@ -116,9 +122,9 @@ func (r *pass) memberTasks(b *boundBinding) []task {
 	}
 	var tasks []task
 	for m := range names {
-		_, there := r.before.Snapshot.Member(m)
+		_, there := r.was.Member(m)
 		_, is := r.after.Member(m)
-		one := bindingTask{b: b, before: there && was.Has(m), after: is && b.selected.Has(m)}
+		one := bindingTask{b: b, before: there && was.Has(m) && r.judgedBefore(m), after: is && b.selected.Has(m) && r.after.Judges(m)}
 		one.evaluate = one.after
 		if one.before || one.after {
 			tasks = append(tasks, task{subject: verdict.Subject{Ref: aggregate.Ref{Member: m}}, bindings: []bindingTask{one}})
@@ -148,13 +154,7 @@ func (r *pass) keyTasks(b *boundBinding) []task {
 	}
 	var tasks []task
 	for k := range keys {
-		one := bindingTask{b: b, before: old.KeyExists(r.before, k)}
-		for e := range b.view.Entries(k) {
-			if b.entryCounts(e, r.after) {
-				one.after = true
-				break
-			}
-		}
+		one := bindingTask{b: b, before: old.KeyExists(r.before, k), after: b.hasKey(r.e, k)}
 		one.evaluate = one.after
 		if one.before || one.after {
 			tasks = append(tasks, task{subject: verdict.Subject{Key: k}, bindings: []bindingTask{one}})
@@ -175,7 +175,7 @@ func (r *pass) evaluateReaders() error {
 		r.e.kindPlan(ref.Kind) // which workers look up
 		t := task{subject: verdict.Subject{Ref: ref}, object: o}
 		for _, b := range bound {
-			if b.isSubject(&b.selected, o) {
+			if r.after.Judges(ref.Member) && b.isSubject(&b.selected, o) {
 				t.bindings = append(t.bindings, bindingTask{b: b, before: true, after: true, evaluate: true})
 			}
 		}

@@ -277,7 +277,7 @@ func (r *pass) recordReads(b *boundBinding, t *task, keys []uint64) int64 {
 	if o := t.object; !o.IsZero() {
 		return readBytes * int64(r.e.byObject.Set(b.id, o, keys))
 	}
-	if o, ok := r.before.Snapshot.Get(t.subject.Ref); ok {
+	if o, ok := r.was.Get(t.subject.Ref); ok {
 		return readBytes * int64(r.e.byObject.Set(b.id, o, keys))
 	}
 	return 0

@@ -89,7 +89,7 @@ func (w *worker) readNamespace(ref *aggregate.Ref) (aggregate.Object, bool) {
 	of := aggregate.Ref{Member: w.evaluation.inventoryOf, Kind: namespaceKind, Name: ref.Namespace}
 	w.evaluation.record(readKey(readObject, string(namespaceKind), of.Member, "", of.Name))
 	w.evaluation.readsInventoryOf(namespaceKind)
-	return w.e.snapshot.Get(of)
+	return w.e.fleet.Get(of)
 }
 
 const namespaceKind = aggregate.Kind("Namespace")
@@ -236,7 +236,7 @@ func (ev *evaluation) inventoryKind(t *tree, k *module.InventoryKind, p inventor
 	if p.namespace == "" {
 		ev.wideReads++
 	}
-	list, err := ev.w.e.snapshot.List(q)
+	list, err := ev.w.e.fleet.List(q)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (ev *evaluation) inventoryKind(t *tree, k *module.InventoryKind, p inventor
 // inventoryObject adds one object.
 func (ev *evaluation) inventoryObject(t *tree, k *module.InventoryKind, p inventoryPath, key []string) error {
 	ev.record(readKey(readObject, key...))
-	o, ok := ev.w.e.snapshot.Get(aggregate.Ref{Kind: k.Kind, Member: key[1], Namespace: key[2], Name: key[3]})
+	o, ok := ev.w.e.fleet.Get(aggregate.Ref{Kind: k.Kind, Member: key[1], Namespace: key[2], Name: key[3]})
 	if !ok {
 		return nil
 	}
@@ -265,7 +265,7 @@ func (ev *evaluation) fleetInventory(t *tree, k *module.InventoryKind, p invento
 	ev.record(readKey(readObject, string(k.Kind)))
 	ev.reads.AddAll(k.Kind)
 	ev.wideReads++
-	list, err := ev.w.e.snapshot.List(aggregate.Query{Kind: k.Kind})
+	list, err := ev.w.e.fleet.List(aggregate.Query{Kind: k.Kind})
 	if err != nil {
 		return err
 	}
@@ -290,9 +290,10 @@ func (ev *evaluation) putInventory(t *tree, k *module.InventoryKind, p inventory
 		return err
 	}
 	kind, _ := k.Kind.Split()
-	at := []string{"cluster", o.APIVersion(), kind, prefix + o.Name()}
+	held := ev.w.e.fleet.APIVersion(o)
+	at := []string{"cluster", held, kind, prefix + o.Name()}
 	if o.Namespace() != "" {
-		at = []string{"namespace", prefix + o.Namespace(), o.APIVersion(), kind, o.Name()}
+		at = []string{"namespace", prefix + o.Namespace(), held, kind, o.Name()}
 	}
 	found, _ := parseInventory(at)
 	for _, step := range [][2]string{
@@ -313,7 +314,7 @@ func (ev *evaluation) putInventory(t *tree, k *module.InventoryKind, p inventory
 // checkVersion returns an error for an object that the template would never find: it reads
 // the kind under constant versions, and the fleet holds another.
 func (ev *evaluation) checkVersion(k *module.InventoryKind, o aggregate.Object) error {
-	if held := version(o.APIVersion()); len(k.Versions) > 0 && !slices.Contains(k.Versions, held) {
+	if held := version(ev.w.e.fleet.APIVersion(o)); len(k.Versions) > 0 && !slices.Contains(k.Versions, held) {
 		return fmt.Errorf("%s is held at version %s, but the template reads data.inventory for %s", k.Kind, held, strings.Join(k.Versions, ", "))
 	}
 	return nil

@@ -7,11 +7,11 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/quarantine"
-	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/value"
 )
 
@@ -106,7 +106,7 @@ func (e *Engine) planIndexes(set *module.Set, bindings []slotted) []*view {
 				of.Kinds = append(of.Kinds, module.KindRef{Kind: kind})
 				def.Mask = mask.Union(def.Mask, pkg.Reads.Fleet[module.KindRef{Kind: kind}])
 			}
-			v := &view{index: ix, ofFleet: ofFleet, query: query{body: ix.Body, compiler: pkg.Compiler, lenient: true, key: ix.Key}}
+			v := &view{index: ix, ofFleet: ofFleet, identity: e.identityOf(set, pkg, ix.Name, ofFleet, true), query: query{body: ix.Body, compiler: pkg.Compiler, lenient: true, key: ix.Key}}
 			e.compile(&v.query)
 			if old := e.heldView(set, pkg, ix.Name, func(v *view) bool { return sameSubjects(v.Pkg, of) && v.ofFleet == ofFleet }); old != nil {
 				v.View, v.scores = old.WithPackage(of, def), old.scores
@@ -140,16 +140,16 @@ func (r *pass) markReadersOf(v *view) {
 // invalidateExistence marks the subjects that asked whether a kind has objects, where that
 // changes.
 func (r *pass) invalidateExistence(d aggregate.Delta) {
-	var s *aggregate.Snapshot
+	var s *fleetview.View
 	switch {
 	case d.Before.IsZero():
-		s = r.before.Snapshot
+		s = r.was
 	case d.After.IsZero():
 		s = r.after
 	default:
 		return
 	}
-	for range state.ObjectsOf(s, d.Ref.Kind, d.Ref.Member) {
+	for range s.Objects(d.Ref.Kind, d.Ref.Member) {
 		return
 	}
 	r.invalidate(readKey(readExists, string(d.Ref.Kind), d.Ref.Member))
@@ -229,7 +229,7 @@ func (ev *evaluation) candidates(t *tree, v *view, k *module.InventoryKind, p in
 			continue
 		}
 		ev.record(readKey(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
-		o, ok := ev.w.e.snapshot.Get(ref)
+		o, ok := ev.w.e.fleet.Get(ref)
 		if !ok {
 			continue
 		}
@@ -249,7 +249,7 @@ func (ev *evaluation) exists(t *tree, p inventoryPath) error {
 	for k := range ev.inventoryKinds(p) {
 		ev.record(readKey(readExists, string(k.Kind), ev.inventoryOf))
 		ev.readsInventoryOf(k.Kind)
-		for o := range state.ObjectsOf(ev.w.e.snapshot, k.Kind, ev.inventoryOf) {
+		for o := range ev.w.e.fleet.Objects(k.Kind, ev.inventoryOf) {
 			if err := ev.putInventory(t, k, p, o, ""); err != nil {
 				return err
 			}

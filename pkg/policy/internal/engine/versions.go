@@ -3,8 +3,8 @@ package engine
 import (
 	"slices"
 
-	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/verdict"
@@ -44,7 +44,7 @@ func pair(bound []*boundBinding) {
 }
 
 // updateRouting finds the members in which the next version has taken the place of the binding.
-func (b *boundBinding) updateRouting(s *aggregate.Snapshot) {
+func (b *boundBinding) updateRouting(s *fleetview.View) {
 	if b.next != nil {
 		b.routing = b.route.Among(s)
 	}
@@ -128,7 +128,7 @@ func (b *boundBinding) showsAsBefore(was *state.Binding) bool {
 // places are the members before and after the pass, and "" for keys.
 func (r *pass) places() map[string]bool {
 	names := map[string]bool{"": true}
-	for _, s := range []*aggregate.Snapshot{r.before.Snapshot, r.after} {
+	for _, s := range []*fleetview.View{r.was, r.after} {
 		for m := range s.Members() {
 			names[m.Name] = true
 		}

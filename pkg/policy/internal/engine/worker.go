@@ -21,9 +21,11 @@ import (
 	"federator.dev/federator/pkg/policy/internal/compiled"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/limits"
 	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/projection"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/value"
 )
@@ -271,18 +273,25 @@ func (e *Engine) runWorkers(ctx context.Context, body func() error) error {
 
 // Evaluate returns the verdicts of bindings on one snapshot.
 func Evaluate(ctx context.Context, opts Options, s *aggregate.Snapshot) (*state.State, error) {
-	return evaluateAt(ctx, opts, s, 0)
+	return EvaluateFleet(ctx, opts, s, nil)
 }
 
-// evaluateAt evaluates as of a time before which opts may be.
-func evaluateAt(ctx context.Context, opts Options, s *aggregate.Snapshot, asOf int64) (*state.State, error) {
+// EvaluateFleet returns the verdicts of bindings on a snapshot, and on one of what peers have told.
+func EvaluateFleet(ctx context.Context, opts Options, own, peers *aggregate.Snapshot) (*state.State, error) {
+	return evaluateAt(ctx, opts, fleetview.Of(own, peers, nil), nil, 0)
+}
+
+// evaluateAt evaluates as of a time before which opts may be. beside is what peers export, nil for what the policies
+// read.
+func evaluateAt(ctx context.Context, opts Options, s *fleetview.View, beside *projection.Plan, asOf int64) (*state.State, error) {
 	e, err := New(opts)
 	if err != nil {
 		return nil, err
 	}
 	e.clock.AsOf = asOf
 	err = e.runWorkers(ctx, func() error {
-		_, err := e.Reset(ctx, s)
+		e.beside = beside
+		_, err := e.reset(ctx, s.With(e.knowledge()))
 		return err
 	})
 	return e.State(), err

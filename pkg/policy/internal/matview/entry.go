@@ -116,6 +116,20 @@ func NewContribution(ref aggregate.Ref, v value.Value, limit int) Contribution {
 	return c
 }
 
+// WrittenContribution is a contribution as another process has written it: sorted keys, and a JSON array for each.
+func WrittenContribution(ref aggregate.Ref, keys, values []string, limit int) Contribution {
+	size := 0
+	for i := range keys {
+		if size += len(keys[i]) + len(values[i]); size > limit {
+			return FailedContribution(ref, fmt.Sprintf("it contributes more than %d bytes", limit))
+		}
+	}
+	if len(keys) == 0 {
+		return Contribution{}
+	}
+	return Contribution{objectEntries: &objectEntries{Ref: ref, keys: keys}, values: values}
+}
+
 // Parse reads the values of an entry.
 func (e Entry) Parse(a *value.Arena) ([]value.Value, error) {
 	v, err := value.Decode(a, []byte(e.Values), mask.Whole())

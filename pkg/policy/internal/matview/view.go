@@ -3,6 +3,7 @@
 package matview
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -27,6 +28,7 @@ type View struct {
 	superseded  int64                        // no longer held, since the last state
 	OverLimit   string                       // why the content of the view is unknown; "" within its limit
 	KeysDropped bool                         // not all keys are held: none is deleted
+	ByObject    bool                         // its frozen copies have KeysFor and ValuesOf
 	frozen      *View                        // nil when the view has changed since
 }
 
@@ -41,7 +43,7 @@ func New(id uint32, pkg *module.Package, def module.View) View {
 func (v *View) WithPackage(pkg *module.Package, def module.View) View {
 	return View{
 		ID: v.ID, Pkg: pkg, Def: def, entries: v.entries, failed: v.failed, objects: v.objects,
-		bytes: v.bytes, Held: v.Held, OverLimit: v.OverLimit, KeysDropped: v.KeysDropped,
+		bytes: v.bytes, Held: v.Held, OverLimit: v.OverLimit, KeysDropped: v.KeysDropped, ByObject: v.ByObject,
 	}
 }
 
@@ -67,8 +69,31 @@ func (v *View) Freeze() *View {
 			ID: v.ID, Pkg: v.Pkg, Def: v.Def, bytes: v.bytes, OverLimit: v.OverLimit,
 			entries: v.entries.Copy(), failed: v.failed.Copy(),
 		}
+		if v.ByObject {
+			v.frozen.objects = v.objects.Copy()
+		}
 	}
 	return v.frozen
+}
+
+// KeysFor returns the keys to which an object contributes, or why what it contributes is not known, or not held.
+func (v *View) KeysFor(ref aggregate.Ref) (keys []string, unknown string) {
+	c := v.objectEntries(ref)
+	switch {
+	case c == nil:
+		return nil, ""
+	case c.failed != "":
+		return nil, c.failed
+	case c.truncated:
+		return nil, cmp.Or(v.LimitMessage(), fmt.Sprintf("view %s holds no more than it may", v.name()))
+	}
+	return c.keys, ""
+}
+
+// ValuesOf returns what an object contributes to a key, as JSON.
+func (v *View) ValuesOf(ref aggregate.Ref, key string) string {
+	e, _ := v.entries.Get(Entry{key: key, Object: &objectEntries{Ref: ref}})
+	return e.Values
 }
 
 // CheckLimit reports whether the view exceeds its limit for the first time: its content

@@ -39,23 +39,23 @@ type Binding struct {
 func (b *Binding) hasSubject(s *State, subject verdict.Subject) bool {
 	switch b.Pkg.Subject {
 	case module.MemberSubject:
-		_, ok := s.Snapshot.Member(subject.Ref.Member)
-		return ok && subject == verdict.Subject{Ref: aggregate.Ref{Member: subject.Ref.Member}} && b.Selected.Has(subject.Ref.Member)
+		_, ok := s.parts.Fleet.Member(subject.Ref.Member)
+		return ok && s.parts.Fleet.Judges(subject.Ref.Member) && subject == verdict.Subject{Ref: aggregate.Ref{Member: subject.Ref.Member}} && b.Selected.Has(subject.Ref.Member)
 	case module.ViewSubject:
 		return subject.Ref == aggregate.Ref{} && b.KeyExists(s, subject.Key)
 	}
-	o, ok := s.Snapshot.Get(subject.Ref)
-	return ok && subject.Key == "" && b.Pkg.HasKind(subject.Ref.Kind) && b.Selected.Has(subject.Ref.Member) && b.Selection.Selects(o)
+	o, ok := s.parts.Fleet.Get(subject.Ref)
+	return ok && s.parts.Fleet.Judges(subject.Ref.Member) && subject.Key == "" && b.Pkg.HasKind(subject.Ref.Kind) && b.Selected.Has(subject.Ref.Member) && b.Selection.Selects(o)
 }
 
-// KeyExists reports whether the binding selects an entry of a key.
+// KeyExists reports whether the binding selects an entry of a key that is judged here.
 func (b *Binding) KeyExists(s *State, key string) bool {
 	v := s.parts.ByID[b.View]
-	if v == nil {
+	if v == nil || !s.parts.Owner.Owns(b.Name, key) {
 		return false
 	}
 	for e := range v.Entries(key) {
-		if b.Selection.EntryCounts(&e.Object.Ref, s.Snapshot, &b.Selected, &b.Visible) {
+		if b.Selection.EntryCounts(&e.Object.Ref, s.parts.Fleet, &b.Selected, &b.Visible) {
 			return true
 		}
 	}
@@ -172,8 +172,8 @@ func (b *Binding) Subjects(s *State, member string) iter.Seq[verdict.Subject] {
 	return func(yield func(verdict.Subject) bool) {
 		switch b.Pkg.Subject {
 		case module.MemberSubject:
-			for m := range s.Snapshot.Members() {
-				if (member == "" || m.Name == member) && b.Selected.Has(m.Name) && !yield(verdict.Subject{Ref: aggregate.Ref{Member: m.Name}}) {
+			for m := range s.parts.Fleet.Members() {
+				if (member == "" || m.Name == member) && s.parts.Fleet.Judges(m.Name) && b.Selected.Has(m.Name) && !yield(verdict.Subject{Ref: aggregate.Ref{Member: m.Name}}) {
 					return
 				}
 			}
@@ -188,8 +188,8 @@ func (b *Binding) Subjects(s *State, member string) iter.Seq[verdict.Subject] {
 				}
 			}
 		default:
-			for kind := range KindsOf(b.Pkg, s.Snapshot) {
-				for o := range ObjectsOf(s.Snapshot, kind, member) {
+			for kind := range KindsOf(b.Pkg, s.parts.Fleet) {
+				for o := range s.parts.Fleet.Judged(kind, member) {
 					if b.Selected.Has(o.Member()) && b.Selection.Selects(o) && !yield(verdict.Subject{Ref: o.Ref()}) {
 						return
 					}

@@ -13,7 +13,7 @@ import (
 // that it selects and does not tolerate. For a binding about keys of a view these are
 // the scopes that contribute to the view, including those with an object whose
 // contribution failed. Objects that exist in such a scope unseen have no verdict, not
-// even an Unknown one.
+// even an Unknown one. Of what other processes judge, only what contributes to keys is yielded.
 func (s *State) Incomplete(binding string) iter.Seq[verdict.Gap] {
 	return func(yield func(verdict.Gap) bool) {
 		b := s.parts.Binding(binding)
@@ -42,7 +42,10 @@ func (b *Binding) incomplete(s *State) iter.Seq[verdict.Gap] {
 		}
 		for _, kind := range b.evaluatedKinds(s) {
 			for _, g := range s.parts.Gaps.Of(kind) {
-				seen := b.Pkg.Subject == module.ObjectSubject || b.Visible.Has(g.Member)
+				seen := b.Visible.Has(g.Member)
+				if b.Pkg.Subject == module.ObjectSubject {
+					seen = s.parts.Fleet.Judges(g.Member)
+				}
 				if seen && b.Selected.Has(g.Member) && !b.Tolerated.Has(g.Member) && !yield(g) {
 					return
 				}

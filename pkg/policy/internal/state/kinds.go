@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
@@ -51,19 +52,6 @@ func ReadsView(p *module.Package, v *matview.View) bool {
 }
 
 // KindsOf yields the kinds that a package names.
-func KindsOf(pkg *module.Package, s *aggregate.Snapshot) iter.Seq[aggregate.Kind] {
+func KindsOf(pkg *module.Package, s *fleetview.View) iter.Seq[aggregate.Kind] {
 	return slices.Values(pkg.Evaluates().Among(s.Kinds()))
-}
-
-// ObjectsOf yields the objects of a kind; member "" means all.
-func ObjectsOf(s *aggregate.Snapshot, kind aggregate.Kind, member string) iter.Seq[aggregate.Object] {
-	q := aggregate.Query{Kind: kind}
-	if member != "" {
-		q.Members = []string{member}
-	}
-	list, err := s.List(q)
-	if err != nil {
-		panic("policy: a query without fields fails: " + err.Error())
-	}
-	return list
 }

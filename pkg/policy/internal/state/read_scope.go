@@ -35,7 +35,7 @@ func (s *State) ReadScope(binding string) ReadScope {
 		scope.Fleet = true
 		scope.Kinds.Add(&kinds)
 	}
-	for m := range s.Snapshot.Members() {
+	for m := range s.parts.Fleet.Members() {
 		if slices.ContainsFunc(fleet, func(of *Binding) bool { return of.Visible.Has(m.Name) }) {
 			scope.Members = append(scope.Members, m.Name)
 		}

@@ -13,15 +13,18 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/projection"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
 // State is the verdicts of all bindings on one snapshot. It is immutable; any number
 // of goroutines may use it. Keeping it keeps the snapshot.
 type State struct {
-	// Snapshot is what the verdicts are of.
+	// Snapshot is what the verdicts are of: what this process reads itself. What its peers have told is seen by
+	// policies alone.
 	Snapshot *aggregate.Snapshot
 	// Synced is true from the first state in which no scope that a policy reads is
 	// Unknown or Syncing. Before that, no violation counts as cleared. What only versions read that are in
@@ -48,18 +51,22 @@ type Parts struct {
 	Gaps         *completeness.Gaps
 	Fingerprints map[string]string // by package
 	Clock        int64             // the caller's, in seconds since 1970: before AsOf after a step back
+	Fleet        *fleetview.View   // what policies see
+	Owner        fleetview.KeyOwner
+	Projections  *projection.Plan // what is read of objects in members that are not judged here
+	Exports      bool             // views have what State.Export needs
 }
 
 // PartsOf returns what a state is made of.
 func PartsOf(s *State) *Parts { return &s.parts }
 
-// New returns the state of a snapshot.
-func New(snapshot *aggregate.Snapshot, synced bool, retry time.Time, p Parts) *State {
+// New returns a state.
+func New(synced bool, retry time.Time, p Parts) *State {
 	p.ByID = make(map[uint32]*matview.View, len(p.Views))
 	for _, v := range p.Views {
 		p.ByID[v.ID] = v
 	}
-	return &State{Snapshot: snapshot, Synced: synced, Retry: retry, parts: p}
+	return &State{Snapshot: p.Fleet.Own(), Synced: synced, Retry: retry, parts: p}
 }
 
 // Without returns a state without some bindings.

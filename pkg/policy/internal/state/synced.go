@@ -49,10 +49,11 @@ func (s *State) Unread(binding string) map[string]bool {
 
 // anyGap reports whether is does for any gap of what a binding evaluates or reads.
 func (s *State) anyGap(b *Binding, is func(verdict.Gap) bool) bool {
-	kinds := s.parts.kindsOf(b)
+	kinds, elsewhere := s.parts.kindsOf(b), s.parts.kindsElsewhere(b)
 	for _, kind := range kinds.Among(slices.Values(s.parts.Gaps.Kinds)) {
 		for _, g := range s.parts.Gaps.Of(kind) {
-			if (b.Selected.Has(g.Member) || b.Visible.Has(g.Member)) && is(g) {
+			of := s.parts.Fleet.Judges(g.Member) || elsewhere.Has(kind)
+			if of && (b.Selected.Has(g.Member) || b.Visible.Has(g.Member)) && is(g) {
 				return true
 			}
 		}
@@ -66,6 +67,14 @@ func (s *Parts) kindsOf(b *Binding) module.KindSet {
 	kinds.Add(b.Pkg.Evaluates())
 	kinds.AddKinds(b.Selection.ReadKinds())
 	return kinds
+}
+
+// kindsElsewhere are the kinds that a binding reads in members that this process does not judge.
+func (s *Parts) kindsElsewhere(b *Binding) module.KindSet {
+	if b.Pkg.IsTemplate() && !b.FleetInventory() {
+		return module.KindSet{}
+	}
+	return s.kindsRead(b.Pkg)
 }
 
 // Unawaited returns the kinds that only versions read which are to be in effect in no member: nobody waits for their

@@ -5,6 +5,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
@@ -84,7 +85,7 @@ func (s *State) Packages(binding string) iter.Seq[*module.Package] {
 }
 
 // places yields the members of a snapshot in order, after "" for what is of none.
-func places(s *aggregate.Snapshot) iter.Seq[string] {
+func places(s *fleetview.View) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if !yield("") {
 			return
@@ -120,7 +121,7 @@ func (b *Binding) found(s *State, member string) iter.Seq2[*Binding, record] {
 		case b.Next == nil:
 			b.records.Scan(func(r record) bool { return yield(b, r) })
 		default:
-			for m := range places(s.Snapshot) {
+			for m := range places(s.parts.Fleet) {
 				of := b.In(m)
 				for r := range of.recordsIn(m) {
 					if !yield(of, r) {
@@ -139,7 +140,7 @@ func (b *Binding) counted(s *State) iter.Seq2[*Binding, *tally] {
 			b.tallies.Scan(func(t *tally) bool { return yield(b, t) })
 			return
 		}
-		for m := range places(s.Snapshot) {
+		for m := range places(s.parts.Fleet) {
 			of := b.In(m)
 			if t, ok := of.tallies.Get(&tally{member: m}); ok && !yield(of, t) {
 				return

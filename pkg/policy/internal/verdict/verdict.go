@@ -53,6 +53,7 @@ type Gap struct {
 	Kind    aggregate.Kind  `json:"kind"`
 	State   aggregate.State `json:"state"`
 	Failure string          `json:"failure,omitempty"` // the view, the first such object, and why
+	Reason  string          `json:"reason,omitempty"`  // why it is Unknown although another process has read it
 	Partly  bool            `json:"-"`                 // some of it was not read by this process
 }
 
@@ -65,6 +66,9 @@ func (g Gap) Unread() bool {
 func (g Gap) String() string {
 	if g.Failure != "" {
 		return g.Failure
+	}
+	if g.Reason != "" {
+		return fmt.Sprintf("%s of %s is %s: %s", g.Kind, g.Member, g.State, g.Reason)
 	}
 	return fmt.Sprintf("%s of %s is %s", g.Kind, g.Member, g.State)
 }

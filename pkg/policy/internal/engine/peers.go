@@ -1,0 +1,278 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"federator.dev/federator/internal/canonjson"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
+	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/pkg/policy/internal/matview"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/projection"
+	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// identityOf names a view in what processes tell each other. Indexes of the subject's own member are not told.
+func (e *Engine) identityOf(set *module.Set, pkg *module.Package, name string, ofFleet, index bool) string {
+	if index && !ofFleet {
+		return ""
+	}
+	return projection.ViewName(set.Fingerprints()[pkg.Name], name, pinnedVersions(pkg), ofFleet)
+}
+
+// planProjections finds what policies read of objects in members that other processes judge. Templates read their
+// subject's member, unless the constraint says otherwise.
+func (e *Engine) planProjections() {
+	var fleet []map[module.KindRef]*mask.Mask
+	for _, b := range e.bindings {
+		if !b.pkg.IsTemplate() || b.FleetInventory() {
+			fleet = append(fleet, b.pkg.Reads.Fleet)
+		}
+	}
+	var views []projection.View
+	for _, v := range e.views {
+		if v.identity != "" {
+			views = append(views, projection.View{Name: v.identity, ID: v.ID, Pkg: v.Pkg})
+		}
+	}
+	e.projections = projection.NewPlan(fleet, views)
+}
+
+// knowledge says what is known of what peers have told.
+func (e *Engine) knowledge() fleetview.Projections {
+	if e.beside != nil {
+		return projection.Beside{Plan: e.projections, Of: e.beside}
+	}
+	return e.projections
+}
+
+// parts are those of a state that are not its verdicts.
+func (e *Engine) parts() state.Parts {
+	return state.Parts{
+		Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.Now, Fleet: e.fleet, Owner: e.owner, Projections: e.projections,
+	}
+}
+
+// contributeAway returns what an object of another process contributes to a view: what that process says.
+func (w *worker) contributeAway(v *view, o aggregate.Object) matview.Contribution {
+	if v.identity == "" {
+		return matview.Contribution{}
+	}
+	var err error
+	if w.otherBody, err = o.AppendBody(w.otherBody[:0]); err != nil {
+		return matview.FailedContribution(o.Ref(), err.Error())
+	}
+	return projection.Contribution(&w.inputs, w.otherBody, v.identity, o.Ref(), w.e.opts.Limits.Contribution)
+}
+
+// effectOfAway returns what a delta of an object of another process means.
+func (w *worker) effectOfAway(d aggregate.Delta, p *kindPlan, n deltaEffect) deltaEffect {
+	for i, v := range p.views {
+		n.evaluated[i], n.contributions[i] = true, w.contributeAway(v, d.After)
+	}
+	if d.Before.IsZero() || d.Before.APIVersion() != d.After.APIVersion() {
+		return n
+	}
+	var err error
+	if w.body, err = d.Before.AppendBody(w.body[:0]); err != nil {
+		return n
+	}
+	if w.otherBody, err = d.After.AppendBody(w.otherBody[:0]); err != nil {
+		return n
+	}
+	same := func(path ...string) bool {
+		return string(canonjson.Get(w.body, path...)) == string(canonjson.Get(w.otherBody, path...))
+	}
+	n.fleetUnchanged = same("o") && same("f")
+	return n
+}
+
+// objectIn returns an object's JSON from its body, which has no more of one of another process than policies read. One
+// of a scope of which that is not known has nothing: verdicts that read it are Unknown.
+func (w *worker) objectIn(o aggregate.Object, body []byte) ([]byte, error) {
+	if !w.e.fleet.Away(o.Member()) {
+		return body, nil
+	}
+	if info, _ := w.e.fleet.Scope(o.Member(), o.Ref().Kind); !w.e.fleet.Known(info) {
+		return []byte("{}"), nil
+	}
+	return projection.ObjectOf(body)
+}
+
+// SetKeyOwner says which keys of views are subjects from now on, and evaluates those that become subjects.
+func (e *Engine) SetKeyOwner(ctx context.Context, owner fleetview.KeyOwner) (*Changes, error) {
+	if !e.calls.TryLock() {
+		return nil, ErrBusy
+	}
+	defer e.calls.Unlock()
+	if e.fleet == nil {
+		e.owner = owner
+		return &Changes{}, nil
+	}
+	if e.needsReset {
+		e.owner = owner
+		return nil, ErrReset
+	}
+	r := e.startPass(ctx, e.fleet)
+	former := e.owner
+	e.owner = owner
+	for _, b := range e.bindings {
+		if b.pkg.Subject != module.ViewSubject {
+			continue
+		}
+		for k := range b.view.Keys() {
+			if former.Owns(b.Name, k) != owner.Owns(b.Name, k) {
+				r.markSubject(b, verdict.Subject{Key: k})
+			}
+		}
+	}
+	r.markPassed()
+	r.markRetries()
+	return r.finish(func() error {
+		return firstError(r.endQuarantines, r.retryContributions, r.restoreViews, r.evaluateMembersAndKeys, r.evaluateReaders)
+	})
+}
+
+// ExportedChanges are what differs between the Export of a state and that of the one before. What is named may be
+// the same, and what is gone is among it.
+type ExportedChanges struct {
+	All     bool                 // anything may differ: start over
+	Members []string             // that came, went or differ; of one that came, all is new
+	Scopes  []completeness.Scope // that came, went or differ; of one with another Version, all objects are new
+	Objects []aggregate.Ref      // of other members and scopes that differ, or of which something is read that differs
+}
+
+// Empty reports whether nothing differs.
+func (c *ExportedChanges) Empty() bool {
+	return !c.All && len(c.Members)+len(c.Scopes)+len(c.Objects) == 0
+}
+
+// Exported returns what a call has changed of what is exported; nothing where the engine's options do not ask for
+// exports. An object that differs in nothing but what no policy reads is not among it.
+func (c *Changes) Exported() ExportedChanges { return c.exported }
+
+// exportNotes are what a pass has changed of what is exported. nil notes nothing.
+type exportNotes struct {
+	e       *Engine
+	out     ExportedChanges
+	renewed map[string]bool         // members of which all is new, or gone
+	kinds   map[aggregate.Kind]bool // with another projection
+	objects map[aggregate.Ref]bool  // in out
+}
+
+func (e *Engine) newExportNotes() *exportNotes {
+	if !e.opts.Exports {
+		return nil
+	}
+	return &exportNotes{e: e, renewed: map[string]bool{}, kinds: map[aggregate.Kind]bool{}, objects: map[aggregate.Ref]bool{}}
+}
+
+func (n *exportNotes) all() {
+	if n != nil {
+		n.out.All = true
+	}
+}
+
+func isJudge(m *aggregate.Member) bool { return m != nil && m.Role == aggregate.Judge }
+
+// changed notes members and scopes.
+func (n *exportNotes) changed(change *fleetview.Change) {
+	if n == nil || change.Own() == nil {
+		return
+	}
+	for d := range change.Own().Members() {
+		was, is := isJudge(d.Before), isJudge(d.After)
+		if !was && !is {
+			continue
+		}
+		name := ""
+		if d.After != nil {
+			name = d.After.Name
+		} else {
+			name = d.Before.Name
+		}
+		n.out.Members = append(n.out.Members, name)
+		if was != is {
+			n.renewed[name] = true
+		}
+	}
+	for d := range change.Own().Scopes() {
+		if n.has(d.After.Member) {
+			n.out.Scopes = append(n.out.Scopes, completeness.Scope{Member: d.After.Member, Kind: d.After.Kind})
+		}
+	}
+}
+
+// has reports whether changes of a member are to be noted one by one.
+func (n *exportNotes) has(member string) bool {
+	if n.out.All || n.renewed[member] {
+		return false
+	}
+	m, ok := n.e.fleet.Own().Member(member)
+	return ok && isJudge(&m)
+}
+
+// reprojected notes the scopes whose projections are others.
+func (n *exportNotes) reprojected(former *projection.Plan) {
+	if n == nil {
+		return
+	}
+	for kind := range n.e.fleet.Own().Kinds() {
+		if former.Of(kind).Digest == n.e.projections.Of(kind).Digest {
+			continue
+		}
+		n.kinds[kind] = true
+		for s := range n.e.fleet.Own().ScopesOf(kind) {
+			if n.has(s.Member) {
+				n.out.Scopes = append(n.out.Scopes, completeness.Scope{Member: s.Member, Kind: kind})
+			}
+		}
+	}
+}
+
+// delta notes an object.
+func (n *exportNotes) delta(d aggregate.Delta, unchanged bool) {
+	if n == nil || !n.e.projections.Reads(d.Ref.Kind) {
+		return
+	}
+	if !unchanged && n.e.projections.Of(d.Ref.Kind).Mask != nil || d.Before.IsZero() || d.After.IsZero() || labelsChanged(d) {
+		n.object(d.Ref)
+	}
+}
+
+// contribution notes that an object contributes something else to a view.
+func (n *exportNotes) contribution(v *view, ref aggregate.Ref) {
+	if n != nil && v.identity != "" {
+		n.object(ref)
+	}
+}
+
+func (n *exportNotes) object(ref aggregate.Ref) {
+	if !n.kinds[ref.Kind] && !n.objects[ref] && n.has(ref.Member) {
+		n.objects[ref] = true
+		n.out.Objects = append(n.out.Objects, ref)
+	}
+}
+
+// list returns what was noted, members and scopes in order.
+func (n *exportNotes) list() ExportedChanges {
+	if n == nil {
+		return ExportedChanges{}
+	}
+	if n.out.All {
+		return ExportedChanges{All: true}
+	}
+	slices.Sort(n.out.Members)
+	n.out.Members = slices.Compact(n.out.Members)
+	slices.SortFunc(n.out.Scopes, func(a, b completeness.Scope) int {
+		return cmp.Or(strings.Compare(a.Member, b.Member), strings.Compare(string(a.Kind), string(b.Kind)))
+	})
+	n.out.Scopes = slices.Compact(n.out.Scopes)
+	return n.out
+}
