@@ -55,7 +55,7 @@ func (s *skewed) measured(i int) assignment.Load {
 }
 
 // hour is a leader that leads processes for an hour, whose members are spread by how many there are at first. It returns the
-// imbalance of what the members have cost in the last quarter of it, of the map and of the best assignment, the least that it can be, and how many
+// imbalance of what the members have cost in the last half of it, of the map and of the best assignment, the least that it can be, and how many
 // members have moved.
 func hour(r *rand.Rand, processes, members, replication int) (imbalance, best float64, moved int) {
 	load, l := newSkewed(r, members), &coordinator.Leader{Replication: replication}
@@ -72,16 +72,16 @@ func hour(r *rand.Rand, processes, members, replication int) (imbalance, best fl
 	}
 	var m *shardmap.Map
 	began := map[string]time.Time{}          // that a process reads a member
-	last := make([]assignment.Load, members) // the sum of the last quarter of an hour
+	last := make([]assignment.Load, members) // the mean of the last half of an hour
 	for tick := range 720 {
 		now = now.Add(5 * time.Second)
 		if tick%12 == 0 {
 			load.minute()
 		}
 		for i := range last {
-			if tick >= 540 {
+			if tick >= 360 {
 				is := load.measured(i)
-				last[i].Bytes, last[i].Deltas, last[i].CPU = last[i].Bytes+is.Bytes/180, last[i].Deltas+is.Deltas/180, last[i].CPU+is.CPU/180
+				last[i].Bytes, last[i].Deltas, last[i].CPU = last[i].Bytes+is.Bytes/360, last[i].Deltas+is.Deltas/360, last[i].CPU+is.CPU/360
 			}
 		}
 		reports := map[string]*coordinator.Report{}
