@@ -97,22 +97,16 @@ func (s *Shards) decide(ctx context.Context, l *leading) (again time.Duration, e
 	if err != nil || hub.err != nil { // nobody writes over what they do not understand
 		return s.o.Renew / 2, err
 	}
-	d := l.Step(known)
-	s.metrics.noteLeader(l.Leader)
-	if d.Map == nil && known.Map != nil && hub.version < known.Map.Version { // it was deleted, or put back to what it was
-		if err := s.readMap(ctx); err != nil { // or a watch is late
+	if known.Map != nil && hub.version < known.Map.Version { // it was deleted, or put back, unless a watch is late
+		if err := s.readMap(ctx); err != nil {
 			return s.o.Renew / 2, err
 		}
-		s.mu.Lock()
-		hub, known.Map = s.hub, s.current
-		s.mu.Unlock()
-		if hub.err != nil || hub.version >= known.Map.Version {
-			return 0, nil
+		if known, hub, err = s.known(ctx, l); err != nil || hub.err != nil {
+			return s.o.Renew / 2, err
 		}
-		next := *known.Map
-		next.Version++
-		d = coordinator.Decision{Map: &next, Urgent: true}
 	}
+	d := l.Step(known)
+	s.metrics.noteLeader(l.Leader)
 	if d.Map == nil {
 		return 0, nil
 	}
@@ -137,7 +131,7 @@ func (s *Shards) known(ctx context.Context, l *leading) (coordinator.Known, onHu
 	k := coordinator.Known{Now: time.Now(), Reports: l.reports}
 	s.mu.Lock()
 	hub := s.hub
-	k.Map, k.Live = s.current, s.leases.Live(k.Now)
+	k.Map, k.Hub, k.Live = s.current, hub.version, s.leases.Live(k.Now)
 	s.mu.Unlock()
 	s.sources.mu.Lock()
 	k.Fleet, k.Complete = s.sources.described, s.sources.complete

@@ -37,7 +37,8 @@ func (e *EpochError) Error() string {
 type report struct {
 	ID       string         `json:"id"`
 	Epoch    uint64         `json:"epoch"`
-	Version  int64          `json:"version"`
+	Version  int64          `json:"version"` // of the map that it has applied
+	Seen     int64          `json:"seen"`    // of the map by which it holds what it holds
 	Policies string         `json:"policies,omitempty"`
 	Holds    []reportedHold `json:"holds"`
 }
@@ -65,9 +66,10 @@ func (s *Shards) report() *report {
 			out.Version = min(out.Version, s.o.Applied())
 		}
 	}
-	holds := *s.holds.Load()
-	out.Holds = make([]reportedHold, 0, len(holds))
-	for name, h := range holds {
+	holds := s.holds.Load()
+	out.Seen = holds.version
+	out.Holds = make([]reportedHold, 0, len(holds.members))
+	for name, h := range holds.members {
 		r := reportedHold{Name: name, UID: h.uid, Role: roleNames[h.role], Ready: s.o.Ready(name)}
 		if load, known := s.o.Measure(name); known {
 			r.Known, r.Bytes, r.Deltas, r.CPU = true, finite(load.Bytes), finite(load.Deltas), finite(load.CPU)
@@ -87,13 +89,13 @@ func finite(x float64) float64 {
 
 // decided returns a report as the leader thinks of it.
 func (r *report) decided(at time.Time) (*coordinator.Report, error) {
-	if r.Version < 0 || r.Version >= maxVersion {
-		return nil, fmt.Errorf("version %d is none of a map", r.Version)
+	if r.Version < 0 || r.Version >= maxVersion || r.Seen < 0 || r.Seen >= maxVersion {
+		return nil, fmt.Errorf("version %d or %d is none of a map", r.Version, r.Seen)
 	}
 	if len(r.Holds) > maxMembers {
 		return nil, fmt.Errorf("it holds %d members, more than %d", len(r.Holds), maxMembers)
 	}
-	out := &coordinator.Report{At: at, Epoch: r.Epoch, Version: r.Version, Policies: clip.Text(r.Policies, 256), Holds: make(map[string]coordinator.Hold, len(r.Holds))}
+	out := &coordinator.Report{At: at, Epoch: r.Epoch, Version: r.Version, Seen: r.Seen, Policies: clip.Text(r.Policies, 256), Holds: make(map[string]coordinator.Hold, len(r.Holds))}
 	for _, h := range r.Holds {
 		out.Holds[h.Name] = coordinator.Hold{
 			UID: h.UID, Judge: h.Role == roleNames[aggregate.Judge], Ready: h.Ready, Measured: h.Known,

@@ -69,7 +69,7 @@ type Shards struct {
 
 	authorities atomic.Pointer[peerca.Authorities]
 	certificate certificate
-	holds       atomic.Pointer[map[string]hold]
+	holds       atomic.Pointer[holding]
 	peers       peerTable
 	sources     sourceSet
 
@@ -106,7 +106,7 @@ func New(o Options) (*Shards, error) {
 		distribute: trigger.New(), consider: trigger.New(), refresh: trigger.New(), reload: trigger.New(), loaded: make(chan struct{}),
 	}
 	s.peers.clients = map[string]*peerClient{}
-	s.holds.Store(&map[string]hold{})
+	s.holds.Store(&holding{})
 	if o.Metrics != nil {
 		if err := o.Metrics.Register(collector{s}); err != nil {
 			return nil, fmt.Errorf("shards: metrics: %w", err)
@@ -186,7 +186,8 @@ func (s *Shards) KeyOwner() KeyOwner {
 func (s *Shards) accept(m *Map, resourceVersion string) {
 	s.mu.Lock()
 	s.hub = onHub{seen: true, resourceVersion: resourceVersion, version: m.Version}
-	newer := s.current == nil || m.Version > s.current.Version
+	// Where a map was deleted, two may have one version: what the hub has counts.
+	newer := s.current == nil || m.Version > s.current.Version || m.Version == s.current.Version && !m.Same(s.current)
 	if newer {
 		s.current = m
 		close(s.changed)

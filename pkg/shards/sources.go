@@ -41,6 +41,12 @@ type hold struct {
 	role aggregate.Role
 }
 
+// holding is what this process holds, by a version of the map.
+type holding struct {
+	version int64
+	members map[string]hold
+}
+
 // sourceSet are the sources of members that are wrapped.
 type sourceSet struct {
 	mu      sync.Mutex
@@ -128,7 +134,7 @@ func (s *Shards) passOn(ctx context.Context) {
 		waiting := false
 		if m != nil {
 			held, waiting = s.pass(fleet, m, held)
-			s.holds.Store(&held)
+			s.holds.Store(&holding{m.Version, held})
 		}
 		if fleet != told || m != by {
 			s.o.Fleet(fleet.fleet(m, held))

@@ -46,7 +46,7 @@ func (s *Shards) Status() Status {
 			}
 		}
 	}
-	for _, h := range *s.holds.Load() {
+	for _, h := range s.holds.Load().members {
 		switch h.role {
 		case aggregate.Judge:
 			out.Judges++

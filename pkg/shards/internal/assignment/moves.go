@@ -20,7 +20,7 @@ func (p *Plan) Moves(limit int) []Move {
 			continue
 		}
 		a, b, ok := p.exchange(from, height)
-		if !ok || len(out)+2 > max(limit, 2) {
+		if !ok || len(out)+2 > limit {
 			break
 		}
 		p.apply(a)

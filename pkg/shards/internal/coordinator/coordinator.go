@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	halfLife    = 5 * time.Minute  // of what was measured
+	halfLife    = 10 * time.Minute // of what was measured
 	patience    = 10 * time.Minute // for a process to read a member that it is to take over
 	afterwards  = time.Hour        // that a member then stays where it is
 	leastMoves  = 4                // under way at once
@@ -24,7 +24,8 @@ const (
 type Report struct {
 	At       time.Time // when it came, by the leader's clock
 	Epoch    uint64
-	Version  int64 // of the newest map that it has applied
+	Version  int64 // of the newest map that it has applied everywhere
+	Seen     int64 // of the map by which it holds what it holds
 	Policies string
 	Holds    map[string]Hold
 }
@@ -46,6 +47,8 @@ type Known struct {
 	Now time.Time
 	// Map is the newest there is; nil: there is none.
 	Map *shardmap.Map
+	// Hub is the version that the hub has; 0: none. It is less than that of Map where that was deleted, or put back.
+	Hub int64
 	// Live are the processes whose Leases have not expired, in no order.
 	Live []shardmap.Process
 	// Fleet are the members that the sources describe. Complete is whether there are no others.
@@ -66,6 +69,9 @@ type Leader struct {
 	loads   map[string]*load
 	since   map[string]time.Time // a member is under way to its next process
 	stays   map[string]time.Time // members that are not moved before
+	changed map[string]int64     // the version with which others hold a member
+	first   int64                // the version that this leader began with
+	last    *shardmap.Map        // of the last step
 	Moved   int                  // moves that have ended, of this leader
 	Failed  int                  // moves that were given up
 	unevens float64
@@ -92,7 +98,12 @@ func (l *Leader) Imbalance() (now, bound float64) { return l.unevens, l.bound }
 func (l *Leader) Step(k Known) Decision {
 	if l.loads == nil {
 		l.began, l.loads, l.since, l.stays = k.Now, map[string]*load{}, map[string]time.Time{}, map[string]time.Time{}
+		l.changed = map[string]int64{}
+		if k.Map != nil {
+			l.first, l.last = k.Map.Version, k.Map
+		}
 	}
+	l.see(k.Map)
 	if len(k.Live) == 0 || k.Map == nil && len(k.Live) < l.Count && k.Now.Sub(l.began) < l.Wait {
 		return Decision{}
 	}
@@ -103,14 +114,30 @@ func (l *Leader) Step(k Known) Decision {
 	s.ready()
 	s.assign()
 	next := s.result()
-	if k.Map != nil && next.Same(k.Map) {
+	version := s.version()
+	if k.Map != nil && next.Same(k.Map) && k.Hub >= version {
 		return Decision{}
 	}
-	next.Version = s.version() + 1
+	next.Version = version + 1
 	if next.Keys.Since == 0 {
 		next.Keys.Since = next.Version
 	}
 	return Decision{Map: next, Urgent: s.urgent}
+}
+
+// see takes note of which members others hold since a version.
+func (l *Leader) see(m *shardmap.Map) {
+	if m == nil || m == l.last {
+		return
+	}
+	for i := range m.Members {
+		is := &m.Members[i]
+		was, had := l.last.Member(is.Name)
+		if !had || was.UID != is.UID || was.Judge != is.Judge || was.Standby != is.Standby || was.Next != is.Next {
+			l.changed[is.Name] = m.Version
+		}
+	}
+	l.last = m
 }
 
 // step is one step.
@@ -165,9 +192,11 @@ func (s *step) hold(id string, m *shardmap.Member) (h Hold, is bool) {
 	return h, true
 }
 
+// isReady reports whether a process has read a member. What it said before it had the map with its role it said perhaps of an
+// earlier time that it held the member.
 func (s *step) isReady(id string, m *shardmap.Member) bool {
 	h, is := s.hold(id, m)
-	return is && h.Ready
+	return is && h.Ready && s.Reports[id].Seen >= max(s.leader.first, s.leader.changed[m.Name])
 }
 
 // sameUID reports whether two UIDs may be of one member: one that is not known may be any.
@@ -178,7 +207,7 @@ func (s *step) version() int64 {
 	v := s.was.Version
 	for id, p := range s.live {
 		if r := s.report(id, p.Epoch); r != nil {
-			v = max(v, r.Version)
+			v = max(v, r.Version, r.Seen)
 		}
 	}
 	return v
@@ -211,6 +240,11 @@ func (s *step) follow() {
 		if _, is := slices.BinarySearchFunc(s.members, name, func(m shardmap.Member, n string) int { return strings.Compare(m.Name, n) }); !is {
 			delete(s.leader.loads, name)
 			delete(s.leader.stays, name)
+		}
+	}
+	for name := range s.leader.changed {
+		if _, is := s.was.Member(name); !is {
+			delete(s.leader.changed, name)
 		}
 	}
 }
