@@ -90,7 +90,10 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, u user.Info) err
 	if q.info.Verb == selection.Watch && wsstream.IsWebSocketRequest(r) {
 		return NotImplemented("WebSockets for the whole fleet")
 	}
-	var err error
+	err := resources.Check(r, q.info, "")
+	if err != nil {
+		return err //nolint:wrapcheck // a Status
+	}
 	if q.params, err = selection.Parse(r.URL.Query(), q.info.Verb); err != nil {
 		return err
 	}

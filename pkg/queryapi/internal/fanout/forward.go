@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
 // Forward has a peer answer a request of a user: its response, as it arrives. A peer that is lost before it answers is an
@@ -45,7 +48,11 @@ func (h *Handler) Forward(w http.ResponseWriter, r *http.Request, peer *Peer, u 
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 		ErrorLog:     nil,
 	}
-	proxy.ServeHTTP(&patientWriter{w, http.NewResponseController(w), h.options.WriteTimeout}, r)
+	to := http.ResponseWriter(plainWriter{w})
+	if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && info.Verb == selection.Watch {
+		to = &patientWriter{w, http.NewResponseController(w), h.options.WriteTimeout}
+	}
+	proxy.ServeHTTP(to, r)
 	switch {
 	case failed == nil:
 		return nil
@@ -55,6 +62,9 @@ func (h *Handler) Forward(w http.ResponseWriter, r *http.Request, peer *Peer, u 
 	h.options.Log.Warn("query API: a process did not answer", "process", peer.ID, "error", failed)
 	return unavailable("the process that judges the member does not answer")
 }
+
+// plainWriter is not flushed: it may compress what it is given, which the proxy would flush past it.
+type plainWriter struct{ http.ResponseWriter }
 
 // patientWriter gives a client so much time for each write.
 type patientWriter struct {

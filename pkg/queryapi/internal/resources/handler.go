@@ -157,10 +157,7 @@ func (q *request) parse() error {
 	q.target, _ = route.TargetFrom(q.r.Context())
 	q.location = route.LocationOf(q.target, q.info)
 	q.ask = part.From(q.r.Context())
-	if q.info.Subresource != "" {
-		return q.subresourceError()
-	}
-	formats, err := negotiate(q.r)
+	formats, err := negotiateFor(q.r, q.info, q.location.Member)
 	if err != nil {
 		return err
 	}
@@ -221,11 +218,20 @@ func (q *request) compile() (err error) {
 	return err
 }
 
-// subresourceError is the error for logs, exec and other subresources.
-func (q *request) subresourceError() error {
-	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: q.info.APIGroup, Resource: q.info.Resource + "/" + q.info.Subresource}, q.info.Verb)
-	err.ErrStatus.Message += ": the query API serves no subresources; " + route.MemberHint(q.location.Member)
+// Check returns why a request is refused whatever it is of: what it accepts, or a subresource.
+func Check(r *http.Request, info *apirequest.RequestInfo, member string) error {
+	_, err := negotiateFor(r, info, member)
 	return err
+}
+
+// negotiateFor returns the acceptable formats. Logs, exec and other subresources are an error.
+func negotiateFor(r *http.Request, info *apirequest.RequestInfo, member string) ([]format, error) {
+	if info.Subresource == "" {
+		return negotiate(r)
+	}
+	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource + "/" + info.Subresource}, info.Verb)
+	err.ErrStatus.Message += ": the query API serves no subresources; " + route.MemberHint(member)
+	return nil, err
 }
 
 func (q *request) notFound() error {
