@@ -12,6 +12,8 @@ import (
 	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/fleet"
 	"federator.dev/federator/internal/policyfiles"
+	"federator.dev/federator/internal/sharing"
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 )
@@ -40,7 +42,7 @@ func loadPolicies(c *config.Config, stderr io.Writer) (*policyfiles.Bundle, erro
 }
 
 // newLoop returns the loop that evaluates a bundle, nil for none.
-func newLoop(b *policyfiles.Bundle, f *fleet.Fleet, log *slog.Logger, metrics prometheus.Registerer) (*enforce.Loop, error) {
+func newLoop(b *policyfiles.Bundle, f *fleet.Fleet, shared *sharing.Sharing, log *slog.Logger, metrics prometheus.Registerer) (*enforce.Loop, error) {
 	if b == nil {
 		return nil, nil // No policies, no loop.
 	}
@@ -49,5 +51,10 @@ func newLoop(b *policyfiles.Bundle, f *fleet.Fleet, log *slog.Logger, metrics pr
 		names = append(names, x.Name)
 	}
 	log.Info("evaluating policies", "packages", len(b.Set.Packages), "policies", strings.Join(names, " "))
-	return enforce.New(enforce.Options{Index: f.Index, Memory: f.Verdicts(), Set: b.Set, Bindings: b.Bindings, Limits: config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics})
+	opts := enforce.Options{Index: f.Index, Memory: f.Verdicts(), Set: b.Set, Bindings: b.Bindings, Limits: config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics}
+	if shared != nil {
+		opts.Peers, opts.Exports, opts.KeyOwner = shared.PeersIndex(), true, shared.KeyOwner()
+		opts.Changed = func(c *policy.Changes, _ *aggregate.Batch) { shared.Changed(c) }
+	}
+	return enforce.New(opts)
 }

@@ -42,7 +42,7 @@ func (s querySource) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 
 // newQueryServer opens the query API's listener and returns its server; nil
 // when it is disabled. Nothing is served yet.
-func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop *enforce.Loop, held held, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
+func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop *enforce.Loop, held held, shared *sharedFleet, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
 	q := cfg.Query
 	if q.Listen == "" {
 		return nil, nil
@@ -79,6 +79,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	if q.AskMembers != nil {
 		opts.Authorization.Members, opts.Authorization.UserPrefix = f.Manager, q.AskMembers.UserPrefix
 	}
+	shared.addTo(&opts)
 	if err := addUI(&opts, &cfg, hubREST, log); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}

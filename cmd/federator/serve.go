@@ -102,8 +102,13 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	}
 	defer agents.close()
 	var corrections *enforcement.Enforcement // nil without the hub's policies; set before anything runs
+	shared, err := newSharing(ctx, &cfg, keeper.First().First, log, registry)
+	if err != nil {
+		return err
+	}
+	defer shared.close()
 	f, err := fleet.New(cfg, fleet.Options{
-		Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(),
+		Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(), Sources: shared.sources(),
 		OnLoss: func(l clusterinformers.Loss) { recordLoss(corrections, l) },
 		OnKept: func(why string) {
 			if corrections != nil { // otherwise the log, /readyz and the metrics say it
@@ -119,7 +124,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 		refs, _ := policies.Reads()
 		f.Manager.RequireKinds(enforcement.KindNames(refs))
 	}
-	loop, err := newLoop(policies, f, log, registry)
+	loop, err := newLoop(policies, f, shared.Sharing, log, registry)
 	if err != nil {
 		return err
 	}
@@ -183,13 +188,14 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook, nil); err != nil {
 		return err
 	}
-	c := components{fleet: f, keeper: keeper, policies: evaluate, servers: servers, agents: agents.run}
+	c := components{fleet: f, keeper: keeper, policies: evaluate, servers: servers, agents: agents.run, shared: shared.run}
 	if c.held, err = newHeld(&cfg, f, hub, loop, log); err != nil {
 		return err
 	}
-	if c.query, err = newQueryServer(ctx, cfg, f, loop, c.held, log, registry); err != nil {
+	if c.query, err = newQueryServer(ctx, cfg, f, loop, c.held, shared, log, registry); err != nil {
 		return err
 	}
+	shared.serve(f, loop, c.query)
 	return run(ctx, c, state, log)
 }
 
@@ -199,6 +205,7 @@ type components struct {
 	keeper   *revisions.Keeper
 	policies func(context.Context) error
 	agents   func(context.Context) error
+	shared   func(context.Context) error
 	held     held
 	query    *queryapi.Server // nil: none
 	servers  []*server
@@ -206,7 +213,7 @@ type components struct {
 
 // run starts the components, waits for the end and joins them.
 func run(ctx context.Context, c components, state *health, log *slog.Logger) error {
-	failed := make(chan error, len(c.servers)+7)
+	failed := make(chan error, len(c.servers)+8)
 	for _, s := range c.servers {
 		s.start(failed)
 	}
@@ -223,6 +230,7 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 	keeper := component.Start(outlive, func(ctx context.Context) error { return c.keeper.Run(ctx, c.fleet.Index) }, failed)
 	disk := component.Start(outlive, c.fleet.Keep, failed)
 	agents := component.Start(outlive, c.agents, failed)
+	shared := component.Start(outlive, c.shared, failed)
 	manager := component.Start(outlive, c.fleet.Manager.Run, failed)
 	policies := component.Start(outlive, c.policies, failed)
 	held := component.Start(outlive, c.held.run, failed)
@@ -236,7 +244,7 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 		log.Info("stopping", "cause", "a component ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, query.Stop(), held.Stop(), policies.Stop(), manager.Stop(), agents.Stop(), disk.Stop(), keeper.Stop(), trainer.Stop()}
+	errs := []error{err, query.Stop(), held.Stop(), policies.Stop(), manager.Stop(), shared.Stop(), agents.Stop(), disk.Stop(), keeper.Stop(), trainer.Stop()}
 	for i := len(c.servers) - 1; i >= 0; i-- {
 		errs = append(errs, c.servers[i].close())
 	}

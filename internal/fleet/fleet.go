@@ -39,6 +39,8 @@ type Options struct {
 	Metrics   prometheus.Registerer   // nil: none
 	Agents    clusterinformers.Agents // of members that are reached by their agents; nil: none
 	Persist   bool                    // keep the index over restarts, as the configuration says
+	// Sources returns what members are read from, given all that the configuration describes; nil: these.
+	Sources func([]clusterinformers.Source) []clusterinformers.Source
 	// OnLoss is called when an audit has found that events were lost, as in clusterinformers.Options.
 	OnLoss func(clusterinformers.Loss)
 	// OnKept is called, if it is not nil, when nothing is kept over a restart any more although it should, with
@@ -76,6 +78,9 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 	sources, err := newSources(cfg.Sources, network, opts.UserAgent, opts.Logger)
 	if err != nil {
 		return nil, err
+	}
+	if opts.Sources != nil {
+		sources = opts.Sources(sources)
 	}
 	manager, err = clusterinformers.New(clusterinformers.Options{
 		Index:   index,

@@ -117,6 +117,12 @@ func (s *Sharing) Sources(all []clusterinformers.Source) []clusterinformers.Sour
 // PeersIndex has what other processes tell of their members, for the loop alone.
 func (s *Sharing) PeersIndex() *aggregate.Index { return s.peers }
 
+// KeyOwner says which keys of views are judged here, by the newest map.
+func (s *Sharing) KeyOwner() policy.KeyOwner {
+	o := s.shards.KeyOwner()
+	return policy.KeyOwner{Self: o.Self, Now: o.Now, Before: o.Before}
+}
+
 // Changed tells others what a pass of the policies has changed. It does not block.
 func (s *Sharing) Changed(c *policy.Changes) {
 	if c.After != nil {
@@ -217,8 +223,7 @@ func (s *Sharing) followKeys(ctx context.Context) error {
 		m, changed := s.shards.Map()
 		if m != nil {
 			if s.loop != nil {
-				o := s.shards.KeyOwner()
-				if err := s.loop.SetKeyOwner(ctx, policy.KeyOwner{Self: o.Self, Now: o.Now, Before: o.Before}); err != nil {
+				if err := s.loop.SetKeyOwner(ctx, s.KeyOwner()); err != nil {
 					return err
 				}
 			}

@@ -25,6 +25,13 @@ const (
 // errorBelow is how many revisions are left when failures are logged as errors.
 const errorBelow = aggregate.BlockSize / 8
 
+// Numbers are what uses revisions up: an aggregate.Index, for one.
+type Numbers interface {
+	Unused() uint64 // that are left
+	Extend(aggregate.Range) error
+	Exhausted() <-chan struct{} // closed once there were too few
+}
+
 // Keeper has reserved a first block, and supplies an index with further ones while it runs.
 type Keeper struct {
 	store Store
@@ -88,7 +95,7 @@ func (k *Keeper) reserve(ctx context.Context) error {
 
 // Run reserves the next block whenever half of the last one is used, until ctx ends or the
 // index is exhausted, which is an error.
-func (k *Keeper) Run(ctx context.Context, index *aggregate.Index) error {
+func (k *Keeper) Run(ctx context.Context, index Numbers) error {
 	var failure error
 	for backoff := minBackoff; ; {
 		wait := checkInterval
