@@ -25,10 +25,32 @@ func (l *link) take(in *incoming) error {
 		}
 		return nil
 	}
-	if m.source == l.peer.ID || m.judge == l.peer.ID && in.Full {
+	if l.tellsOf(m, in) {
 		in.member = m
 	}
 	return nil
+}
+
+// tellsOf reports whether a section of a member is taken. Importer.mu must be held.
+func (l *link) tellsOf(m *member, in *incoming) bool {
+	return m.source == l.peer.ID || m.judge == l.peer.ID && in.Full
+}
+
+// still reports whether a section is still to be taken: the member's mu is held from here on.
+func (l *link) still(m *member, in *incoming) bool {
+	l.im.mu.Lock()
+	defer l.im.mu.Unlock()
+	return !m.removed && l.tellsOf(m, in)
+}
+
+// becomesSource says that the content of a member is the peer's. The member's mu is held.
+func (l *link) becomesSource(m *member) {
+	l.im.mu.Lock()
+	defer l.im.mu.Unlock()
+	if m.source != l.peer.ID {
+		m.source = l.peer.ID
+		l.im.wake.Fire()
+	}
 }
 
 // told notes that a section has ended.
@@ -38,13 +60,8 @@ func (l *link) told(in *incoming) {
 	if in.taken != nil {
 		l.announced[in.Name] = in.taken.UID
 	}
-	switch m := l.im.members[in.Name]; {
-	case m == nil:
-	case in.member == nil:
+	if m := l.im.members[in.Name]; m != nil && m.source != l.peer.ID {
 		l.check = true // it may be the judge by now
-	case in.member == m && m.source != l.peer.ID:
-		m.source = l.peer.ID
-		l.im.wake.Fire()
 	}
 }
 
@@ -100,10 +117,10 @@ func (r *receiver) apply(in *incoming, end wire.End) error {
 	m := in.member
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.removed {
+	l := r.link
+	if !l.still(m, in) {
 		return nil
 	}
-	l := r.link
 	next, err := m.settle(in, end)
 	if err != nil {
 		l.suspect(m.name)
@@ -123,6 +140,7 @@ func (r *receiver) apply(in *incoming, end wire.End) error {
 	if err != nil {
 		return fmt.Errorf("member %s: %w", m.name, err)
 	}
+	l.becomesSource(m)
 	l.count(w.records)
 	return nil
 }
