@@ -105,11 +105,11 @@ func (s *incomingScope) settle(was *scope) settled {
 
 // hashes returns those of a change's name and of its record, which is 0 where it is gone.
 func (c *change) hashes() (key, hash uint64) {
-	namespace, name := wire.Names(c.payload)
-	if key = wire.Key(namespace, name); !c.gone {
-		hash = wire.Hash(c.payload)
+	if c.gone {
+		d, _ := wire.ParseDelete(c.payload) //nolint:errcheck // it was one
+		return wire.Key(d.Namespace, d.Name), 0
 	}
-	return key, hash
+	return wire.Key(wire.RecordName(c.payload)), wire.RecordHash(c.payload)
 }
 
 // apply writes a section, if it is what the peer says it is: only then anything of it is in the index.
@@ -247,6 +247,7 @@ func (w *writing) scope(s *settled) error {
 		m.scopes[s.Kind] = was
 	}
 	was.told, was.info, was.changed = s.Scope, s.hash, w.sequence
+	before := was.sum.Records
 	if s.Replace {
 		was.sum = wire.Sum{}
 	}
@@ -254,20 +255,28 @@ func (w *writing) scope(s *settled) error {
 		was.sum.Put(key, s.hashes[i])
 	}
 	if s.Replace {
-		return w.replace(was, s)
+		return w.replace(was, s, before)
 	}
 	return w.change(was, s)
 }
 
-func (w *writing) replace(in *scope, s *settled) error {
+// replace keeps what is the same, whatever its resourceVersion is by now: it has its revision, too.
+func (w *writing) replace(in *scope, s *settled, before map[uint64]uint64) error {
+	now := w.r.link.im.o.Index.Newest()
 	items := make([]aggregate.Item, 0, len(s.changes))
-	for _, c := range s.changes {
-		if err := wire.ParseRecord(c.payload, &w.record); err != nil {
+	rec := &w.record
+	for i, c := range s.changes {
+		if err := wire.ParseRecord(c.payload, rec); err != nil {
 			return err // it was one
 		}
-		item, ok := in.writer.Held(&w.record)
+		if before[s.keys[i]] == s.hashes[i] {
+			if old, ok := now.Get(w.ref(s.Kind)); ok {
+				rec.ResourceVersion = old.ResourceVersion()
+			}
+		}
+		item, ok := in.writer.Held(rec)
 		if !ok {
-			item = in.writer.Item(&w.record)
+			item = in.writer.Item(rec)
 		}
 		items = append(items, item)
 	}
@@ -276,11 +285,20 @@ func (w *writing) replace(in *scope, s *settled) error {
 	return err
 }
 
+// ref is that of the record.
+func (w *writing) ref(kind aggregate.Kind) aggregate.Ref {
+	return aggregate.Ref{Member: w.m.name, Kind: kind, Namespace: w.record.Namespace, Name: w.record.Name}
+}
+
 func (w *writing) change(in *scope, s *settled) error {
 	now := w.r.link.im.o.Index.Newest()
 	for _, c := range s.changes {
 		if c.gone {
-			in.writer.Delete(wire.Names(c.payload))
+			d, err := wire.ParseDelete(c.payload)
+			if err != nil {
+				return err // it was one
+			}
+			in.writer.Delete(d.Namespace, d.Name)
 			continue
 		}
 		if err := wire.ParseRecord(c.payload, &w.record); err != nil {
@@ -288,7 +306,7 @@ func (w *writing) change(in *scope, s *settled) error {
 		}
 		rec := &w.record
 		rec.Update = true
-		old, ok := now.Get(aggregate.Ref{Member: w.m.name, Kind: s.Kind, Namespace: rec.Namespace, Name: rec.Name})
+		old, ok := now.Get(w.ref(s.Kind))
 		if ok && old.SameVersion(rec.UID, rec.ResourceVersion) {
 			in.writer.Delete(rec.Namespace, rec.Name) // else an item of the same version is none
 		}

@@ -127,7 +127,7 @@ func sumOf(ctx context.Context, now Export, of ScopeOf) (records int, total uint
 	var payload []byte
 	err = now.Records(of.Member, of.Kind, func(r *aggregate.Record) error {
 		payload = wire.AppendRecord(payload[:0], r)
-		total += wire.Hash(payload)
+		total += wire.RecordHash(payload)
 		records++
 		return ctx.Err()
 	})

@@ -292,13 +292,25 @@ func (w *world) atFrontier(complete map[string]bool, s *aggregate.Snapshot, p *p
 	}
 }
 
-// quiet lets everything come to an end, and compares.
+// quiet lets everything come to an end, and compares. Audits have found nothing.
 func (w *world) quiet() {
 	w.t.Helper()
 	for _, p := range w.judges {
 		p.flips.Store(0)
 		p.tell()
 	}
+	defer func() {
+		for _, p := range w.judges {
+			if metric(w.t, p.exporter.Load(), "missed_changes_total", "") > 0 {
+				w.t.Error("a change was not told")
+			}
+		}
+		for _, i := range w.imports {
+			if metric(w.t, i.Importer, "audit_differences_total", "") > 0 {
+				w.t.Error("an audit has found a difference")
+			}
+		}
+	}()
 	for n, i := range w.imports {
 		for name, judge := range w.judge {
 			p := w.judges[judge]

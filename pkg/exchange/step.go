@@ -157,7 +157,7 @@ func (s *step) build(info aggregate.ScopeInfo) *scopeSum {
 		if s.payload = wire.AppendRecord(s.payload[:0], r); len(s.payload) > s.x.o.MaxRecord {
 			return fmt.Errorf("%s/%s has %d bytes of what policies read, at most %d are told", r.Namespace, r.Name, len(s.payload), s.x.o.MaxRecord)
 		}
-		out.sum.Put(wire.Key(r.Namespace, r.Name), wire.Hash(s.payload))
+		out.sum.Put(wire.Key(r.Namespace, r.Name), wire.RecordHash(s.payload))
 		return s.ctx.Err()
 	})
 	status := info.Status
@@ -193,7 +193,7 @@ func (s *step) object(ref aggregate.Ref, in *scopeSum, done map[ScopeOf]bool) {
 		}
 		return
 	}
-	if hash := wire.Hash(s.payload); hash != was {
+	if hash := wire.RecordHash(s.payload); hash != was {
 		s.updates = append(s.updates, update{key: ref, frame: slices.Clone(s.payload), hash: hash})
 	}
 }
