@@ -25,10 +25,32 @@ func (l *link) take(in *incoming) error {
 		}
 		return nil
 	}
-	if m.source == l.peer.ID || m.judge == l.peer.ID && in.Full {
+	if l.tellsOf(m, in) {
 		in.member = m
 	}
 	return nil
+}
+
+// tellsOf reports whether a section of a member is taken. Importer.mu must be held.
+func (l *link) tellsOf(m *member, in *incoming) bool {
+	return m.source == l.peer.ID || m.judge == l.peer.ID && in.Full
+}
+
+// still reports whether a section is still to be taken: the member's mu is held from here on.
+func (l *link) still(m *member, in *incoming) bool {
+	l.im.mu.Lock()
+	defer l.im.mu.Unlock()
+	return !m.removed && l.tellsOf(m, in)
+}
+
+// becomesSource says that the content of a member is the peer's. The member's mu is held.
+func (l *link) becomesSource(m *member) {
+	l.im.mu.Lock()
+	defer l.im.mu.Unlock()
+	if m.source != l.peer.ID {
+		m.source = l.peer.ID
+		l.im.wake.Fire()
+	}
 }
 
 // told notes that a section has ended.
@@ -38,13 +60,8 @@ func (l *link) told(in *incoming) {
 	if in.taken != nil {
 		l.announced[in.Name] = in.taken.UID
 	}
-	switch m := l.im.members[in.Name]; {
-	case m == nil:
-	case in.member == nil:
+	if m := l.im.members[in.Name]; m != nil && m.source != l.peer.ID {
 		l.check = true // it may be the judge by now
-	case in.member == m && m.source != l.peer.ID:
-		m.source = l.peer.ID
-		l.im.wake.Fire()
 	}
 }
 
@@ -88,11 +105,11 @@ func (s *incomingScope) settle(was *scope) settled {
 
 // hashes returns those of a change's name and of its record, which is 0 where it is gone.
 func (c *change) hashes() (key, hash uint64) {
-	namespace, name := wire.Names(c.payload)
-	if key = wire.Key(namespace, name); !c.gone {
-		hash = wire.Hash(c.payload)
+	if c.gone {
+		d, _ := wire.ParseDelete(c.payload) //nolint:errcheck // it was one
+		return wire.Key(d.Namespace, d.Name), 0
 	}
-	return key, hash
+	return wire.Key(wire.RecordName(c.payload)), wire.RecordHash(c.payload)
 }
 
 // apply writes a section, if it is what the peer says it is: only then anything of it is in the index.
@@ -100,10 +117,10 @@ func (r *receiver) apply(in *incoming, end wire.End) error {
 	m := in.member
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.removed {
+	l := r.link
+	if !l.still(m, in) {
 		return nil
 	}
-	l := r.link
 	next, err := m.settle(in, end)
 	if err != nil {
 		l.suspect(m.name)
@@ -123,6 +140,7 @@ func (r *receiver) apply(in *incoming, end wire.End) error {
 	if err != nil {
 		return fmt.Errorf("member %s: %w", m.name, err)
 	}
+	l.becomesSource(m)
 	l.count(w.records)
 	return nil
 }
@@ -229,6 +247,7 @@ func (w *writing) scope(s *settled) error {
 		m.scopes[s.Kind] = was
 	}
 	was.told, was.info, was.changed = s.Scope, s.hash, w.sequence
+	before := was.sum.Records
 	if s.Replace {
 		was.sum = wire.Sum{}
 	}
@@ -236,20 +255,28 @@ func (w *writing) scope(s *settled) error {
 		was.sum.Put(key, s.hashes[i])
 	}
 	if s.Replace {
-		return w.replace(was, s)
+		return w.replace(was, s, before)
 	}
 	return w.change(was, s)
 }
 
-func (w *writing) replace(in *scope, s *settled) error {
+// replace keeps what is the same, whatever its resourceVersion is by now: it has its revision, too.
+func (w *writing) replace(in *scope, s *settled, before map[uint64]uint64) error {
+	now := w.r.link.im.o.Index.Newest()
 	items := make([]aggregate.Item, 0, len(s.changes))
-	for _, c := range s.changes {
-		if err := wire.ParseRecord(c.payload, &w.record); err != nil {
+	rec := &w.record
+	for i, c := range s.changes {
+		if err := wire.ParseRecord(c.payload, rec); err != nil {
 			return err // it was one
 		}
-		item, ok := in.writer.Held(&w.record)
+		if before[s.keys[i]] == s.hashes[i] {
+			if old, ok := now.Get(w.ref(s.Kind)); ok {
+				rec.ResourceVersion = old.ResourceVersion()
+			}
+		}
+		item, ok := in.writer.Held(rec)
 		if !ok {
-			item = in.writer.Item(&w.record)
+			item = in.writer.Item(rec)
 		}
 		items = append(items, item)
 	}
@@ -258,11 +285,20 @@ func (w *writing) replace(in *scope, s *settled) error {
 	return err
 }
 
+// ref is that of the record.
+func (w *writing) ref(kind aggregate.Kind) aggregate.Ref {
+	return aggregate.Ref{Member: w.m.name, Kind: kind, Namespace: w.record.Namespace, Name: w.record.Name}
+}
+
 func (w *writing) change(in *scope, s *settled) error {
 	now := w.r.link.im.o.Index.Newest()
 	for _, c := range s.changes {
 		if c.gone {
-			in.writer.Delete(wire.Names(c.payload))
+			d, err := wire.ParseDelete(c.payload)
+			if err != nil {
+				return err // it was one
+			}
+			in.writer.Delete(d.Namespace, d.Name)
 			continue
 		}
 		if err := wire.ParseRecord(c.payload, &w.record); err != nil {
@@ -270,7 +306,7 @@ func (w *writing) change(in *scope, s *settled) error {
 		}
 		rec := &w.record
 		rec.Update = true
-		old, ok := now.Get(aggregate.Ref{Member: w.m.name, Kind: s.Kind, Namespace: rec.Namespace, Name: rec.Name})
+		old, ok := now.Get(w.ref(s.Kind))
 		if ok && old.SameVersion(rec.UID, rec.ResourceVersion) {
 			in.writer.Delete(rec.Namespace, rec.Name) // else an item of the same version is none
 		}

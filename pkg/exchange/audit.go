@@ -137,7 +137,7 @@ func sumOfIndex(now *aggregate.Snapshot, member string, kind aggregate.Kind) (re
 			Namespace: o.Namespace(), Name: o.Name(), UID: o.UID(), ResourceVersion: o.ResourceVersion(),
 			Labels: o.Labels(), Owners: o.Owners(), Body: body,
 		})
-		total += wire.Hash(payload)
+		total += wire.RecordHash(payload)
 		records++
 	}
 	return records, total, nil

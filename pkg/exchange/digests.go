@@ -127,7 +127,7 @@ func sumOf(ctx context.Context, now Export, of ScopeOf) (records int, total uint
 	var payload []byte
 	err = now.Records(of.Member, of.Kind, func(r *aggregate.Record) error {
 		payload = wire.AppendRecord(payload[:0], r)
-		total += wire.Hash(payload)
+		total += wire.RecordHash(payload)
 		records++
 		return ctx.Err()
 	})
@@ -163,9 +163,8 @@ func (x *Exporter) disagrees(of ScopeOf) {
 	x.metrics.missed.Inc()
 	x.o.Logger.Error("a change was not told to other processes; it is now", "member", of.Member, "kind", string(of.Kind))
 	x.pendingMu.Lock()
-	x.pending.add(Changes{Scopes: []ScopeOf{of}})
-	if !x.pending.all {
-		x.pending.scopes[of] = true
+	if x.pending.add(x.newest, Changes{Scopes: []ScopeOf{of}}); !x.pending.all {
+		x.pending.renew(of)
 	}
 	x.pendingMu.Unlock()
 	x.wake.Fire()

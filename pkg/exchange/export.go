@@ -17,10 +17,12 @@ import (
 // Export is what other processes need of the members that this one judges, at one revision. It never changes.
 type Export interface {
 	Revision() aggregate.Revision
-	// Members yields the members that are judged here.
+	// Members yields the members that are judged here, and Member returns one of them.
 	Members() iter.Seq[aggregate.Member]
-	// Scopes yields a member's. The version is the digest of the projection.
+	Member(name string) (aggregate.Member, bool)
+	// Scopes yields a member's, and Scope returns one of them. The version is the digest of the projection.
 	Scopes(member string) iter.Seq[aggregate.ScopeInfo]
+	Scope(member string, kind aggregate.Kind) (aggregate.ScopeInfo, bool)
 	// Records calls yield with each record of a scope, which it uses again.
 	Records(member string, kind aggregate.Kind, yield func(*aggregate.Record) error) error
 	// Record fills into with that of an object, and reports whether there is one.
@@ -36,8 +38,8 @@ type ScopeOf struct {
 // Changes is what may differ between two exports. To name what does not differ costs a look, and no importer anything.
 type Changes struct {
 	All     bool            // what differs is not known
-	Members []string        // that joined or left, or of which something else is known
-	Scopes  []ScopeOf       // that came or went, or whose status, version or resource changed
+	Members []string        // that came or left, or of which something else is known; of one that came, all is new
+	Scopes  []ScopeOf       // that came or went, or whose status, version or resource changed; of another version, all is new
 	Objects []aggregate.Ref // whose record changed, came or went
 }
 
@@ -104,38 +106,58 @@ const maxPending = 200_000
 // pending is what may have changed since the last step.
 type pending struct {
 	all     bool
-	members map[string]bool
-	scopes  map[ScopeOf]bool // true: its records are all looked at
+	members map[string]bool // true: it was not judged meanwhile
+	scopes  map[ScopeOf]renewal
 	objects map[aggregate.Ref]struct{}
+}
+
+// renewal is what a scope was meanwhile.
+type renewal struct {
+	version string
+	all     bool // its records are all looked at
 }
 
 func (p *pending) empty() bool {
 	return !p.all && len(p.members) == 0 && len(p.scopes) == 0 && len(p.objects) == 0
 }
 
-func (p *pending) add(c Changes) {
+// add adds changes that led to an export. What came and left again, or the reverse, is new.
+func (p *pending) add(now Export, c Changes) {
 	if p.all = p.all || c.All; p.all {
 		*p = pending{all: true}
 		return
 	}
 	if p.members == nil {
-		*p = pending{members: map[string]bool{}, scopes: map[ScopeOf]bool{}, objects: map[aggregate.Ref]struct{}{}}
+		*p = pending{members: map[string]bool{}, scopes: map[ScopeOf]renewal{}, objects: map[aggregate.Ref]struct{}{}}
 	}
 	for _, m := range c.Members {
-		p.members[m] = true
+		_, judged := now.Member(m)
+		p.members[m] = p.members[m] || !judged
 	}
 	for _, s := range c.Scopes {
-		p.scopes[s] = p.scopes[s]
+		version := "\x00gone"
+		if info, ok := now.Scope(s.Member, s.Kind); ok {
+			version = info.Version
+		}
+		was, before := p.scopes[s]
+		p.scopes[s] = renewal{version, was.all || before && was.version != version}
 	}
 	for _, ref := range c.Objects {
 		p.objects[ref] = struct{}{}
 	}
 	if len(p.objects) > maxPending {
 		for ref := range p.objects {
-			p.scopes[ScopeOf{ref.Member, ref.Kind}] = true
+			p.renew(ScopeOf{ref.Member, ref.Kind})
 		}
 		p.objects = map[aggregate.Ref]struct{}{}
 	}
+}
+
+// renew has all records of a scope looked at.
+func (p *pending) renew(of ScopeOf) {
+	was := p.scopes[of]
+	was.all = true
+	p.scopes[of] = was
 }
 
 // Changed says that there is a newer export, and how it differs from that of the call before. The first call's changes are
@@ -146,7 +168,7 @@ func (x *Exporter) Changed(now Export, c Changes) {
 		c.All = true
 	}
 	x.newest = now
-	x.pending.add(c)
+	x.pending.add(now, c)
 	x.pendingMu.Unlock()
 	x.wake.Fire()
 }

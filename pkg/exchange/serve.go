@@ -62,9 +62,9 @@ func (x *Exporter) serveStream(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	err = s.run(r.Context())
 	s.account()
-	if r.Context().Err() == nil && !errors.Is(err, errEnded) {
+	if errors.Is(err, errStalled) || r.Context().Err() == nil && !errors.Is(err, errEnded) {
 		x.metrics.cut.Inc()
-		x.o.Logger.Warn("an importer was cut", "error", err)
+		x.o.Logger.Warn("an importer was cut", "error", err, "address", r.RemoteAddr)
 	}
 }
 
@@ -78,8 +78,10 @@ func (s *stream) account() {
 	s.counted.plain, s.counted.sent = s.frames.Bytes, s.to.bytes
 }
 
-// errEnded says that the exporter has ended.
-var errEnded = errors.New("the exporter ends")
+var (
+	errEnded   = errors.New("the exporter ends")
+	errStalled = errors.New("it does not read")
+)
 
 // parseSince parses <epoch>.<sequence>.
 func parseSince(text string) (epoch, sequence uint64, err error) {
@@ -107,12 +109,28 @@ type deadlines struct {
 }
 
 func (d *deadlines) Write(p []byte) (int, error) {
-	if err := d.control.SetWriteDeadline(time.Now().Add(d.stall)); err != nil {
+	begun := time.Now()
+	if err := d.control.SetWriteDeadline(begun.Add(d.stall)); err != nil {
 		return 0, err
 	}
 	n, err := d.w.Write(p)
 	d.bytes += int64(n)
-	return n, err
+	return n, d.why(begun, err)
+}
+
+// flush sends what was written.
+func (d *deadlines) flush() error {
+	begun := time.Now()
+	d.flushed = begun
+	return d.why(begun, d.control.Flush())
+}
+
+// why says that an error came late: net/http's own may be any.
+func (d *deadlines) why(begun time.Time, err error) error {
+	if err != nil && time.Since(begun) >= d.stall {
+		return errStalled
+	}
+	return err
 }
 
 // stream tells one importer.
@@ -185,9 +203,8 @@ func (s *stream) flush() error {
 	if err := s.zstd.Flush(); err != nil {
 		return err
 	}
-	s.to.flushed = time.Now()
 	s.account()
-	return s.to.control.Flush()
+	return s.to.flush()
 }
 
 // beat says that the stream is alive, and has all.

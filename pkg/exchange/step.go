@@ -35,28 +35,14 @@ type step struct {
 // look compares what may have changed.
 func (s *step) look(todo pending) {
 	known := s.x.table.members
-	judged := map[string]aggregate.Member{}
 	if todo.all || len(todo.members) > 0 {
 		known = maps.Clone(known)
-		for m := range s.now.Members() {
-			judged[m.Name] = m
-		}
 	}
 	if todo.all {
-		todo.members, todo.scopes = map[string]bool{}, map[ScopeOf]bool{}
-		for name := range judged {
-			todo.members[name] = true
-		}
-		for name, m := range known {
-			todo.members[name] = true
-			for kind := range m.scopes {
-				todo.scopes[ScopeOf{name, kind}] = true
-			}
-		}
+		todo = s.everything(known)
 	}
 	for name := range todo.members {
-		m, is := judged[name]
-		s.member(name, m, is, known)
+		s.member(name, todo.members[name], known)
 	}
 	scopes := map[string]map[aggregate.Kind]bool{}
 	add := func(of ScopeOf, all bool) {
@@ -65,8 +51,8 @@ func (s *step) look(todo pending) {
 		}
 		scopes[of.Member][of.Kind] = scopes[of.Member][of.Kind] || all
 	}
-	for of, all := range todo.scopes {
-		add(of, all)
+	for of, r := range todo.scopes {
+		add(of, r.all)
 	}
 	for ref := range todo.objects { // of a scope that is not known, or could not be exported
 		if m := known[ref.Member]; m != nil && (m.scopes[ref.Kind] == nil || m.scopes[ref.Kind].failed) {
@@ -75,7 +61,7 @@ func (s *step) look(todo pending) {
 	}
 	for name, kinds := range scopes {
 		if m := known[name]; m != nil {
-			s.scopes(name, m, kinds, todo.all)
+			s.scopes(name, m, kinds)
 		}
 	}
 	done := map[ScopeOf]bool{}
@@ -91,16 +77,38 @@ func (s *step) look(todo pending) {
 	}
 }
 
-// member compares what is known of a member. It deletes one that is new or gone from what is known: no more is to be
+// everything is all that there is, and was.
+func (s *step) everything(known map[string]*memberSum) pending {
+	todo := pending{members: map[string]bool{}, scopes: map[ScopeOf]renewal{}}
+	for m := range s.now.Members() {
+		todo.members[m.Name] = false
+		if known[m.Name] == nil {
+			continue
+		}
+		for info := range s.now.Scopes(m.Name) {
+			todo.renew(ScopeOf{m.Name, info.Kind})
+		}
+	}
+	for name, m := range known {
+		todo.members[name] = todo.members[name]
+		for kind := range m.scopes {
+			todo.renew(ScopeOf{name, kind})
+		}
+	}
+	return todo
+}
+
+// member compares what is known of a member; renewed says that all of it may be other. It deletes one that is new or gone from what is known: no more is to be
 // compared of it.
-func (s *step) member(name string, now aggregate.Member, is bool, known map[string]*memberSum) {
+func (s *step) member(name string, renewed bool, known map[string]*memberSum) {
+	now, is := s.now.Member(name)
 	was := known[name]
 	switch {
 	case !is && was == nil:
 	case !is:
 		s.updates = append(s.updates, update{key: aggregate.Ref{Member: name}, gone: true})
 		delete(known, name)
-	case was == nil || was.uid != now.UID:
+	case was == nil || was.uid != now.UID || renewed:
 		m := &memberSum{uid: now.UID, frame: wire.MemberJSON(now), scopes: map[aggregate.Kind]*scopeSum{}}
 		m.hash = wire.Hash(m.frame)
 		for info := range s.now.Scopes(name) {
@@ -115,33 +123,24 @@ func (s *step) member(name string, now aggregate.Member, is bool, known map[stri
 	}
 }
 
-// scopes compares scopes of a member; all says that also scopes are looked for that are not named.
-func (s *step) scopes(name string, m *memberSum, kinds map[aggregate.Kind]bool, all bool) {
-	for info := range s.now.Scopes(name) {
-		records, named := kinds[info.Kind]
-		if !named && !all {
-			continue
-		}
-		delete(kinds, info.Kind)
-		key := aggregate.Ref{Member: name, Kind: info.Kind}
-		was := m.scopes[info.Kind]
-		if was == nil || records || was.failed || was.version != info.Version || was.resource != info.Resource {
-			now := s.build(info)
-			switch {
-			case was == nil || was.version != now.version || was.resource != now.resource || was.sum.Total != now.sum.Total || len(was.sum.Records) != len(now.sum.Records):
-				s.updates = append(s.updates, update{key: key, scope: now})
-			case was.info != now.info || was.failed != now.failed:
+// scopes compares scopes of a member; true says that all records are looked at.
+func (s *step) scopes(name string, m *memberSum, kinds map[aggregate.Kind]bool) {
+	for kind, records := range kinds {
+		key := aggregate.Ref{Member: name, Kind: kind}
+		info, ok := s.now.Scope(name, kind)
+		was := m.scopes[kind]
+		switch {
+		case !ok && was == nil:
+		case !ok:
+			s.updates = append(s.updates, update{key: key, gone: true})
+		case was == nil || records || was.failed || was.version != info.Version || was.resource != info.Resource:
+			if now := s.build(info); was == nil || !was.same(now) {
 				s.updates = append(s.updates, update{key: key, scope: now})
 			}
-			continue
-		}
-		if frame := scopeFrame(info, info.Status); wire.ScopeHash(frame) != was.info {
-			s.updates = append(s.updates, update{key: key, frame: frame})
-		}
-	}
-	for kind := range kinds {
-		if m.scopes[kind] != nil {
-			s.updates = append(s.updates, update{key: aggregate.Ref{Member: name, Kind: kind}, gone: true})
+		default:
+			if frame := scopeFrame(info, info.Status); wire.ScopeHash(frame) != was.info {
+				s.updates = append(s.updates, update{key: key, frame: frame})
+			}
 		}
 	}
 }
@@ -158,7 +157,7 @@ func (s *step) build(info aggregate.ScopeInfo) *scopeSum {
 		if s.payload = wire.AppendRecord(s.payload[:0], r); len(s.payload) > s.x.o.MaxRecord {
 			return fmt.Errorf("%s/%s has %d bytes of what policies read, at most %d are told", r.Namespace, r.Name, len(s.payload), s.x.o.MaxRecord)
 		}
-		out.sum.Put(wire.Key(r.Namespace, r.Name), wire.Hash(s.payload))
+		out.sum.Put(wire.Key(r.Namespace, r.Name), wire.RecordHash(s.payload))
 		return s.ctx.Err()
 	})
 	status := info.Status
@@ -188,22 +187,13 @@ func (s *step) object(ref aggregate.Ref, in *scopeSum, done map[ScopeOf]bool) {
 	}
 	if err != nil || len(s.payload) > s.x.o.MaxRecord { // building the scope finds it again, and says so
 		of := ScopeOf{ref.Member, ref.Kind}
-		if info, ok := scopeOf(s.now, of); ok {
+		if info, ok := s.now.Scope(of.Member, of.Kind); ok {
 			s.updates = append(s.updates, update{key: aggregate.Ref{Member: ref.Member, Kind: ref.Kind}, scope: s.build(info)})
 			done[of] = true
 		}
 		return
 	}
-	if hash := wire.Hash(s.payload); hash != was {
+	if hash := wire.RecordHash(s.payload); hash != was {
 		s.updates = append(s.updates, update{key: ref, frame: slices.Clone(s.payload), hash: hash})
 	}
-}
-
-func scopeOf(now Export, of ScopeOf) (aggregate.ScopeInfo, bool) {
-	for info := range now.Scopes(of.Member) {
-		if info.Kind == of.Kind {
-			return info, true
-		}
-	}
-	return aggregate.ScopeInfo{}, false
 }

@@ -38,6 +38,11 @@ type scopeSum struct {
 	changed           uint64 // the sequence of the last change
 }
 
+// same reports whether nothing is to be told of another sum.
+func (s *scopeSum) same(o *scopeSum) bool {
+	return s.info == o.info && s.failed == o.failed && s.sum.Total == o.sum.Total && len(s.sum.Records) == len(o.sum.Records)
+}
+
 // entry is the newest change of one key. Entries that are superseded have no key.
 type entry struct {
 	sequence uint64

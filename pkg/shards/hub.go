@@ -180,6 +180,7 @@ func (s *Shards) forgetLease(l *coordinationv1.Lease) {
 // keepLease renews this process's Lease until ctx is done, and then releases it. An error is that another process has taken it.
 func (s *Shards) keepLease(ctx context.Context) error {
 	var lease *coordinationv1.Lease // as it was last written
+	failed := false                 // the last time
 	next := time.NewTimer(0)
 	defer next.Stop()
 	for {
@@ -195,14 +196,23 @@ func (s *Shards) keepLease(ctx context.Context) error {
 		case err == nil:
 			lease = now
 			s.mu.Lock()
-			s.renewed = began
+			if s.renewed = began; s.contact.IsZero() {
+				s.contact = began
+			}
 			s.mu.Unlock()
 			s.seeLease(lease)
+			failed = false
 		case isTaken(err):
 			return err
 		case ctx.Err() == nil:
-			s.log.Warn("renewing the Lease of this process failed, retrying", "error", err)
-			wait = s.o.Renew * 2 / 5 // more requests at most than there may be writes
+			if !failed {
+				s.log.Warn("renewing the Lease of this process failed, retrying", "error", err)
+			}
+			s.mu.Lock()
+			s.contact = time.Time{}
+			s.mu.Unlock()
+			failed = true
+			wait = s.o.Renew * 2 / 5 // these are no more writes than there may be
 		}
 		next.Reset(max(wait, s.o.Renew/5))
 	}

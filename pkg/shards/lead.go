@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -160,11 +161,28 @@ func (s *Shards) known(ctx context.Context, l *leading) (coordinator.Known, onHu
 		}
 	}
 	if looked {
-		s.mu.Lock()
-		k.Live = s.leases.Live(k.Now)
-		s.mu.Unlock()
+		s.spare(&k)
 	}
 	return k, hub, nil
+}
+
+// spare sets who lives, after the hub was asked. Where the hub was away from all, nobody could renew anything: as long as this
+// process has not been in contact for the life of a Lease, only who has released theirs is gone.
+func (s *Shards) spare(k *coordinator.Known) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k.Live = s.leases.Live(k.Now)
+	if !s.contact.IsZero() && k.Now.Sub(s.contact) > s.o.Expire+s.o.Renew {
+		return
+	}
+	for _, p := range k.Map.Processes {
+		if slices.ContainsFunc(k.Live, func(l Process) bool { return l.ID == p.ID }) {
+			continue
+		}
+		if now, is := s.leases.Process(p.ID); is {
+			k.Live = append(k.Live, now)
+		}
+	}
 }
 
 // write writes a map over the one that the leader knew.

@@ -23,8 +23,11 @@ import (
 // Map is which process holds which member. One that was published is immutable.
 type Map = shardmap.Map
 
-// Process is one of the processes that share a fleet.
-type Process = shardmap.Process
+// Process is one of the processes that share a fleet, and Member a member with those that hold it.
+type (
+	Process = shardmap.Process
+	Member  = shardmap.Member
+)
 
 // Errors of maps that are not written, or not read.
 type (
@@ -79,6 +82,7 @@ type Shards struct {
 	hub     onHub
 	leases  *membership.Leases
 	renewed time.Time // when this process last renewed its Lease
+	contact time.Time // since when no renewal has failed
 }
 
 // onHub is the map as it was last seen on the hub.

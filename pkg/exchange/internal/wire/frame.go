@@ -51,8 +51,10 @@ func (e *MalformedError) Error() string {
 	return fmt.Sprintf("frame %d (%s) at byte %d: %s", e.Frame, e.Type, e.Offset, e.Reason)
 }
 
-// checksumBytes are those of the hash that ends a frontier: of all that came before it in the stream.
+// checksumBytes are those of the hash that ends a frontier, of a member or of all: of what came before it in the stream.
 const checksumBytes = 8
+
+func (t Type) checked() bool { return t == TypeFrontier || t == TypeEnd }
 
 // Writer writes frames.
 type Writer struct {
@@ -65,11 +67,11 @@ type Writer struct {
 // NewWriter returns a writer.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to, sum: xxhash.New()} }
 
-// Frame writes a frame. A frontier gets the hash of what was written.
+// Frame writes a frame. Those that end something get the hash of what was written.
 func (w *Writer) Frame(t Type, payload []byte) error {
 	hash(w.sum, t, payload)
 	n := len(payload)
-	if t == TypeFrontier {
+	if t.checked() {
 		n += checksumBytes
 	}
 	w.header = binary.AppendUvarint(append(w.header[:0], byte(t)), uint64(n))
@@ -79,7 +81,7 @@ func (w *Writer) Frame(t Type, payload []byte) error {
 	if err := w.write(payload); err != nil {
 		return err
 	}
-	if t == TypeFrontier {
+	if t.checked() {
 		return w.write(binary.LittleEndian.AppendUint64(w.header[:0], w.sum.Sum64()))
 	}
 	return nil
@@ -118,8 +120,7 @@ func (r *Reader) Malformed(reason string) error {
 	return &at
 }
 
-// Next returns the next frame. Its payload, a frontier's without the hash that has been checked, is valid until the next
-// call. Errors other than a [MalformedError] are those of the connection; io.EOF is one between two frames.
+// Next returns the next frame. Its payload, without a hash that has been checked, is valid until the next call. Errors other than a [MalformedError] are those of the connection; io.EOF is one between two frames.
 func (r *Reader) Next() (Type, []byte, error) {
 	r.at = MalformedError{Frame: r.at.Frame + 1, Offset: r.next}
 	b, err := r.from.ReadByte()
@@ -145,7 +146,7 @@ func (r *Reader) Next() (Type, []byte, error) {
 	if t == TypePing && n > 0 {
 		return 0, nil, r.Malformed("it has a payload")
 	}
-	if t != TypeFrontier {
+	if !t.checked() {
 		hash(r.sum, t, p)
 		return t, p, nil
 	}

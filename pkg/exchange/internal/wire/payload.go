@@ -137,7 +137,7 @@ func ParseScope(p []byte) (s Scope, err error) {
 
 // AppendRecord appends the payload of TypeRecord.
 func AppendRecord(dst []byte, r *aggregate.Record) []byte {
-	dst = appendText(appendText(appendText(appendText(dst, r.Namespace), r.Name), r.UID), r.ResourceVersion)
+	dst = appendText(appendText(appendText(appendText(dst, r.ResourceVersion), r.Namespace), r.Name), r.UID)
 	dst = binary.AppendUvarint(dst, uint64(len(r.Labels)))
 	for _, l := range r.Labels {
 		dst = appendText(appendText(dst, l.Key), l.Value)
@@ -153,8 +153,8 @@ func AppendRecord(dst []byte, r *aggregate.Record) []byte {
 // ParseRecord is the reverse of AppendRecord. The record's body is part of p, and its slices are used again.
 func ParseRecord(p []byte, r *aggregate.Record) error {
 	f := fields{p: p}
-	r.Namespace, r.Name = string(f.bytes()), string(f.bytes())
-	r.UID, r.ResourceVersion = string(f.bytes()), string(f.bytes())
+	r.ResourceVersion, r.Namespace = string(f.bytes()), string(f.bytes())
+	r.Name, r.UID = string(f.bytes()), string(f.bytes())
 	r.Labels, r.Owners, r.Update = r.Labels[:0], r.Owners[:0], false
 	for range f.count(2) {
 		r.Labels = append(r.Labels, aggregate.Label{Key: string(f.bytes()), Value: string(f.bytes())})
@@ -316,8 +316,17 @@ func (f *fields) end() error {
 	return f.err
 }
 
-// Names returns the namespace and name with which the payloads of TypeRecord and TypeDelete begin, "" where there are none.
-func Names(p []byte) (namespace, name string) {
+// RecordName returns the namespace and name in a payload of TypeRecord.
+func RecordName(p []byte) (namespace, name string) {
 	f := fields{p: p}
+	f.bytes()
 	return string(f.bytes()), string(f.bytes())
+}
+
+// RecordHash is the hash of an object in a payload of TypeRecord, but for its resourceVersion: that of an object of which
+// nothing else is told has changed is not told.
+func RecordHash(p []byte) uint64 {
+	f := fields{p: p}
+	f.bytes()
+	return Hash(f.p)
 }
