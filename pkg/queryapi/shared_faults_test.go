@@ -1,0 +1,237 @@
+package queryapi_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/queryserver"
+	"federator.dev/federator/test/seed"
+)
+
+// TestShared_CallersReadWhatTheyMay compares the reads of a caller who may read some members, in some namespaces, with those
+// of a process that has the whole fleet. Audit is at the process that was asked.
+func TestShared_CallersReadWhatTheyMay(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed.Of(t), 2))
+	account := fresh("sharer")
+	user := queryserver.UserOf(account)
+	allow(t, user, "a", members("list", "pods", "configmaps"))
+	allow(t, user, "a", members("get", "pods", "nodes"))
+	allow(t, user, "a", members("watch", "pods"))
+	one := rbacv1.PolicyRule{APIGroups: []string{"members.federator.dev"}, Verbs: []string{"list", "get"}, Resources: []string{"pods", "nodes"}, ResourceNames: []string{"us-2"}}
+	allow(t, user, "b", one)
+	f := share(t, 3, func(o *queryapi.Options) { o.Local, o.Hub = false, hub.RESTConfig() })
+	f.join(manyMembers...)
+	f.fill(rng, 200)
+	token := tokenFor(t, account, "federator")
+	refused, served := 0, 0
+	for i := range 150 {
+		path, accept := randomRead(rng)
+		p := choose(rng, f.processes...)
+		header := http.Header{"Accept": {accept}}
+		want, err := f.whole.ask(t, f.whole.Client(t), path, header, token)
+		f.must(err)
+		got, err := p.ask(t, p.Client(t), path, header, token)
+		f.must(err)
+		if got.code != want.code || got.headers != want.headers || got.body != want.body {
+			t.Fatalf("%d: %s (%s) of %s:\n got %d %s%s\nwant %d %s%s", i, path, accept, p.id, got.code, got.headers, got.body, want.code, want.headers, want.body)
+		}
+		switch got.code {
+		case http.StatusForbidden:
+			refused++
+		case http.StatusOK:
+			served++
+		}
+	}
+	if refused == 0 || served == 0 {
+		t.Errorf("%d were refused, and %d served", refused, served)
+	}
+}
+
+// TestShared_LostProcesses: what a lost process has is said to be missing; a request about one of its members is to
+// come again; a watch ends, and its client lists again.
+func TestShared_LostProcesses(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed.Of(t), 3))
+	f := share(t, 3, nil)
+	f.join(manyMembers...)
+	for i, m := range manyMembers {
+		f.put(7, sharedObject{m, "Pod", "blue", fmt.Sprint("p", i), "a", "1"})
+	}
+	p, lost := f.processes[0], f.processes[1]
+	client := p.Client(t)
+	watcher := f.follow(t, p, "/fleet/api/v1/pods", url.Values{}, "application/json", rng.IntN(2) == 0)
+	until(t, "all is there", func() bool { watcher.mu.Lock(); defer watcher.mu.Unlock(); return len(watcher.state) == len(manyMembers) })
+	token, err := p.ask(t, client, "/fleet/api/v1/pods?limit=2", nil, p.Token())
+	f.must(err)
+
+	f.kill(lost)
+	var there, gone []string
+	for m, judge := range f.judges {
+		if judge == lost {
+			gone = append(gone, m)
+		} else {
+			there = append(there, m)
+		}
+	}
+	slices.Sort(gone)
+	for _, said := range []bool{false, true} { // before the others have heard of it, and after
+		a, err := p.ask(t, client, "/fleet/api/v1/pods", nil, p.Token())
+		f.must(err)
+		if a.code != http.StatusOK || strings.Count(a.body, `"kind":"Pod"`) != len(there) {
+			t.Errorf("a list, said %t: %d %s", said, a.code, a.body)
+		}
+		for _, m := range gone {
+			if !strings.Contains(a.headers, m+";state=Unknown") || !strings.Contains(a.body, m) || !strings.Contains(a.headers, "Pod may be incomplete or old: "+gone[0]) {
+				t.Errorf("said %t: nothing is said of %s: %s", said, m, a.headers)
+			}
+		}
+		a, err = p.ask(t, client, "/fleet/api/v1/pods?require=synced", nil, p.Token())
+		f.must(err)
+		if a.code != http.StatusServiceUnavailable {
+			t.Errorf("a list that requires all: %d %s", a.code, a.body)
+		}
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.Address+"/members/"+gone[0]+"/api/v1/pods", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+p.Token())
+		resp, err := client.Do(r)
+		f.must(err)
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("a request of its member: %d %s", resp.StatusCode, text)
+		}
+		a, err = p.ask(t, client, withToken(t, "/fleet/api/v1/pods?limit=2", token.next), nil, p.Token())
+		f.must(err)
+		if a.code != http.StatusServiceUnavailable && a.code != http.StatusGone {
+			t.Errorf("the next page: %d %s", a.code, a.body)
+		}
+		a, err = p.ask(t, client, "/fleet/api/v1/namespaces/blue/pods/none", nil, p.Token())
+		f.must(err)
+		if a.code != http.StatusServiceUnavailable {
+			t.Errorf("a name that the lost members may have: %d %s", a.code, a.body)
+		}
+		f.dead[lost] = true
+		f.publish()
+	}
+	until(t, "the watcher knows", func() bool {
+		watcher.mu.Lock()
+		defer watcher.mu.Unlock()
+		return watcher.counts["expired"] > 0 && len(watcher.state) == len(there)
+	})
+}
+
+// TestShared_SlowProcess: one that does not answer in time is as one that is lost.
+func TestShared_SlowProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for a process that does not answer")
+	}
+	f := share(t, 2, nil)
+	f.join("a/eu-1", "a/eu-2")
+	f.processes[1].slow.Store(true)
+	a, err := f.processes[0].ask(t, f.processes[0].Client(t), "/fleet/api/v1/pods", nil, f.processes[0].Token())
+	f.must(err)
+	if a.code != http.StatusOK || !strings.Contains(a.headers, "a/eu-2;state=Unknown") {
+		t.Errorf("%d %s", a.code, a.headers)
+	}
+}
+
+// TestShared_ListAbortedInTheMiddle: a list whose part is lost while it is sent ends by an aborted connection.
+func TestShared_ListAbortedInTheMiddle(t *testing.T) {
+	f := share(t, 2, nil)
+	f.join("a/eu-1", "a/eu-2", "a/eu-3", "a/eu-4")
+	big := strings.Repeat("x", 20_000)
+	for i := range 3000 {
+		f.put(7, sharedObject{manyShared[i%4], "ConfigMap", "blue", fmt.Sprintf("c%04d", i), "a", big})
+	}
+	p, lost := f.processes[0], f.processes[1]
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.Address+"/fleet/api/v1/configmaps", http.NoBody)
+	f.must(err)
+	r.Header.Set("Authorization", "Bearer "+p.Token())
+	r.Header.Set("Accept-Encoding", "identity")
+	resp, err := p.Client(t).Do(r)
+	f.must(err)
+	defer resp.Body.Close()
+	if _, err := io.CopyN(io.Discard, resp.Body, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	f.kill(lost)
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err == nil {
+		t.Errorf("a list whose part was lost ended after %d bytes as if it were whole", n)
+	}
+}
+
+var manyShared = []string{"a/eu-1", "a/eu-2", "a/eu-3", "a/eu-4"}
+
+// TestShared_Informers of client-go hold what exists, by lists and by initial events.
+func TestShared_Informers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed.Of(t), 4))
+	f := share(t, 3, nil)
+	f.join(manyMembers...)
+	objects := f.fill(rng, 60)
+	ctx, cancel := context.WithCancel(t.Context())
+	var stores []cache.Store
+	var running []cache.SharedIndexInformer
+	for _, p := range f.processes {
+		client, err := dynamic.NewForConfig(&rest.Config{Host: "https://" + p.Address + "/flat", BearerToken: p.Token(), TLSClientConfig: rest.TLSClientConfig{CAData: p.CertificateAuthority()}})
+		f.must(err)
+		informer := dynamicinformer.NewFilteredDynamicInformer(client, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "", 0, cache.Indexers{}, nil).Informer()
+		go informer.Run(ctx.Done())
+		running = append(running, informer)
+		stores = append(stores, informer.GetStore())
+	}
+	defer func() {
+		cancel()
+		until(t, "informers have ended", func() bool {
+			return !slices.ContainsFunc(running, func(i cache.SharedIndexInformer) bool { return !i.IsStopped() })
+		})
+	}()
+	for round := range 6 {
+		for range 30 {
+			o := f.object(rng, manyMembers)
+			f.put(100+rng.IntN(900), o)
+			objects = append(objects, o)
+			if rng.IntN(2) == 0 {
+				f.remove(objects[rng.IntN(len(objects))])
+			}
+		}
+		if round == 3 {
+			f.move("b/us-1", f.processes[rng.IntN(3)])
+		}
+		until(t, fmt.Sprintf("informers hold what there is in round %d", round), func() bool {
+			want, _, err := f.whole.state(t.Context(), f.whole.Client(t), "/flat/api/v1/pods", nil)
+			f.must(err)
+			for _, s := range stores {
+				if len(s.List()) != len(want) {
+					return false
+				}
+				for _, o := range s.List() {
+					u := o.(*unstructured.Unstructured)
+					m := metadata{Name: u.GetName(), Namespace: u.GetNamespace(), Annotations: u.GetAnnotations()}
+					if want[m.key()] != m.version() {
+						return false
+					}
+				}
+			}
+			return true
+		})
+	}
+	_ = metav1.ListOptions{}
+	_ = time.Second
+}
