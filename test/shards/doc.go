@@ -1,0 +1,7 @@
+// Package shards runs several processes of the federator command that share one fleet: a real hub, real members,
+// real processes. Members move, processes are killed, cut off and rolled, and meanwhile every process has to
+// answer for all members, or say what is missing, and the verdicts of policies that read the whole fleet have to be
+// right once it is quiet, and never known and wrong.
+//
+// make shards has six members and takes its time; make test three, and a short turn.
+package shards

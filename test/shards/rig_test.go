@@ -1,0 +1,375 @@
+package shards
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+
+	"federator.dev/federator/pkg/policyquery"
+	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/kube/tcpproxy"
+	"federator.dev/federator/test/process"
+)
+
+// patience bounds what takes a moment on an idle machine.
+const patience = 2 * time.Minute
+
+const configuration = `sources:
+  kubeconfig: %s
+  clusterAPI: {namespaces: [fleet]}
+network: {allow: [127.0.0.0/8]}
+kinds: [{kind: ConfigMap}, {kind: Namespace}]
+query:
+  listen: %s
+  tls: {certFile: %s, keyFile: %s}
+  clientCAFile: %s
+shards: {count: %d, replication: %d, name: %s, listen: %s, address: %s}
+policies: {namespace: federator, dirs: [%s]}
+persistence: {off: true}
+listen: {serve: %s, admin: %s}
+log: {format: text, level: %s}
+`
+
+// once is a policy that reads the whole fleet: what it says of an object of one member follows from those of all others.
+const once = `# METADATA
+# title: One member has it
+# description: A name that begins with once- is used in one member only.
+# custom: {severity: low, kinds: [ConfigMap]}
+package once
+
+view.names[input.object.metadata.name] contains true if startswith(input.object.metadata.name, "once-")
+
+violation contains {"msg": sprintf("%s has it, too", [claim.ref.member])} if {
+	some claim in data.fleet.views.once.names[input.object.metadata.name]
+	claim.ref.member != input.ref.member
+}
+`
+
+// fleet is a hub with members, and the processes that share them.
+type fleet struct {
+	t         *testing.T
+	kube      *kube.Fleet
+	binary    string
+	dir       string
+	ca        []byte
+	cred      kube.Credentials
+	processes []*shard
+}
+
+// shard is one of the processes.
+type shard struct {
+	fleet *fleet
+	name  string
+	dir   string
+	query string // its address
+	peers *tcpproxy.Proxy
+	*process.Process
+}
+
+func (f *fleet) do(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) until(what string, check func() error) {
+	f.t.Helper()
+	if err := kube.Until(f.t.Context(), patience, check); err != nil {
+		f.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func memberName(i int) string { return fmt.Sprint("fleet/member-", i+1) }
+
+// newFleet starts a hub and its members, and configures processes, which do not run yet.
+func newFleet(t *testing.T, members, processes, replication int) *fleet {
+	t.Helper()
+	f := &fleet{t: t, kube: kube.StartTest(t, kube.Options{Members: members}), dir: t.TempDir()}
+	ctx := t.Context()
+	f.do(f.kube.Hub.InstallCRDs(ctx, "../../charts/federator/crds"))
+	f.do(f.kube.Hub.Apply(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: federator}\n")))
+	for i, m := range f.kube.Members {
+		f.do(f.kube.Hub.Register(ctx, kube.Cluster{Namespace: "fleet", Name: fmt.Sprint("member-", i+1), Kubeconfig: m.Kubeconfig()}))
+	}
+	f.binary = filepath.Join(f.dir, "federator")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", f.binary, "federator.dev/federator/cmd/federator").CombinedOutput(); err != nil {
+		t.Fatalf("build federator: %v\n%s", err, out)
+	}
+	crt, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	f.do(err)
+	f.ca = crt
+	f.cred, err = f.kube.Hub.IssueCert("reader", 24*time.Hour, "system:masters")
+	f.do(err)
+	write := func(name string, text []byte) string {
+		path := filepath.Join(f.dir, name)
+		f.do(os.MkdirAll(filepath.Dir(path), 0o700))
+		f.do(os.WriteFile(path, text, 0o600))
+		return path
+	}
+	certFile, keyFile, hubCA := write("tls.crt", crt), write("tls.key", key), write("hub.crt", f.kube.Hub.RESTConfig().CAData)
+	write("policies/once.rego", []byte(once))
+	level := "info"
+	if os.Getenv("SHARDS_DEBUG") != "" {
+		level = "debug"
+	}
+	for i := range processes {
+		s := &shard{fleet: f, name: fmt.Sprint("federator-", i), query: freeAddress(t)}
+		s.dir = filepath.Join(f.dir, s.name)
+		listen := freeAddress(t)
+		// Its peers reach it by a proxy, which can be cut.
+		s.peers, err = tcpproxy.Listen(context.WithoutCancel(ctx), "127.0.0.1:0", listen)
+		f.do(err)
+		write(filepath.Join(s.name, "federator.yaml"), []byte(fmt.Sprintf(configuration, f.kube.Hub.KubeconfigFile(), s.query, certFile, keyFile, hubCA,
+			processes, replication, s.name, listen, s.peers.Addr(), filepath.Join(f.dir, "policies"), freeAddress(t), freeAddress(t), level)))
+		f.processes = append(f.processes, s)
+	}
+	t.Cleanup(func() {
+		for _, s := range f.processes {
+			if s.Process != nil {
+				if err := s.Stop(patience); err != nil && !strings.Contains(err.Error(), "killed") {
+					t.Errorf("%s: %v", s.name, err)
+				}
+				if t.Failed() {
+					t.Logf("the log of %s:\n%s", s.name, s.Tail(60))
+				}
+			}
+			_ = s.peers.Close()
+		}
+	})
+	return f
+}
+
+// freeAddress returns an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := tcpproxy.ListenBelow("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// start starts a process.
+func (s *shard) start() {
+	s.fleet.t.Helper()
+	p, err := process.Serve(s.binary(), s.dir)
+	s.fleet.do(err)
+	s.Process = p
+}
+
+func (s *shard) binary() string { return s.fleet.binary }
+
+// alive are the processes that run.
+func (f *fleet) alive() (out []*shard) {
+	for _, s := range f.processes {
+		if s.Process != nil && s.Alive() {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// config is how a client reads all members at a process.
+func (s *shard) config(path string) *rest.Config {
+	return &rest.Config{
+		Host: "https://" + s.query + path, QPS: -1, Timeout: 30 * time.Second,
+		Dial:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSClientConfig: rest.TLSClientConfig{CAData: s.fleet.ca, CertData: s.fleet.cred.Cert, KeyData: s.fleet.cred.Key},
+	}
+}
+
+// truth is what the members' own servers have: uid and resourceVersion of each ConfigMap.
+func (f *fleet) truth() map[string]string {
+	f.t.Helper()
+	out := map[string]string{}
+	for i, m := range f.kube.Members {
+		list, err := m.Client().CoreV1().ConfigMaps("").List(f.t.Context(), metav1.ListOptions{})
+		f.do(err)
+		for _, cm := range list.Items {
+			out[memberName(i)+"/"+cm.Namespace+"/"+cm.Name] = string(cm.UID) + "@" + cm.ResourceVersion
+		}
+	}
+	return out
+}
+
+// answer is what a process answers of the same, and the members that it says are missing.
+func (s *shard) answer(ctx context.Context) (objects map[string]string, freshness string, err error) {
+	client, err := kubernetes.NewForConfig(s.config("/fleet"))
+	if err != nil {
+		return nil, "", err
+	}
+	list, err := client.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, "", err
+	}
+	objects = map[string]string{}
+	for _, cm := range list.Items {
+		a := cm.Annotations
+		objects[a["federator.dev/member"]+"/"+cm.Namespace+"/"+cm.Name] = string(cm.UID) + "@" + a["federator.dev/resource-version"]
+	}
+	text, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/configmaps").Param("limit", "1").DoRaw(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	var meta metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(text, &meta); err != nil {
+		return nil, "", err
+	}
+	var head struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return nil, "", err
+	}
+	return objects, fmt.Sprint(head.Metadata.Annotations), nil
+}
+
+// exact waits until all processes answer with what the members have.
+func (f *fleet) exact(what string) {
+	f.t.Helper()
+	for _, s := range f.alive() {
+		f.until(what+": "+s.name+" answers for all members", func() error {
+			want := f.truth()
+			got, _, err := s.answer(f.t.Context())
+			if err != nil {
+				return err
+			}
+			return differ(want, got)
+		})
+	}
+}
+
+func differ(want, got map[string]string) error {
+	var list []string
+	for k, v := range want {
+		if got[k] != v {
+			list = append(list, fmt.Sprintf("%s: %q, want %q", k, got[k], v))
+		}
+	}
+	for k, v := range got {
+		if _, ok := want[k]; !ok {
+			list = append(list, fmt.Sprintf("%s: %q, want none", k, v))
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	slices.Sort(list)
+	return fmt.Errorf("%d differ: %s", len(list), strings.Join(list[:min(3, len(list))], "; "))
+}
+
+// violations are what a process answers: by object, the messages, and whether they are known.
+func (s *shard) violations(ctx context.Context) (map[string][]string, error) {
+	c, err := rest.UnversionedRESTClientFor(&rest.Config{
+		Host: "https://" + s.query, TLSClientConfig: s.config("").TLSClientConfig, Timeout: 30 * time.Second,
+		ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	text, err := c.Get().AbsPath("/query/v1/violations").Param("policy", "once").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, text)
+	}
+	var list policyquery.ViolationList
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	if !list.Synced {
+		return nil, errors.New("not synced")
+	}
+	out := map[string][]string{}
+	for _, item := range list.Items {
+		key := fmt.Sprintf("%s %s/%s", item.Subject.Member, item.Subject.Namespace, item.Subject.Name)
+		for _, v := range item.Violations {
+			out[key] = append(out[key], fmt.Sprint(item.State, ": ", v.Msg))
+		}
+		slices.Sort(out[key])
+	}
+	return out, nil
+}
+
+// wanted are the violations that follow from what the members have.
+func (f *fleet) wanted() map[string][]string {
+	f.t.Helper()
+	type at struct{ member, namespace string }
+	has := map[string][]at{}
+	for i, m := range f.kube.Members {
+		list, err := m.Client().CoreV1().ConfigMaps("").List(f.t.Context(), metav1.ListOptions{})
+		f.do(err)
+		for _, cm := range list.Items {
+			if strings.HasPrefix(cm.Name, "once-") {
+				has[cm.Name] = append(has[cm.Name], at{memberName(i), cm.Namespace})
+			}
+		}
+	}
+	out := map[string][]string{}
+	for name, all := range has {
+		for _, of := range all {
+			key := fmt.Sprintf("%s %s/%s", of.member, of.namespace, name)
+			for _, other := range all {
+				if text := "Known: " + other.member + " has it, too"; other.member != of.member && !slices.Contains(out[key], text) {
+					out[key] = append(out[key], text)
+				}
+			}
+			slices.Sort(out[key])
+		}
+	}
+	for key, list := range out {
+		if len(list) == 0 {
+			delete(out, key)
+		}
+	}
+	return out
+}
+
+// judged waits until all processes answer with the right violations.
+func (f *fleet) judged(what string) {
+	f.t.Helper()
+	for _, s := range f.alive() {
+		f.until(what+": "+s.name+" knows the violations", func() error {
+			want := f.wanted()
+			got, err := s.violations(f.t.Context())
+			if err != nil {
+				return err
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				return fmt.Errorf("violations are\n%v, want\n%v", got, want)
+			}
+			return nil
+		})
+	}
+}
+
+// put creates a ConfigMap in a member.
+func (f *fleet) put(member int, name string) {
+	f.t.Helper()
+	_, err := f.kube.Members[member].Client().CoreV1().ConfigMaps("default").Create(f.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	f.do(err)
+}
+
+// drop deletes it.
+func (f *fleet) drop(member int, name string) {
+	f.t.Helper()
+	f.do(f.kube.Members[member].Client().CoreV1().ConfigMaps("default").Delete(f.t.Context(), name, metav1.DeleteOptions{}))
+}
