@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -210,38 +212,85 @@ func (f *fleet) truth() map[string]string {
 	return out
 }
 
-// answer is what a process answers of the same, and the members that it says are missing.
-func (s *shard) answer(ctx context.Context) (objects map[string]string, freshness string, err error) {
+// answer is what a process answers of the same, and the members that it says are not fresh.
+func (s *shard) answer(ctx context.Context) (objects map[string]string, old map[string]bool, err error) {
 	client, err := kubernetes.NewForConfig(s.config("/fleet"))
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
-	list, err := client.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
+	text, err := client.CoreV1().RESTClient().Get().Resource("configmaps").DoRaw(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
-	objects = map[string]string{}
+	var list struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+		Items []metav1.PartialObjectMetadata `json:"items"`
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, nil, err
+	}
+	objects, old = map[string]string{}, map[string]bool{}
 	for _, cm := range list.Items {
 		a := cm.Annotations
 		objects[a["federator.dev/member"]+"/"+cm.Namespace+"/"+cm.Name] = string(cm.UID) + "@" + a["federator.dev/resource-version"]
 	}
-	text, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/configmaps").Param("limit", "1").DoRaw(ctx)
-	if err != nil {
-		return nil, "", err
+	if text, some := list.Metadata.Annotations["federator.dev/freshness"]; some {
+		var scopes []struct {
+			Member string `json:"member"`
+		}
+		if err := json.Unmarshal([]byte(text), &scopes); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", text, err)
+		}
+		for _, m := range scopes {
+			old[m.Member] = true
+		}
 	}
-	var meta metav1.PartialObjectMetadataList
-	if err := json.Unmarshal(text, &meta); err != nil {
-		return nil, "", err
+	return objects, old, nil
+}
+
+// probe asks all processes that live again and again, until stop: what never changes must be in each answer, unless the
+// answer says that its member is not fresh. It returns how many answers there were, and how many were not whole.
+func (f *fleet) probe(ctx context.Context, never map[string]string) (stop func() (answers, partial int)) {
+	ctx, cancel := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	var answers, partial int
+	for _, s := range f.processes {
+		asking.Go(func() {
+			for ctx.Err() == nil {
+				objects, old, err := s.answer(ctx)
+				if err == nil {
+					whole := true
+					for key, want := range never {
+						if objects[key] == want {
+							continue
+						}
+						whole = false
+						if parts := strings.SplitN(key, "/", 3); !old[parts[0]+"/"+parts[1]] {
+							f.t.Errorf("%s answers without %s, and says nothing of it: not fresh are %v", s.name, key, old)
+						}
+					}
+					mu.Lock()
+					answers++
+					if !whole {
+						partial++
+					}
+					mu.Unlock()
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(200 * time.Millisecond):
+				}
+			}
+		})
 	}
-	var head struct {
-		Metadata struct {
-			Annotations map[string]string `json:"annotations"`
-		} `json:"metadata"`
+	return func() (int, int) {
+		cancel()
+		asking.Wait()
+		return answers, partial
 	}
-	if err := json.Unmarshal(text, &head); err != nil {
-		return nil, "", err
-	}
-	return objects, fmt.Sprint(head.Metadata.Annotations), nil
 }
 
 // exact waits until all processes answer with what the members have.
@@ -281,7 +330,7 @@ func differ(want, got map[string]string) error {
 // violations are what a process answers: by object, the messages, and whether they are known.
 func (s *shard) violations(ctx context.Context) (map[string][]string, error) {
 	c, err := rest.UnversionedRESTClientFor(&rest.Config{
-		Host: "https://" + s.query, TLSClientConfig: s.config("").TLSClientConfig, Timeout: 30 * time.Second,
+		Host: "https://" + s.query, TLSClientConfig: s.config("").TLSClientConfig,
 		ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
 	})
 	if err != nil {
@@ -343,22 +392,24 @@ func (f *fleet) wanted() map[string][]string {
 	return out
 }
 
-// judged waits until all processes answer with the right violations.
+// judged waits until the processes together know the right violations, each of the objects that it judges.
 func (f *fleet) judged(what string) {
 	f.t.Helper()
-	for _, s := range f.alive() {
-		f.until(what+": "+s.name+" knows the violations", func() error {
-			want := f.wanted()
-			got, err := s.violations(f.t.Context())
+	f.until(what+": the violations are known", func() error {
+		want := f.wanted()
+		got := map[string][]string{}
+		for _, s := range f.alive() {
+			own, err := s.violations(f.t.Context())
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			if fmt.Sprint(got) != fmt.Sprint(want) {
-				return fmt.Errorf("violations are\n%v, want\n%v", got, want)
-			}
-			return nil
-		})
-	}
+			maps.Copy(got, own)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			return fmt.Errorf("violations are\n%v, want\n%v", got, want)
+		}
+		return nil
+	})
 }
 
 // put creates a ConfigMap in a member.
