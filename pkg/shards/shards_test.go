@@ -208,7 +208,7 @@ func TestShards_WithoutTheHub(t *testing.T) {
 	select {
 	case <-changed:
 		t.Error("there is another map")
-	case <-time.After(2 * expire):
+	case <-time.After(expire + 2*renew):
 	}
 	if !maps.Equal(b.roles(), roles) || len(a.Peers()) != 1 || len(b.Peers()) != 1 {
 		t.Errorf("%v, before %v; %d peers", b.roles(), roles, len(a.Peers()))
@@ -223,7 +223,7 @@ func TestShards_WithoutTheHub(t *testing.T) {
 	select {
 	case <-changed:
 		t.Error("there is another map")
-	case <-time.After(2 * expire):
+	case <-time.After(expire + 2*renew):
 	}
 	until(t, func() error { return settled(1, a, b) })
 
@@ -259,7 +259,7 @@ func TestShards_MapThatIsNotUnderstood(t *testing.T) {
 	})
 	until(t, func() error {
 		if st := a.Status(); st.Problem == nil || !strings.Contains(st.Problem.Error(), "ConfigMap malformed/"+shards.DefaultConfigMap+": binaryData[map.json.gz]: it is not gzip") {
-			return fmt.Errorf("the problem is %v", st.Problem)
+			return fmt.Errorf("the problem is another one: %w", st.Problem)
 		}
 		return nil
 	})
