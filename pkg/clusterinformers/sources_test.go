@@ -1,6 +1,7 @@
 package clusterinformers_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -134,4 +135,51 @@ func TestManager_KnownWhileAMemberIsNotInitialized(t *testing.T) {
 		r.source.view = append(r.source.view, clusterinformers.Spec{Name: "managedcluster/pending", UID: "p", Uninitialized: true, Refused: connection.Refuse(connection.NotInitialized, "the ManagedCluster has not joined")})
 	}).start()
 	r.until("the members are known", r.manager.Known)
+}
+
+// views is a source whose views the test sends.
+type views struct{ ch chan clusterinformers.View }
+
+func (v views) Run(ctx context.Context, set func(clusterinformers.View)) error {
+	for {
+		select {
+		case view := <-v.ch:
+			set(view)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// TestManager_WhatHasLeftLeavesAPart: a member that a source says has left leaves, also one that an earlier process has read, although the
+// source knows a part of its members only; what it does not name otherwise stays.
+func TestManager_WhatHasLeftLeavesAPart(t *testing.T) {
+	fleet := fewKinds()
+	fleet.Members = 2
+	l := newLives(t, fleet, populate)
+	a, b := l.fleet.Members()[0], l.fleet.Members()[1]
+	l.exact(a, fewKinds().Kinds)
+	l.exact(b, fewKinds().Kinds)
+	source := views{make(chan clusterinformers.View, 1)}
+	source.ch <- clusterinformers.View{Partial: true}
+	l.restart(nil, func(o *clusterinformers.Options) { o.Sources = []clusterinformers.Source{source} })
+	l.until("the source has spoken", l.manager.Known)
+	has := func(want ...string) func() bool {
+		return func() bool {
+			var got []string
+			for m := range l.index.Snapshot().Members() {
+				got = append(got, m.Name)
+			}
+			return slices.Equal(got, want)
+		}
+	}
+	l.during(100*time.Millisecond, "what was read before stays", has(nameOf(a), nameOf(b)))
+	source.ch <- clusterinformers.View{Partial: true, Left: []string{nameOf(a)}}
+	l.until("what was read before of one that has left is gone", has(nameOf(b)))
+	source.ch <- clusterinformers.View{Partial: true, Members: []clusterinformers.Spec{specOf(t, a), specOf(t, b)}}
+	l.synced(a)
+	l.synced(b)
+	source.ch <- clusterinformers.View{Partial: true, Left: []string{nameOf(b)}}
+	l.until("one that has left is gone, and the other is not", has(nameOf(a)))
+	l.stop()
 }

@@ -196,6 +196,7 @@ type writing struct {
 
 func (w *writing) section(in *incoming, next []settled) error {
 	m, index := w.m, w.r.link.im.o.Index
+	m.changed = w.sequence
 	if in.taken != nil {
 		m.told, m.hash = in.taken, in.hash
 		if err := m.put(index); err != nil {

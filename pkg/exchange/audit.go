@@ -107,10 +107,17 @@ func (l *link) auditMember(ctx context.Context, name string) (differs []aggregat
 	for kind, s := range m.scopes {
 		ours[kind] = scope{told: s.told, info: s.info, changed: s.changed}
 	}
+	last := m.changed
 	m.mu.Unlock()
+	if !l.tells(m) {
+		return nil, nil
+	}
 	for kind, d := range theirs.Scopes {
 		s, ok := ours[kind]
-		if position < d.Changed || ok && s.changed > theirs.Sequence {
+		if !ok {
+			s.changed = last // it may have been there
+		}
+		if position < d.Changed || s.changed > theirs.Sequence {
 			continue // one has what the other one does not know yet
 		}
 		l.metrics.audited.Inc()
@@ -124,6 +131,13 @@ func (l *link) auditMember(ctx context.Context, name string) (differs []aggregat
 		}
 	}
 	return differs, nil
+}
+
+// tells reports whether the peer tells of a member.
+func (l *link) tells(m *member) bool {
+	l.im.mu.Lock()
+	defer l.im.mu.Unlock()
+	return m.source == l.peer.ID
 }
 
 // sumOfIndex is sumOf for what the index has.

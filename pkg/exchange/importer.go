@@ -97,6 +97,7 @@ type member struct {
 	told    *aggregate.Member // nil: nothing yet
 	hash    uint64            // of what is known of it
 	scopes  map[aggregate.Kind]*scope
+	changed uint64 // the sequence of the last batch with something of it
 	stale   string // why it is shown as Stale; "": it is not
 }
 

@@ -243,7 +243,9 @@ func (p *process) tell() {
 			c.Objects = append(c.Objects, d.Ref)
 		}
 	}
-	p.history.note(b.After)
+	if p.history != nil {
+		p.history.note(b.After)
+	}
 	p.exporter.Load().Changed(export{b.After}, c)
 }
 

@@ -90,7 +90,9 @@ func (s *step) everything(known map[string]*memberSum) pending {
 		}
 	}
 	for name, m := range known {
-		todo.members[name] = todo.members[name]
+		if !todo.members[name] {
+			todo.members[name] = false
+		}
 		for kind := range m.scopes {
 			todo.renew(ScopeOf{name, kind})
 		}

@@ -20,9 +20,8 @@ import (
 type leading struct {
 	*coordinator.Leader
 
-	reports map[string]*coordinator.Report
+	reports reports
 	unread  bool // a write has ended with an error: what the hub has is not known
-	asked   time.Time
 	wrote   time.Time
 	urgent  *rate.Limiter
 	told    string // the last error that was logged
@@ -37,6 +36,7 @@ func (s *Shards) lead(ctx context.Context) {
 	// Over a while there is one map in the time between two renewals. One that cannot wait may come sooner, of which there are
 	// as many as processes that come and go.
 	l := &leading{urgent: rate.NewLimiter(rate.Every(s.o.Renew), 3)}
+	defer l.reports.asking.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -52,8 +52,9 @@ func (s *Shards) lead(ctx context.Context) {
 		}
 		if l.Leader == nil {
 			l.Leader = &coordinator.Leader{Replication: s.o.Replication, Count: s.o.Count, Wait: s.o.Expire}
-			l.reports, l.asked = map[string]*coordinator.Report{}, time.Time{}
+			l.reports.forget()
 		}
+		s.askAll(ctx, &l.reports)
 		deadline, cancel := context.WithDeadline(ctx, until)
 		wait, err := s.decide(deadline, l)
 		cancel()
@@ -90,9 +91,8 @@ func (s *Shards) decide(ctx context.Context, l *leading) (again time.Duration, e
 	if err := s.noMap(ctx); err != nil {
 		return s.o.Renew / 2, err
 	}
-	if time.Since(l.asked) >= s.o.Renew*9/10 {
-		l.asked = time.Now()
-		s.reports(ctx, l.reports)
+	if !l.reports.ended() { // who begins to lead hears what others have, before it decides
+		return 0, nil
 	}
 	known, hub, err := s.known(ctx, l)
 	if err != nil || hub.err != nil { // nobody writes over what they do not understand
@@ -122,14 +122,14 @@ func (s *Shards) decide(ctx context.Context, l *leading) (again time.Duration, e
 	l.wrote = time.Now()
 	if err := s.write(ctx, d.Map, hub.resourceVersion); err != nil {
 		l.unread = true
-		return s.o.Renew / 5, err
+		return s.o.Renew / 2, err
 	}
 	return 0, nil
 }
 
 // known returns what the leader knows now.
 func (s *Shards) known(ctx context.Context, l *leading) (coordinator.Known, onHub, error) {
-	k := coordinator.Known{Now: time.Now(), Reports: l.reports}
+	k := coordinator.Known{Now: time.Now(), Reports: l.reports.latest()}
 	s.mu.Lock()
 	hub := s.hub
 	k.Map, k.Hub, k.Live = s.current, hub.version, s.leases.Live(k.Now)

@@ -153,15 +153,71 @@ func (s *Shards) ask(ctx context.Context, p Peer) (*coordinator.Report, error) {
 	return r.decided(time.Now())
 }
 
-// reports asks all peers, and this process, and adds what they say to what they have said.
-func (s *Shards) reports(ctx context.Context, all map[string]*coordinator.Report) {
+// reports are what processes have last said.
+type reports struct {
+	asking sync.WaitGroup
+
+	mu     sync.Mutex
+	all    map[string]*coordinator.Report // by ID; immutable
+	begun  time.Time                      // when they were last asked
+	rounds int                            // that have ended
+	under  bool                           // one is under way
+}
+
+func (r *reports) latest() map[string]*coordinator.Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all
+}
+
+// ended reports whether all were asked once.
+func (r *reports) ended() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rounds > 0
+}
+
+func (r *reports) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all, r.begun, r.rounds = nil, time.Time{}, 0
+}
+
+// askAll asks all peers, and this process, as often as Leases are renewed, without waiting for who does not answer.
+func (s *Shards) askAll(ctx context.Context, r *reports) {
+	now := time.Now()
+	r.mu.Lock()
+	due := !r.under && now.Sub(r.begun) >= s.o.Renew*9/10
+	if due {
+		r.under, r.begun = true, now
+	}
+	r.mu.Unlock()
+	if !due {
+		return
+	}
+	r.asking.Go(func() {
+		said := s.askPeers(ctx)
+		r.mu.Lock()
+		for id, was := range r.all { // who does not answer this time has said that
+			if _, again := said[id]; !again {
+				said[id] = was
+			}
+		}
+		r.all, r.under = said, false
+		r.rounds++
+		r.mu.Unlock()
+		s.consider.Fire()
+	})
+}
+
+// askPeers returns what all who answer say.
+func (s *Shards) askPeers(ctx context.Context) map[string]*coordinator.Report {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Renew)
 	defer cancel()
+	said := map[string]*coordinator.Report{}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	is := map[string]bool{s.o.ID: true}
 	for _, p := range s.peers.list() {
-		is[p.ID] = true
 		asking.Go(func() {
 			r, err := s.ask(ctx, p)
 			if err != nil {
@@ -170,18 +226,14 @@ func (s *Shards) reports(ctx context.Context, all map[string]*coordinator.Report
 				return
 			}
 			mu.Lock()
-			all[p.ID] = r
+			said[p.ID] = r
 			mu.Unlock()
 		})
 	}
 	own, err := s.report().decided(time.Now())
 	asking.Wait()
 	if err == nil {
-		all[s.o.ID] = own
+		said[s.o.ID] = own
 	}
-	for id := range all {
-		if !is[id] {
-			delete(all, id)
-		}
-	}
+	return said
 }

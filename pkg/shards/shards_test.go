@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/shards"
@@ -208,7 +211,7 @@ func TestShards_WithoutTheHub(t *testing.T) {
 	select {
 	case <-changed:
 		t.Error("there is another map")
-	case <-time.After(2 * expire):
+	case <-time.After(expire + 2*renew):
 	}
 	if !maps.Equal(b.roles(), roles) || len(a.Peers()) != 1 || len(b.Peers()) != 1 {
 		t.Errorf("%v, before %v; %d peers", b.roles(), roles, len(a.Peers()))
@@ -223,7 +226,7 @@ func TestShards_WithoutTheHub(t *testing.T) {
 	select {
 	case <-changed:
 		t.Error("there is another map")
-	case <-time.After(2 * expire):
+	case <-time.After(expire + 2*renew):
 	}
 	until(t, func() error { return settled(1, a, b) })
 
@@ -259,7 +262,7 @@ func TestShards_MapThatIsNotUnderstood(t *testing.T) {
 	})
 	until(t, func() error {
 		if st := a.Status(); st.Problem == nil || !strings.Contains(st.Problem.Error(), "ConfigMap malformed/"+shards.DefaultConfigMap+": binaryData[map.json.gz]: it is not gzip") {
-			return fmt.Errorf("the problem is %v", st.Problem)
+			return fmt.Errorf("the problem is another one: %w", st.Problem)
 		}
 		return nil
 	})
@@ -275,4 +278,93 @@ func TestShards_MapThatIsNotUnderstood(t *testing.T) {
 	}
 	must(t, configMaps.Delete(t.Context(), shards.DefaultConfigMap, metav1.DeleteOptions{}))
 	until(t, func() error { return settled(1, a, b) })
+}
+
+// TestShards_Options: what a process is told by its options is in the map, under the names that they give.
+func TestShards_Options(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "options", 4)
+	w.lead("a")
+	var applied atomic.Int64
+	applied.Store(1 << 40)
+	of := func(o *shards.Options) {
+		o.Count, o.ConfigMap, o.Secret = 2, "own-map", "own-ca"
+		o.Policies = func() string { return "sha256:" + o.ID }
+		o.Applied = applied.Load
+	}
+	a, b := w.start("a", 1000, of), w.start("b", 2000, of)
+	for _, p := range []*process{a, b} {
+		for i, spec := range w.specs() {
+			p.loads.Store(spec.Name, shards.Load{Bytes: map[bool]float64{true: 5 << 30, false: 1 << 20}[i < 2], Deltas: 1, CPU: .001})
+		}
+	}
+	until(t, func() error {
+		m, _ := a.Map()
+		if m == nil || len(m.Processes) != 2 || m.Processes[0].Policies != "sha256:a" || m.Processes[1].Policies != "sha256:b" || len(m.Members) != 4 {
+			return fmt.Errorf("%+v", m)
+		}
+		if m.Members[0].Judge == m.Members[1].Judge {
+			return fmt.Errorf("one process has all the load: %+v", m.Members)
+		}
+		return nil
+	})
+	if _, err := w.client.CoreV1().ConfigMaps(w.namespace).Get(t.Context(), "own-map", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.client.CoreV1().Secrets(w.namespace).Get(t.Context(), "own-ca", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+
+	// The keys of before are kept until all have applied the map that has others.
+	applied.Store(1)
+	w.start("c", 3000, of)
+	until(t, func() error {
+		if o := b.KeyOwner(); !slices.Equal(o.Before, []string{"a", "b"}) || !slices.Equal(o.Now, []string{"a", "b", "c"}) {
+			return fmt.Errorf("%+v", o)
+		}
+		return nil
+	})
+	_, changed := b.Map()
+	select {
+	case <-changed: // a move
+	case <-time.After(3 * renew):
+	}
+	if o := b.KeyOwner(); len(o.Before) != 2 {
+		t.Errorf("%+v", o)
+	}
+	applied.Store(1 << 40)
+	until(t, func() error {
+		if o := b.KeyOwner(); len(o.Before) > 0 {
+			return fmt.Errorf("%+v", o)
+		}
+		return nil
+	})
+}
+
+// TestNew_RefusesWhatIsWrong: each option that is wrong is named.
+func TestNew_RefusesWhatIsWrong(t *testing.T) {
+	good := shards.Options{
+		Hub: &rest.Config{Host: "https://127.0.0.1:1"}, Namespace: "federator", ID: "a", Epoch: 1, Address: "a:1",
+		Lead: func() (time.Time, error) { return time.Time{}, nil }, Logger: slog.New(slog.DiscardHandler),
+	}
+	if _, err := shards.New(good); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*shards.Options){
+		"Hub":         func(o *shards.Options) { o.Hub = nil },
+		"Lead":        func(o *shards.Options) { o.Lead = nil },
+		"Epoch":       func(o *shards.Options) { o.Epoch = 0 },
+		"ID":          func(o *shards.Options) { o.ID = "Not A Label" },
+		"Address":     func(o *shards.Options) { o.Address = "a" },
+		"Replication": func(o *shards.Options) { o.Replication = 3 },
+		"Count":       func(o *shards.Options) { o.Count = -1 },
+		"Expire":      func(o *shards.Options) { o.Renew, o.Expire = time.Second, time.Second },
+		"negative":    func(o *shards.Options) { o.Renew = -1 },
+	} {
+		o := good
+		change(&o)
+		if _, err := shards.New(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
 }

@@ -126,8 +126,8 @@ func (s *Shards) passOn(ctx context.Context) {
 		case <-s.distribute:
 		case <-tick.C:
 		}
-		fleet, m := s.sources.merge(told), (*Map)(nil)
-		m, _ = s.Map()
+		fleet := s.sources.merge(told)
+		m, _ := s.Map()
 		if fleet != told {
 			s.warnShadowed(fleet, shadowed)
 		}

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +11,6 @@ import (
 )
 
 const (
-	halfLife    = 10 * time.Minute // of what was measured
 	patience    = 10 * time.Minute // for a process to read a member that it is to take over
 	afterwards  = time.Hour        // that a member then stays where it is
 	leastMoves  = 4                // under way at once
@@ -76,13 +74,6 @@ type Leader struct {
 	Failed  int                  // moves that were given up
 	unevens float64
 	bound   float64
-}
-
-// load is what was measured of a member, smoothed.
-type load struct {
-	uid   string
-	at    time.Time
-	value assignment.Load
 }
 
 // Decision is what is to be written.
@@ -469,37 +460,4 @@ func (s *step) acknowledged(version int64) bool {
 		}
 	}
 	return true
-}
-
-// measure takes what judges have measured.
-func (l *Leader) measure(s *step) {
-	for id, p := range s.live {
-		r := s.report(id, p.Epoch)
-		if r == nil {
-			continue
-		}
-		for name, h := range r.Holds {
-			m, is := s.was.Member(name)
-			if !is || m.Judge != id || !h.Measured || !h.Ready || !sameUID(h.UID, m.UID) {
-				continue
-			}
-			l.loads[name] = l.loads[name].with(h, r.At)
-		}
-	}
-}
-
-// with returns what was measured, with another measurement.
-func (old *load) with(h Hold, at time.Time) *load {
-	if old == nil || !sameUID(old.uid, h.UID) {
-		return &load{uid: h.UID, at: at, value: h.Load}
-	}
-	elapsed := at.Sub(old.at)
-	if elapsed <= 0 {
-		return old
-	}
-	keep := math.Exp2(-float64(elapsed) / float64(halfLife))
-	mix := func(was, is float64) float64 { return keep*was + (1-keep)*is }
-	return &load{uid: h.UID, at: at, value: assignment.Load{
-		Bytes: mix(old.value.Bytes, h.Load.Bytes), Deltas: mix(old.value.Deltas, h.Load.Deltas), CPU: mix(old.value.CPU, h.Load.CPU),
-	}}
 }

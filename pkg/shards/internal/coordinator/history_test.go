@@ -439,7 +439,7 @@ func (w *world) quiet() {
 // each other, nobody takes over what they have not read from one that is there, and all is whole soon after.
 func TestHistories(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.Of(t), 0))
-	histories := 100
+	histories := 60
 	if testing.Short() {
 		histories = 50
 	}

@@ -39,8 +39,8 @@ func TestAuthorities_RotateWithoutAGap(t *testing.T) {
 	must(t, err)
 	var old, before *peerca.Authorities
 	cas := map[string]bool{}
-	for range 3 * 365 {
-		now = now.Add(24 * time.Hour)
+	for range 3 * 365 / 4 {
+		now = now.Add(4 * 24 * time.Hour)
 		for range 2 { // then ten minutes later: the next one signs
 			more, err := peerca.Renewed(data, now)
 			must(t, err)
