@@ -47,10 +47,10 @@ func (s *Server) assemble() error {
 	if s.queries == nil {
 		s.queries = make(map[string]Query)
 	}
-	s.queries["count"] = builtinQuery{"count", builtin.Count}
-	s.queries["find"] = builtinQuery{"find", builtin.Find}
-	s.queries["related"] = builtinQuery{"related", builtin.Related}
-	s.queries["members"] = builtinQuery{"members", builtin.Members}
+	s.queries["count"] = builtinQuery{"count", builtin.Count, builtin.CountShared}
+	s.queries["find"] = builtinQuery{"find", builtin.Find, builtin.FindShared}
+	s.queries["related"] = builtinQuery{"related", builtin.Related, nil}
+	s.queries["members"] = builtinQuery{"members", builtin.Members, builtin.MembersShared}
 	if s.queries["stream"], err = s.newStream(); err != nil {
 		return fmt.Errorf("query API: %w", err)
 	}
@@ -60,9 +60,7 @@ func (s *Server) assemble() error {
 	if s.objects, err = s.newResourceHandler(tokens, pins); err != nil {
 		return err
 	}
-	return s.newFanout(func(w http.ResponseWriter, r *http.Request) error {
-		return s.objects.Serve(w, r, s.callerOf(r.Context()))
-	}, fanout.Options{Tokens: tokens})
+	return s.newFanout(fanout.Options{Tokens: tokens, Own: s.servePart, Answer: s.options.Limits.Peer})
 }
 
 // newResourceHandler makes the handler of get, list and watch.
@@ -92,6 +90,20 @@ func (s *Server) newResourceHandler(tokens *selection.TokenCodec, pins *selectio
 type builtinQuery struct {
 	name  string
 	serve func(http.ResponseWriter, *http.Request, queries.Caller) error
+	// shared serves it for a fleet that several processes share; nil: it is of one member.
+	shared func(http.ResponseWriter, *http.Request, queries.Caller, queries.Asker) error
+}
+
+// ServeShared implements Sharer.
+func (a builtinQuery) ServeShared(w http.ResponseWriter, r *http.Request, c Caller, fleet SharedFleet) error {
+	of, _ := fleet.(sharedFleet)
+	if a.shared != nil {
+		return a.shared(w, r, c, of.ask)
+	}
+	if member := r.URL.Query().Get("member"); !of.Judge(member) {
+		return of.Forward(member)
+	}
+	return a.serve(w, r, c)
 }
 
 // Serve implements Query.

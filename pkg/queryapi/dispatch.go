@@ -16,6 +16,7 @@ import (
 	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/fanout"
 	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/queries"
 	"federator.dev/federator/pkg/queryapi/internal/resources"
@@ -61,13 +62,7 @@ func answered(ctx context.Context, at *aggregate.Snapshot) []string {
 	if ask == nil {
 		return membersOf(at)
 	}
-	var names []string
-	for m := range at.Members() {
-		if ask.Answers(&m) {
-			names = append(names, m.Name)
-		}
-	}
-	return names
+	return ask.Members(at)
 }
 
 // GrantsIn implements Caller.
@@ -166,6 +161,8 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) error {
 		return s.serveReview(w, r, info)
 	case s.options.UI != nil && strings.HasPrefix(r.URL.Path, uiRelay):
 		return s.serveRelay(w, r)
+	case s.poster(r) != nil && s.shared != nil:
+		return fanout.NotImplemented("What is posted to queries")
 	case s.poster(r) != nil:
 		return s.servePost(w, r, target)
 	case !reading:
@@ -173,6 +170,11 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) error {
 		return methodNotAllowed(target, info)
 	case target.Prefix == "" && (target.Path == openAPIRoot || target.Path == openAPIQuery):
 		return s.serveOpenAPI(w, target.Path)
+	case s.shared != nil && s.isQuery(target):
+		if served, err := s.serveShared(w, r, target, info); served {
+			return err
+		}
+		return s.serveQuery(w, r, target)
 	case target.Prefix == "", target.Member == "" && strings.HasPrefix(target.Path, route.Query+"/"):
 		return s.serveQuery(w, r, target) // kubectl get --raw stays below its context's prefix
 	}

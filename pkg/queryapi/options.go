@@ -166,6 +166,9 @@ type Limits struct {
 	Streams int
 	// Drain is how long requests in flight may take at shutdown; 0 means 5 s.
 	Drain time.Duration
+	// Peer is how long another process may take to begin its part of a response, before it is said to be
+	// missing; 0 means 15 s.
+	Peer time.Duration
 }
 
 // Audit configures the audit log. Both files are needed, or neither.
@@ -213,6 +216,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.Limits.BodyBytes, 64<<10)
 	setDefault(&o.Limits.Streams, 100)
 	setDefault(&o.Limits.Drain, 5*time.Second)
+	setDefault(&o.Limits.Peer, 15*time.Second)
 	if err := errors.Join(o.checkRequired(), o.checkAuth(), o.checkBounds(), o.checkQueries()); err != nil {
 		return Options{}, fmt.Errorf("query API: %w", err)
 	}
@@ -284,7 +288,7 @@ func (o Options) checkAuth() error {
 func (o Options) checkBounds() error {
 	for name, n := range map[string]int64{
 		"MaxInFlight": int64(o.Fairness.MaxInFlight), "MaxWatches": int64(o.Fairness.MaxWatches), "Parallel": int64(min(o.Authorization.Parallel, o.Authentication.Parallel)),
-		"Request": int64(o.Limits.Request), "Header": int64(o.Limits.Header), "Idle": int64(o.Limits.Idle), "Drain": int64(o.Limits.Drain),
+		"Request": int64(o.Limits.Request), "Header": int64(o.Limits.Header), "Idle": int64(o.Limits.Idle), "Drain": int64(o.Limits.Drain), "Peer": int64(o.Limits.Peer),
 		"HeaderBytes": int64(o.Limits.HeaderBytes), "BodyBytes": int64(o.Limits.BodyBytes), "Streams": int64(o.Limits.Streams),
 		"MaxBytes": o.Audit.MaxBytes, "MaxBackups": int64(o.Audit.MaxBackups), "MaxAge": int64(o.Audit.MaxAge),
 	} {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,14 +39,14 @@ type Assignment = fanout.Assignment
 type Peer = fanout.Peer
 
 // newFanout makes what answers for the whole fleet; nil where the process has it alone.
-func (s *Server) newFanout(own func(http.ResponseWriter, *http.Request) error, o fanout.Options) (err error) {
+func (s *Server) newFanout(o fanout.Options) (err error) {
 	if s.options.Peers == nil {
 		return nil
 	}
 	if s.minted, err = fanout.NewRevisions(s.options.Minted); err != nil {
 		return fmt.Errorf("query API: %w", err)
 	}
-	o.Assignment, o.Own, o.Revisions, o.Objects, o.Log = s.options.Peers.Assignment, own, s.minted, s.objects, s.log
+	o.Assignment, o.Revisions, o.Objects, o.Log = s.options.Peers.Assignment, s.minted, s.objects, s.log
 	o.Readable = s.readableMembers
 	if s.shared, err = fanout.New(o); err != nil {
 		return fmt.Errorf("query API: %w", err)
@@ -111,17 +113,196 @@ func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) error {
 	info, _ := apirequest.RequestInfoFrom(r.Context())
 	c := s.callerOf(r.Context())
 	if c.member != "" {
-		if m, ok := s.options.Index.Snapshot().Member(c.member); !ok || m.Role != aggregate.Judge {
+		if !s.judges(c.member) {
 			return unavailable(fmt.Sprintf("member %s is judged by another process", c.member))
 		}
 		return s.serveOwn(w, r, target, info)
 	}
 	ask, err := part.Parse(r.Header)
-	if err != nil || ask == nil || !info.IsResourceRequest {
-		return apierrors.NewBadRequest("a peer asks for no part")
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
 	}
-	r = r.WithContext(part.With(r.Context(), ask))
-	return s.objects.Serve(w, r, s.callerOf(r.Context()))
+	if ask != nil {
+		return s.servePart(w, r.WithContext(part.With(r.Context(), ask)))
+	}
+	if member := r.URL.Query().Get("member"); s.isQuery(target) && s.judges(member) {
+		return s.serveQuery(w, r, target)
+	}
+	return unavailable("this process does not judge what is asked for")
+}
+
+// judges reports whether this process judges a member.
+func (s *Server) judges(member string) bool {
+	m, ok := s.options.Index.Snapshot().Member(member)
+	return ok && m.Role == aggregate.Judge
+}
+
+func (s *Server) isQuery(target route.Target) bool {
+	return target.Member == "" && strings.HasPrefix(target.Path, route.Query+"/")
+}
+
+// servePart serves the part of this process of a request whose context has a part.Ask.
+func (s *Server) servePart(w http.ResponseWriter, r *http.Request) error {
+	info, _ := apirequest.RequestInfoFrom(r.Context())
+	if info.IsResourceRequest {
+		return s.objects.Serve(w, r, s.callerOf(r.Context()))
+	}
+	target, _ := route.TargetFrom(r.Context())
+	if !s.isQuery(target) {
+		return apierrors.NewBadRequest("there are no parts of this")
+	}
+	ask := part.From(r.Context())
+	first := s.options.Index.First()
+	for range partTries {
+		before := part.NewHeader(first, s.options.Index.Snapshot(), ask)
+		held := &heldResponse{header: http.Header{}}
+		err := s.serveQuery(held, r, target)
+		var status apierrors.APIStatus
+		if errors.As(err, &status) && apierrors.IsForbidden(err) {
+			refused := status.Status()
+			before.Refused, err = &refused, nil
+		}
+		if err != nil {
+			return err
+		}
+		if after := part.NewHeader(first, s.options.Index.Snapshot(), ask); !slices.Equal(before.Members, after.Members) || before.Differs != after.Differs {
+			continue // a member came or went
+		}
+		if ask.At != 0 {
+			before.Revision = ask.At
+		}
+		out, err := part.AppendHeader(nil, before)
+		if err != nil {
+			return fmt.Errorf("query API: %w", err)
+		}
+		if before.Refused == nil {
+			out = part.Append(out, part.ItemFrame, held.body)
+		}
+		w.Header().Set("Content-Type", part.ContentType)
+		_, _ = w.Write(part.Append(out, part.End, nil)) // the peer may be gone
+		return nil
+	}
+	return unavailable("members come and go")
+}
+
+// partTries is how often a part is made in which all members are to be the same throughout.
+const partTries = 5
+
+// heldResponse is a response that becomes a part.
+type heldResponse struct {
+	header http.Header
+	body   []byte
+}
+
+// Header implements http.ResponseWriter.
+func (h *heldResponse) Header() http.Header { return h.header }
+
+// WriteHeader implements http.ResponseWriter: queries return their errors.
+func (h *heldResponse) WriteHeader(int) {}
+
+// Write implements http.ResponseWriter.
+func (h *heldResponse) Write(b []byte) (int, error) {
+	h.body = append(h.body, b...)
+	return len(b), nil
+}
+
+// Sharer is a Query that answers for a fleet which several processes share. Others answer 501 there.
+type Sharer interface {
+	Query
+	// ServeShared is Serve where several processes share the fleet.
+	ServeShared(w http.ResponseWriter, r *http.Request, caller Caller, fleet SharedFleet) error
+}
+
+// SharedFleet is what a Sharer asks.
+type SharedFleet interface {
+	// Ask has every process, this one too, serve the query of the request with these parameters, for
+	// the members that it judges: InPart is true there. Parts may be of any form; those in which
+	// everything is forbidden are left out, all other errors are that of the request.
+	Ask(query url.Values) (*Parts, error)
+	// Judge reports whether this process judges a member, or may answer for it. Else Forward has the
+	// process answer that does.
+	Judge(member string) bool
+	Forward(member string) error
+}
+
+// Parts are what processes answer, and the members that none of them answers for.
+type Parts = part.Answers
+
+// InPart returns the members of a snapshot that a Query is to answer for, where the response will be
+// a part of that of several processes.
+func InPart(ctx context.Context, at *aggregate.Snapshot) (members []string, ok bool) {
+	ask := part.From(ctx)
+	if ask == nil {
+		return nil, false
+	}
+	return ask.Members(at), true
+}
+
+// sharedFleet implements SharedFleet for one request.
+type sharedFleet struct {
+	server *Server
+	w      http.ResponseWriter
+	r      *http.Request
+	caller caller
+}
+
+// Ask implements SharedFleet.
+func (f sharedFleet) Ask(query url.Values) (*Parts, error) {
+	return f.ask(query, 0, aggregate.Position{})
+}
+
+func (f sharedFleet) ask(query url.Values, at aggregate.Revision, after aggregate.Position) (*Parts, error) {
+	return f.server.shared.Ask(f.r, f.caller.user, query, at, after) //nolint:wrapcheck // a Status
+}
+
+// Judge implements SharedFleet.
+func (f sharedFleet) Judge(member string) bool {
+	peer, self, known := f.server.options.Peers.Assignment().Judge(member)
+	return f.server.judges(member) || self || !known || peer == nil && f.server.holds(member)
+}
+
+// Forward implements SharedFleet.
+func (f sharedFleet) Forward(member string) error {
+	peer, _, _ := f.server.options.Peers.Assignment().Judge(member)
+	if peer == nil {
+		return f.server.unjudged(f.r.Context(), f.caller, member)
+	}
+	return f.server.shared.Forward(f.w, f.r, peer, f.caller.user) //nolint:wrapcheck // a Status
+}
+
+// holds reports whether this process holds a member without judging it.
+func (s *Server) holds(member string) bool {
+	m, ok := s.options.Index.Snapshot().Member(member)
+	return ok && m.Role == aggregate.Standby
+}
+
+// unjudged is the error for a member that nobody answers for. Whether there is such a member is not for
+// everybody to know.
+func (s *Server) unjudged(ctx context.Context, c caller, member string) error {
+	any, err := s.authorizer.AnyGrant(ctx, c.user, member)
+	switch {
+	case err != nil:
+		return err //nolint:wrapcheck // a Status
+	case !any:
+		return memberForbidden(c.user, member)
+	}
+	return unavailable(fmt.Sprintf("no process that lives judges member %s", member))
+}
+
+// serveSharedQuery serves a query of a fleet that several processes share.
+func (s *Server) serveSharedQuery(w http.ResponseWriter, r *http.Request, target route.Target, c caller) (served bool, err error) {
+	name, q := s.findQuery(r, strings.TrimPrefix(target.Path, route.Query+"/"))
+	if q == nil || name == "stream" { // whose parts are requests as any other
+		return false, nil
+	}
+	if l := labelsOf(r.Context()); l != nil {
+		l.setResource("query/" + name)
+	}
+	sharer, ok := q.(Sharer)
+	if !ok || isWatch(r) {
+		return true, fanout.NotImplemented("The query " + name)
+	}
+	return true, sharer.ServeShared(w, r, c, sharedFleet{s, w, r, c}) //nolint:wrapcheck // a Status
 }
 
 func unavailable(message string) error {
@@ -149,31 +330,27 @@ func (s *Server) serveShared(w http.ResponseWriter, r *http.Request, target rout
 	case info.IsResourceRequest:
 		s.labelResource(r, info)
 		return true, s.shared.Serve(w, r, c.user)
+	case s.isQuery(target):
+		return s.serveSharedQuery(w, r, target, c)
 	}
 	return false, nil
 }
 
 // judgeOf returns the peer that answers for the member of a request, nil where this process does.
 func (s *Server) judgeOf(ctx context.Context, c caller, info *apirequest.RequestInfo) (*Peer, error) {
-	m, held := s.options.Index.Snapshot().Member(c.member)
-	if held && m.Role == aggregate.Judge {
+	if s.judges(c.member) {
 		return nil, nil //nolint:nilnil // this process
 	}
 	peer, self, known := s.options.Peers.Assignment().Judge(c.member)
-	if peer != nil || self || !known || held && m.Role == aggregate.Standby {
+	if peer != nil || self || !known || s.holds(c.member) {
 		return peer, nil
 	}
-	// Whether there is such a member is not for everybody to know.
 	if info.IsResourceRequest {
 		if err := c.checkAccess(ctx, info); err != nil {
 			return nil, err
 		}
-	} else if any, err := s.authorizer.AnyGrant(ctx, c.user, c.member); err != nil {
-		return nil, err
-	} else if !any {
-		return nil, memberForbidden(c.user, c.member)
 	}
-	return nil, unavailable(fmt.Sprintf("no process that lives judges member %s", c.member))
+	return nil, s.unjudged(ctx, c, c.member)
 }
 
 // readableMembers returns those of some members in which a user may read a resource.

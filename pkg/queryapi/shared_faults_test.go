@@ -13,7 +13,6 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -77,7 +76,11 @@ func TestShared_LostProcesses(t *testing.T) {
 	p, lost := f.processes[0], f.processes[1]
 	client := p.Client(t)
 	watcher := f.follow(t, p, "/fleet/api/v1/pods", url.Values{}, "application/json", rng.IntN(2) == 0)
-	until(t, "all is there", func() bool { watcher.mu.Lock(); defer watcher.mu.Unlock(); return len(watcher.state) == len(manyMembers) })
+	until(t, "all is there", func() bool {
+		watcher.mu.Lock()
+		defer watcher.mu.Unlock()
+		return len(watcher.state) == len(manyMembers)
+	})
 	token, err := p.ask(t, client, "/fleet/api/v1/pods?limit=2", nil, p.Token())
 	f.must(err)
 
@@ -138,10 +141,7 @@ func TestShared_LostProcesses(t *testing.T) {
 
 // TestShared_SlowProcess: one that does not answer in time is as one that is lost.
 func TestShared_SlowProcess(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for a process that does not answer")
-	}
-	f := share(t, 2, nil)
+	f := share(t, 2, func(o *queryapi.Options) { o.Limits.Peer = 500 * time.Millisecond })
 	f.join("a/eu-1", "a/eu-2")
 	f.processes[1].slow.Store(true)
 	a, err := f.processes[0].ask(t, f.processes[0].Client(t), "/fleet/api/v1/pods", nil, f.processes[0].Token())
@@ -232,6 +232,4 @@ func TestShared_Informers(t *testing.T) {
 			return true
 		})
 	}
-	_ = metav1.ListOptions{}
-	_ = time.Second
 }

@@ -160,6 +160,9 @@ func (q *request) tokenScope() selection.TokenScope {
 
 // expired is the error where what the client names is not known, or not to be had.
 func (q *request) expired() error {
+	if q.params == nil {
+		return resources.Expired(q.as)
+	}
 	if q.token != nil {
 		return q.options.Tokens.Expired(q.tokenScope(), q.token.After)
 	}

@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -40,8 +39,15 @@ func (g *gathered) end() {
 // errMoving is the error while two processes say that they judge a member.
 var errMoving = apierrors.NewTooManyRequests("members move from one process to another: try again", 1)
 
-// gather asks all processes for their parts. What it returns must be ended, also with an error.
+// gather asks all processes for their parts, which must be ended, also with an error.
 func (q *request) gather(ask part.Ask) error {
+	if err := q.gatherAll(ask); err != nil {
+		return err
+	}
+	return q.unite()
+}
+
+func (q *request) gatherAll(ask part.Ask) error {
 	g := &gathered{assignment: q.options.Assignment()}
 	q.g = g
 	places, err := q.places(g.assignment)
@@ -64,7 +70,7 @@ func (q *request) gather(ask part.Ask) error {
 		}
 	}
 	g.findAbsent()
-	return q.unite()
+	return nil
 }
 
 // places returns the processes to ask: those that the client's revision is of, or all that judge.
@@ -323,14 +329,7 @@ func (q *request) readableAbsent() ([]string, error) {
 	if len(about) == 0 {
 		return nil, nil
 	}
-	selector, err := namesOnly(q.params.LabelSelector)
-	if err != nil {
-		return nil, err
-	}
-	about = slices.DeleteFunc(slices.Clone(about), func(member string) bool {
-		return !selector.MatchesMember(aggregate.Member{Name: member})
-	})
-	if len(about) == 0 {
+	if about = selection.ByName(q.params.LabelSelector, about); len(about) == 0 {
 		return nil, nil
 	}
 	readable, err := q.options.Readable(q.r.Context(), q.user, q.info.Verb, schema.GroupResource{Group: q.info.APIGroup, Resource: q.info.Resource}, about)
@@ -340,23 +339,7 @@ func (q *request) readableAbsent() ([]string, error) {
 	return readable, nil
 }
 
-// namesOnly is a selector of members by what their names say: nothing else is known of those that are absent.
-func namesOnly(labelSelector string) (*selection.Selector, error) {
-	requirements, err := labels.ParseToRequirements(labelSelector)
-	if err != nil {
-		requirements = nil // a part has refused it, or none has answered
-	}
-	requirements = slices.DeleteFunc(requirements, func(r labels.Requirement) bool {
-		switch r.Key() {
-		case selection.MemberKey, selection.MemberNamespaceKey, selection.MemberNameKey:
-			return false
-		}
-		return true
-	})
-	return selection.Compile(labels.NewSelector().Add(requirements...).String(), "", "") //nolint:wrapcheck // a Status
-}
-
-// vectorOf returns how far the parts are.
+// vector returns how far the parts are.
 func (g *gathered) vector() *vector {
 	v := &vector{}
 	for _, s := range g.parts {

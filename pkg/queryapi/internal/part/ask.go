@@ -98,3 +98,36 @@ func Digest(members []string) string {
 	}
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
 }
+
+// NewHeader returns the header of a part of a snapshot, of an index with a first revision.
+func NewHeader(first aggregate.Revision, s *aggregate.Snapshot, a *Ask) *Header {
+	h := &Header{Epoch: first, Revision: s.Revision()}
+	judged := []string{}
+	for m := range s.Members() {
+		if m.Role == aggregate.Judge {
+			judged = append(judged, m.Name)
+		}
+	}
+	if Digest(judged) != a.Known {
+		h.Differs, h.Members = true, judged
+	}
+	return h
+}
+
+// Members returns the members of a snapshot that a part is of, in order.
+func (a *Ask) Members(s *aggregate.Snapshot) []string {
+	names := []string{}
+	for m := range s.Members() {
+		if a.Answers(&m) {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// Answers are the parts of a query.
+type Answers struct {
+	Bodies   [][]byte           // what the processes answered, which are not refused
+	Absent   []string           // members that none of them answers for, in order
+	Revision aggregate.Revision // that stands for those of all parts
+}

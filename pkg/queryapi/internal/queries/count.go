@@ -62,7 +62,7 @@ func (s *Handler) Count(w http.ResponseWriter, r *http.Request, reader Caller) e
 		return selection.NewBadParameter("namespace", problems[0])
 	}
 	snapshot := s.options.Index.Snapshot()
-	resources, err := s.resources(snapshot, p.values["resource"])
+	resources, of, err := s.asked(snapshot, p)
 	if err != nil {
 		return err
 	}
@@ -81,10 +81,14 @@ func (s *Handler) Count(w http.ResponseWriter, r *http.Request, reader Caller) e
 		if err != nil {
 			return err
 		}
+		if grants.Empty() && p.ask != nil {
+			forbid(of, resource)
+			continue
+		}
 		if grants.Empty() {
 			return forbidden(reader.User(), selection.List, resource.GroupResource, "")
 		}
-		c.find = selection.Listing{Snapshot: snapshot, Selector: c.selector, Grants: grants, Namespace: namespace}
+		c.find = selection.Listing{Snapshot: snapshot, Selector: c.selector, Grants: grants, Namespace: namespace, Members: p.members(snapshot)}
 		if err := c.addTo(r.Context(), t); err != nil {
 			return err
 		}
@@ -97,7 +101,7 @@ func (s *Handler) Count(w http.ResponseWriter, r *http.Request, reader Caller) e
 		counted.Groups = t.groups()
 	}
 	counted.NotSynced, counted.NotSyncedMore = selection.Listed(stale)
-	return p.write(w, asTable, counted, freshness{first: stale, link: selection.MembersLink(p.get("labelSelector"), names...)})
+	return p.write(w, asTable, counted, freshness{first: stale, link: selection.MembersLink(p.get("labelSelector"), names...), asked: of})
 }
 
 // resources resolves names, each once.

@@ -70,7 +70,7 @@ func (s *Handler) Find(w http.ResponseWriter, r *http.Request, reader Caller) er
 		}
 	}
 	snapshot := s.options.Index.Snapshot()
-	resources, err := s.resources(snapshot, p.values["resource"])
+	resources, of, err := s.asked(snapshot, p)
 	if err != nil {
 		return err
 	}
@@ -82,6 +82,7 @@ func (s *Handler) Find(w http.ResponseWriter, r *http.Request, reader Caller) er
 			return err
 		}
 		if grants.Empty() {
+			forbid(of, resource)
 			found.Forbidden = append(found.Forbidden, resource.String())
 			continue
 		}
@@ -90,7 +91,7 @@ func (s *Handler) Find(w http.ResponseWriter, r *http.Request, reader Caller) er
 			return err
 		}
 		one := search{resource: resource, prefix: prefix, places: map[place]*FoundObject{}}
-		one.list = selection.Listing{Snapshot: snapshot, Selector: selector.WithNamePrefix(prefix), Grants: grants}
+		one.list = selection.Listing{Snapshot: snapshot, Selector: selector.WithNamePrefix(prefix), Grants: grants, Members: p.members(snapshot)}
 		used, err := one.run(r.Context(), left/(len(resources)-i)) // of which there is much takes nothing from the others
 		if err != nil {
 			return err
@@ -101,7 +102,7 @@ func (s *Handler) Find(w http.ResponseWriter, r *http.Request, reader Caller) er
 		stale = append(stale, selection.Freshness(snapshot, resource.Kind, one.list.Visible(), s.options.LastContact, s.options.Now())...)
 	}
 	found.NotSynced, found.NotSyncedMore = selection.Listed(stale)
-	return p.write(w, asTable, found, freshness{first: stale, link: selection.MembersLink("", names...)})
+	return p.write(w, asTable, found, freshness{first: stale, link: selection.MembersLink("", names...), asked: of})
 }
 
 // place is where members have what is the same object to a reader.

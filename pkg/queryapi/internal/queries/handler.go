@@ -21,6 +21,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -136,7 +137,8 @@ type result interface {
 type params struct {
 	values        url.Values
 	pretty        bool
-	requireSynced bool // fail unless all members are Synced
+	requireSynced bool      // fail unless all members are Synced
+	ask           *part.Ask // nil: the result is whole
 }
 
 // parse refuses parameters that are not in the query's description, and repeated ones that
@@ -161,7 +163,7 @@ func parse(r *http.Request, query string) (params, error) {
 	if err != nil {
 		return params{}, err
 	}
-	return params{values: values, pretty: p.Pretty, requireSynced: p.RequireSynced}, nil
+	return params{values: values, pretty: p.Pretty, requireSynced: p.RequireSynced, ask: part.From(r.Context())}, nil
 }
 
 func (p params) get(name string) string { return p.values.Get(name) }
@@ -223,10 +225,14 @@ type freshness struct {
 	first []selection.NotSynced
 	more  int    // others
 	link  string // to all, as selection.SetHeaders has it; "": none
+	asked []asked
 }
 
 // write sends a result, unless it must be fresh and is not.
 func (p params) write(w http.ResponseWriter, asTable bool, a result, stale freshness) error {
+	if p.ask != nil {
+		return writePart(w, a, stale)
+	}
 	selection.SetHeaders(w.Header(), stale.first, stale.more, stale.link)
 	if p.requireSynced && len(stale.first) > 0 {
 		return notSyncedError(stale)
@@ -276,12 +282,16 @@ func forbidden(u user.Info, verb string, resource schema.GroupResource, name str
 func byName(v View, parameter, name string) (Resource, error) {
 	resource, ok := v.ByName(name)
 	if !ok {
-		return Resource{}, &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-			Message: fmt.Sprintf("parameter %q is %.64q: unknown resource", parameter, name),
-		}}
+		return Resource{}, unknownResource(parameter, name)
 	}
 	return resource, nil
+}
+
+func unknownResource(parameter, name string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		Message: fmt.Sprintf("parameter %q is %.64q: unknown resource", parameter, name),
+	}}
 }
 
 // columns makes the columns of a Table from names; "#" before one marks a number.

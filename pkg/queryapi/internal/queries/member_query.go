@@ -15,6 +15,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/panicgroup"
+	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
@@ -34,7 +35,9 @@ type memberQuery struct {
 	states     []aggregate.State
 	notSynced  bool
 
-	limit            int // of members; 0: none
+	limit            int       // of members; 0: none
+	ask              *part.Ask // nil: the result is whole
+	of               []asked   // of a part
 	details, summary bool
 }
 
@@ -65,7 +68,11 @@ func (q *memberQuery) parse(p params) (err error) {
 	if len(p.values["resource"]) == 0 {
 		return nil
 	}
-	resources, err := q.resources(q.snapshot, p.values["resource"])
+	resources, of, err := q.asked(q.snapshot, p)
+	q.of = of
+	if p.ask != nil && q.kinds == nil {
+		q.kinds = []aggregate.Kind{} // the resources that there are may be of members of other processes
+	}
 	for _, r := range resources {
 		q.kinds = append(q.kinds, r.Kind)
 	}
@@ -93,6 +100,10 @@ func (q *memberQuery) parsePage(p params) error {
 		return selection.NewBadParameter("summary", "is not supported with limit and continue")
 	}
 	q.token = selection.NewTokenScope(q.reader.User(), route.Query+"/members", selected.Encode())
+	if p.ask != nil {
+		q.ask, q.after = p.ask, p.ask.After.Member
+		return q.pin(p.ask.At, p.ask.After)
+	}
 	if parsed.Continue == "" {
 		return nil
 	}
@@ -101,12 +112,17 @@ func (q *memberQuery) parsePage(p params) error {
 		return err
 	}
 	q.after = token.After.Member
-	if token.Revision == 0 || token.Revision == q.snapshot.Revision() {
+	return q.pin(token.Revision, token.After)
+}
+
+// pin sets the snapshot to that of a revision, of a page after a position.
+func (q *memberQuery) pin(revision aggregate.Revision, after aggregate.Position) error {
+	if revision == 0 || revision == q.snapshot.Revision() {
 		return nil
 	}
-	pinned, ok := q.options.Pins.Snapshot(token.Revision, q.snapshot, q.options.Now())
+	pinned, ok := q.options.Pins.Snapshot(revision, q.snapshot, q.options.Now())
 	if !ok {
-		return q.options.Tokens.Expired(q.token, token.After)
+		return q.options.Tokens.Expired(q.token, after)
 	}
 	q.snapshot = pinned
 	return nil
@@ -191,7 +207,7 @@ func (q *memberQuery) candidates() iter.Seq[string] {
 			if !strings.HasPrefix(m.Name, q.namePrefix) {
 				return
 			}
-			if m.Name != q.after && q.selector.MatchesMember(m) && q.fields.Matches(fieldsOf(m)) && !yield(m.Name) {
+			if m.Name != q.after && (q.ask == nil || q.ask.Answers(&m)) && q.selector.MatchesMember(m) && q.fields.Matches(fieldsOf(m)) && !yield(m.Name) {
 				return
 			}
 		}

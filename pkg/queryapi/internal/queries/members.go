@@ -79,11 +79,12 @@ func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller)
 		return err
 	}
 	list := &MemberList{header: newHeader("MemberList", q.snapshot), Items: []MemberInfo{}}
-	var stale freshness
+	stale := freshness{asked: q.of}
 	if q.summary {
 		if list.Summary, stale, err = q.summarize(r.Context()); err != nil {
 			return err
 		}
+		stale.asked = q.of
 		return p.write(w, asTable, list, stale)
 	}
 	for m, err := range q.members(r.Context()) {
@@ -96,6 +97,9 @@ func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller)
 		}
 		stale.add(m)
 		list.Items = append(list.Items, m)
+	}
+	if q.ask != nil && q.limit > 0 && len(list.Items) > 0 { // who merges may send fewer of them
+		q.options.Pins.Pin(q.snapshot, q.reader.User().GetName(), q.options.Index.Snapshot(), q.options.Now())
 	}
 	return p.write(w, asTable, list, stale)
 }

@@ -30,14 +30,8 @@ func (q *request) warn(text string) {
 
 // setJudged sets the members that the part is of.
 func (q *request) setJudged() {
-	if q.ask == nil {
-		return
-	}
-	q.judged = []string{}
-	for m := range q.snapshot.Members() {
-		if q.ask.Answers(&m) {
-			q.judged = append(q.judged, m.Name)
-		}
+	if q.ask != nil {
+		q.judged = q.ask.Members(q.snapshot)
 	}
 }
 
@@ -70,19 +64,7 @@ func (q *request) refuses(err error) bool {
 
 // partHeader returns the header of a part.
 func (q *request) partHeader() *part.Header {
-	h := &part.Header{Epoch: q.options.Index.First(), Revision: q.snapshot.Revision()}
-	own := q.judged
-	if len(q.ask.Except)+len(q.ask.Also) > 0 {
-		own = own[:0:0]
-		for m := range q.snapshot.Members() {
-			if m.Role == aggregate.Judge {
-				own = append(own, m.Name)
-			}
-		}
-	}
-	if part.Digest(own) != q.ask.Known {
-		h.Differs, h.Members = true, own
-	}
+	h := part.NewHeader(q.options.Index.First(), q.snapshot, q.ask)
 	if status, ok := q.refused.(apierrors.APIStatus); ok { //nolint:errorlint // it is one of ours
 		s := status.Status()
 		h.Refused = &s

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -92,3 +93,19 @@ func (o objectLabels) Has(key string) bool { _, ok := o.Label(key); return ok }
 
 // Get returns the value of a label, "" if it is absent.
 func (o objectLabels) Get(key string) string { v, _ := o.Label(key); return v }
+
+// ByName returns those of some members that a label selector can select by what their names say:
+// nothing else is known of members that nobody answers for.
+func ByName(labelSelector string, members []string) []string {
+	requirements, err := labels.ParseToRequirements(labelSelector)
+	if err != nil {
+		return members
+	}
+	requirements = slices.DeleteFunc(requirements, func(r labels.Requirement) bool {
+		return r.Key() != MemberKey && r.Key() != MemberNamespaceKey && r.Key() != MemberNameKey
+	})
+	return slices.DeleteFunc(slices.Clone(members), func(member string) bool {
+		of := memberLabels{&aggregate.Member{Name: member}}
+		return slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return !r.Matches(of) })
+	})
+}
