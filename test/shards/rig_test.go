@@ -259,8 +259,14 @@ func (f *fleet) probe(ctx context.Context, never map[string]string) (stop func()
 	var answers, partial int
 	for _, s := range f.processes {
 		asking.Go(func() {
+			last, began := "", time.Now()
 			for ctx.Err() == nil {
 				objects, old, err := s.answer(ctx)
+				state := fmt.Sprint("error ", err != nil, ", not fresh ", old)
+				if state != last && ctx.Err() == nil {
+					f.t.Logf("%s after %s: %s", s.name, time.Since(began).Round(100*time.Millisecond), state)
+					last = state
+				}
 				if err == nil {
 					whole := true
 					for key, want := range never {
