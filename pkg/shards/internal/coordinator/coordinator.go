@@ -59,11 +59,10 @@ type Known struct {
 // the map that there is. It is not safe for concurrent use.
 type Leader struct {
 	Replication int
-	// Count is how many processes there are to be: the first map waits for them until Wait has passed.
-	Count int
-	Wait  time.Duration
+	// Count is how many processes there are to be: the first map waits for them until Patience.
+	Count    int
+	Patience time.Time
 
-	began   time.Time
 	loads   map[string]*load
 	since   map[string]time.Time // a member is under way to its next process
 	stays   map[string]time.Time // members that are not moved before
@@ -88,14 +87,14 @@ func (l *Leader) Imbalance() (now, bound float64) { return l.unevens, l.bound }
 // Step returns the next map.
 func (l *Leader) Step(k Known) Decision {
 	if l.loads == nil {
-		l.began, l.loads, l.since, l.stays = k.Now, map[string]*load{}, map[string]time.Time{}, map[string]time.Time{}
+		l.loads, l.since, l.stays = map[string]*load{}, map[string]time.Time{}, map[string]time.Time{}
 		l.changed = map[string]int64{}
 		if k.Map != nil {
 			l.first, l.last = k.Map.Version, k.Map
 		}
 	}
 	l.see(k.Map)
-	if len(k.Live) == 0 || k.Map == nil && len(k.Live) < l.Count && k.Now.Sub(l.began) < l.Wait {
+	if len(k.Live) == 0 || k.Map == nil && len(k.Live) < l.Count && k.Now.Before(l.Patience) {
 		return Decision{}
 	}
 	s := newStep(l, k)

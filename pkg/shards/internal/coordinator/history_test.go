@@ -50,6 +50,7 @@ type world struct {
 type process struct {
 	w      *world
 	id     string
+	began  time.Time
 	epoch  uint64
 	alive  bool
 	paused int // seconds left
@@ -107,7 +108,7 @@ func (w *world) fail(format string, args ...any) {
 func (p *process) start() {
 	p.w.version++
 	*p = process{
-		w: p.w, id: p.id, epoch: uint64(p.w.version), alive: true, seen: membership.New(expire * time.Second),
+		w: p.w, began: p.w.now, id: p.id, epoch: uint64(p.w.version), alive: true, seen: membership.New(expire * time.Second),
 		reading: map[string]reading{}, members: map[string]string{},
 	}
 	p.w.logf("%s starts as epoch %d", p.id, p.epoch)
@@ -268,7 +269,7 @@ func (p *process) report() *coordinator.Report {
 func (p *process) lead() {
 	w := p.w
 	if p.leads == nil {
-		p.leads = &coordinator.Leader{Replication: w.replication, Count: len(w.procs), Wait: expire * time.Second}
+		p.leads = &coordinator.Leader{Replication: w.replication, Count: len(w.procs), Patience: p.began.Add(expire * time.Second)}
 		p.reports = map[string]*coordinator.Report{}
 		p.unread = true
 	}
