@@ -183,8 +183,12 @@ func (s *step) hold(id string, m *shardmap.Member) (h Hold, is bool) {
 }
 
 // isReady reports whether a process has read a member. What it said before it had the map with its role it said perhaps of an
-// earlier time that it held the member.
+// earlier time that it held the member; and who does not hold it by the map lets it go, whatever it said.
 func (s *step) isReady(id string, m *shardmap.Member) bool {
+	was, is := s.was.Member(m.Name)
+	if !is || !sameUID(was.UID, m.UID) || id != was.Judge && id != was.Standby && id != was.Next {
+		return false
+	}
 	h, is := s.hold(id, m)
 	return is && h.Ready && s.Reports[id].Seen >= max(s.leader.first, s.leader.changed[m.Name])
 }
@@ -387,7 +391,6 @@ func (s *step) assign() {
 		m, a := &s.members[i], &p.Members[i]
 		if m.Judge == "" && a.Judge != assignment.None {
 			m.Judge, m.Unready, s.urgent = id(a.Judge), true, true
-			m.Unready = !s.isReady(m.Judge, m)
 		}
 		if m.Standby == "" && a.Standby != assignment.None {
 			m.Standby = id(a.Standby)
