@@ -29,6 +29,7 @@ type leading struct {
 
 // lead writes the map, while this process leads, until ctx is done.
 func (s *Shards) lead(ctx context.Context) {
+	began := time.Now()
 	tick := time.NewTicker(s.o.Renew)
 	defer tick.Stop()
 	again := time.NewTimer(0)
@@ -51,7 +52,7 @@ func (s *Shards) lead(ctx context.Context) {
 			continue
 		}
 		if l.Leader == nil {
-			l.Leader = &coordinator.Leader{Replication: s.o.Replication, Count: s.o.Count, Wait: s.o.Expire}
+			l.Leader = &coordinator.Leader{Replication: s.o.Replication, Count: s.o.Count, Patience: began.Add(s.o.Expire)}
 			l.reports.forget()
 		}
 		s.askAll(ctx, &l.reports)

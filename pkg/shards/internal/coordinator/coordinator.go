@@ -59,11 +59,10 @@ type Known struct {
 // the map that there is. It is not safe for concurrent use.
 type Leader struct {
 	Replication int
-	// Count is how many processes there are to be: the first map waits for them until Wait has passed.
-	Count int
-	Wait  time.Duration
+	// Count is how many processes there are to be: the first map waits for them until Patience.
+	Count    int
+	Patience time.Time
 
-	began   time.Time
 	loads   map[string]*load
 	since   map[string]time.Time // a member is under way to its next process
 	stays   map[string]time.Time // members that are not moved before
@@ -88,14 +87,14 @@ func (l *Leader) Imbalance() (now, bound float64) { return l.unevens, l.bound }
 // Step returns the next map.
 func (l *Leader) Step(k Known) Decision {
 	if l.loads == nil {
-		l.began, l.loads, l.since, l.stays = k.Now, map[string]*load{}, map[string]time.Time{}, map[string]time.Time{}
+		l.loads, l.since, l.stays = map[string]*load{}, map[string]time.Time{}, map[string]time.Time{}
 		l.changed = map[string]int64{}
 		if k.Map != nil {
 			l.first, l.last = k.Map.Version, k.Map
 		}
 	}
 	l.see(k.Map)
-	if len(k.Live) == 0 || k.Map == nil && len(k.Live) < l.Count && k.Now.Sub(l.began) < l.Wait {
+	if len(k.Live) == 0 || k.Map == nil && len(k.Live) < l.Count && k.Now.Before(l.Patience) {
 		return Decision{}
 	}
 	s := newStep(l, k)
@@ -184,8 +183,12 @@ func (s *step) hold(id string, m *shardmap.Member) (h Hold, is bool) {
 }
 
 // isReady reports whether a process has read a member. What it said before it had the map with its role it said perhaps of an
-// earlier time that it held the member.
+// earlier time that it held the member; and who does not hold it by the map lets it go, whatever it said.
 func (s *step) isReady(id string, m *shardmap.Member) bool {
+	was, is := s.was.Member(m.Name)
+	if !is || !sameUID(was.UID, m.UID) || id != was.Judge && id != was.Standby && id != was.Next {
+		return false
+	}
 	h, is := s.hold(id, m)
 	return is && h.Ready && s.Reports[id].Seen >= max(s.leader.first, s.leader.changed[m.Name])
 }
@@ -388,7 +391,6 @@ func (s *step) assign() {
 		m, a := &s.members[i], &p.Members[i]
 		if m.Judge == "" && a.Judge != assignment.None {
 			m.Judge, m.Unready, s.urgent = id(a.Judge), true, true
-			m.Unready = !s.isReady(m.Judge, m)
 		}
 		if m.Standby == "" && a.Standby != assignment.None {
 			m.Standby = id(a.Standby)

@@ -50,6 +50,7 @@ type world struct {
 type process struct {
 	w      *world
 	id     string
+	began  time.Time
 	epoch  uint64
 	alive  bool
 	paused int // seconds left
@@ -107,8 +108,8 @@ func (w *world) fail(format string, args ...any) {
 func (p *process) start() {
 	p.w.version++
 	*p = process{
-		w: p.w, id: p.id, epoch: uint64(p.w.version), alive: true, seen: membership.New(expire * time.Second),
-		reading: map[string]reading{}, members: map[string]string{},
+		w: p.w, began: p.w.now, id: p.id, epoch: uint64(p.w.version), alive: true, seen: membership.New(expire * time.Second),
+		reading: map[string]reading{},
 	}
 	p.w.logf("%s starts as epoch %d", p.id, p.epoch)
 }
@@ -155,7 +156,7 @@ func (w *world) event() {
 			break
 		}
 	case 6:
-		if w.r.IntN(10) == 0 && w.hubMap != nil {
+		if w.r.IntN(3) == 0 && w.hubMap != nil {
 			w.logf("the map is deleted")
 			w.hubMap, w.hubRV = nil, 0
 		}
@@ -268,7 +269,7 @@ func (p *process) report() *coordinator.Report {
 func (p *process) lead() {
 	w := p.w
 	if p.leads == nil {
-		p.leads = &coordinator.Leader{Replication: w.replication, Count: len(w.procs), Wait: expire * time.Second}
+		p.leads = &coordinator.Leader{Replication: w.replication, Count: len(w.procs), Patience: p.began.Add(expire * time.Second)}
 		p.reports = map[string]*coordinator.Report{}
 		p.unread = true
 	}
@@ -281,7 +282,7 @@ func (p *process) lead() {
 		p.unread = false
 		p.see()
 	}
-	k := coordinator.Known{Now: w.now, Map: p.known, Hub: p.hub, Live: p.seen.Live(w.now), Complete: !w.faulty || w.r.IntN(5) > 0, Reports: maps.Clone(p.reports)}
+	k := coordinator.Known{Now: w.now, Map: p.known, Hub: p.hub, Live: p.seen.Live(w.now), Complete: p.members != nil && (!w.faulty || w.r.IntN(5) > 0), Reports: maps.Clone(p.reports)}
 	if p.known != nil { // before anybody is given up, the hub is asked
 		for _, o := range p.known.Processes {
 			if !slices.ContainsFunc(k.Live, func(l shardmap.Process) bool { return l.ID == o.ID }) {
@@ -354,6 +355,11 @@ func (w *world) checkMap(before, m *shardmap.Map) {
 		}
 		if e.Next != "" {
 			under++
+		}
+		for _, p := range w.procs {
+			if is, lives := m.Process(p.id); lives && p.id == e.Judge && p.epoch == is.Epoch && !e.Unready && !p.ready(e.Name, e.UID) && w.fleet[e.Name] == e.UID && p.members[e.Name] == e.UID {
+				w.fail("%s is not marked as one that %s has not read", e.Name, e.Judge)
+			}
 		}
 		was, is := before.Member(e.Name)
 		if !is || was.Judge == e.Judge || was.UID != e.UID {
