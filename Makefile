@@ -212,6 +212,10 @@ fuzz: ## run every fuzz target for FUZZTIME
 		done; \
 	done
 
+.PHONY: shards
+shards: ## compare processes that share a fleet with one that has it alone, over HISTORIES random histories
+	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'TestShards_EqualOneProcess' -timeout 8h -count=1 -v ./pkg/policy
+
 .PHONY: oracle
 oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind: of written, generated and shipped policies, of time, and of versions; and PROGRAMS random programs compiled and interpreted
 	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'EqualsFullEvaluation' -timeout 8h -count=1 -v ./pkg/policy

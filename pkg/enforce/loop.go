@@ -67,6 +67,8 @@ type Loop struct {
 	owners        chan ownerRequest
 	oldestPending atomic.Int64 // an upper bound, as UnixNano, of when the oldest change was committed that is not evaluated; 0: none
 
+	heard atomic.Uint64 // the changes of Peers that are evaluated
+
 	// Only Run uses the following.
 	set      *policy.Set
 	bindings []policy.Binding // including expired exemptions
@@ -242,54 +244,6 @@ func (l *Loop) watchIndex(ctx context.Context) {
 	}
 }
 
-// cursors are the loop's positions in both indexes.
-type cursors struct {
-	own, peers *aggregate.Cursor // peers is nil without peers
-	after      snapshots
-}
-
-// snapshots are what an evaluation is of.
-type snapshots struct{ own, peers *aggregate.Snapshot }
-
-// newest returns the newest snapshots.
-func (l *Loop) newest() (s snapshots) {
-	s.own = l.opts.Index.Snapshot()
-	if l.opts.Peers != nil {
-		s.peers = l.opts.Peers.Snapshot()
-	}
-	return s
-}
-
-func (l *Loop) cursorsAt(s snapshots) *cursors {
-	c := &cursors{own: l.opts.Index.Cursor(s.own), after: s}
-	if s.peers != nil {
-		c.peers = l.opts.Peers.Cursor(s.peers)
-	}
-	return c
-}
-
-// poll returns the next batch of each index, nil where there is none.
-func (c *cursors) poll() (own, peers *aggregate.Batch) {
-	if batch, some := c.own.Poll(); some {
-		own, c.after.own = batch, batch.After
-	}
-	if c.peers == nil {
-		return own, nil
-	}
-	if batch, some := c.peers.Poll(); some {
-		peers, c.after.peers = batch, batch.After
-	}
-	return own, peers
-}
-
-// newer returns channels that are closed when there is more in an index.
-func (l *Loop) newer(s snapshots) (own, peers <-chan struct{}) {
-	if s.peers != nil {
-		peers = l.opts.Peers.Newer(s.peers)
-	}
-	return l.opts.Index.Newer(s.own), peers
-}
-
 // next applies the next batch, or waits until there may be one. It reports whether the
 // engine can continue.
 func (l *Loop) next(ctx context.Context, c *cursors) bool {
@@ -348,6 +302,9 @@ func (l *Loop) apply(ctx context.Context, own, peers *aggregate.Batch) bool {
 		l.failed(ctx, err)
 		return false
 	}
+	if peers != nil {
+		l.heard.Store(peers.After.Changes())
+	}
 	if own == nil {
 		own = changes.After.Snapshot.Still()
 	}
@@ -399,6 +356,9 @@ func (l *Loop) reset(ctx context.Context) *cursors {
 		case <-time.After(resetBackoff):
 		}
 		return nil
+	}
+	if at.peers != nil {
+		l.heard.Store(at.peers.Changes())
 	}
 	l.publish(changes, nil, start)
 	for _, done := range l.waiting {

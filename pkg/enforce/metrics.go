@@ -154,9 +154,10 @@ func collectViolations(ch chan<- prometheus.Metric, s *policy.State, name, sever
 	}
 }
 
-// lag reports how far verdicts are behind the index.
+// lag reports how far verdicts are behind the index; in time, also behind what peers have told.
 func (m *metrics) lag(ch chan<- prometheus.Metric) {
 	oldest := m.loop.oldestPending.Load() // before the state: that change may be evaluated meanwhile
+	heard := m.loop.heard.Load()
 	evaluated := uint64(0)
 	if s := m.loop.State(); s != nil {
 		evaluated = s.Snapshot.Changes()
@@ -164,9 +165,9 @@ func (m *metrics) lag(ch chan<- prometheus.Metric) {
 	revisions, lag := 0.0, 0.0
 	if newest := m.loop.opts.Index.Snapshot().Changes(); newest > evaluated {
 		revisions = float64(newest - evaluated)
-		if oldest > 0 {
-			lag = max(0, m.loop.opts.Clock().Sub(time.Unix(0, oldest)).Seconds())
-		}
+	}
+	if oldest > 0 && (revisions > 0 || m.loop.opts.Peers != nil && m.loop.opts.Peers.Snapshot().Changes() > heard) {
+		lag = max(0, m.loop.opts.Clock().Sub(time.Unix(0, oldest)).Seconds())
 	}
 	ch <- prometheus.MustNewConstMetric(descLagRevisions, prometheus.GaugeValue, revisions)
 	ch <- prometheus.MustNewConstMetric(descLag, prometheus.GaugeValue, lag)

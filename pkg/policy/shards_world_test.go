@@ -16,6 +16,11 @@ type config struct {
 	bindings []policy.Binding
 }
 
+// tolerant reports whether verdicts of a binding may be Known although they read what is not known.
+func (c *config) tolerant(binding string) bool {
+	return slices.ContainsFunc(c.bindings, func(b policy.Binding) bool { return b.Name == binding && b.Tolerate != nil })
+}
+
 // process is one of several that share a fleet.
 type process struct {
 	id     string

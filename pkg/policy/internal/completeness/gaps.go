@@ -144,13 +144,13 @@ func (g *Gaps) gapOf(kind aggregate.Kind, member string) (verdict.Gap, bool) {
 // gapIn returns the gap that a scope is, if it is one.
 func (g *Gaps) gapIn(s *aggregate.ScopeInfo) (verdict.Gap, bool) {
 	if !g.snapshot.Known(*s) {
-		return verdict.Gap{Member: s.Member, Kind: s.Kind, State: aggregate.Unknown, Reason: otherPolicies}, true
+		return verdict.Gap{Member: s.Member, Kind: s.Kind, State: aggregate.Unknown, Reason: OtherPolicies}, true
 	}
 	return verdict.Gap{Member: s.Member, Kind: s.Kind, State: s.Status.State, Partly: s.Status.Unread}, !s.Status.State.Complete()
 }
 
-// otherPolicies is why a scope is unknown that another process has read completely.
-const otherPolicies = "the process that reads the member evaluates other policies"
+// OtherPolicies is why a scope is unknown that another process has read completely.
+const OtherPolicies = "the process that reads the member evaluates other policies"
 
 func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
 	var found []verdict.Gap

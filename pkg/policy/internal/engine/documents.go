@@ -213,7 +213,7 @@ func (ev *evaluation) document(o aggregate.Object, pin string) (value.Value, err
 	if err := ev.charge(int64(len(ev.w.otherBody))); err != nil {
 		return value.Value{}, err
 	}
-	body, err := ev.w.objectIn(o, ev.w.otherBody)
+	body, err := ev.objectIn(o, ev.w.otherBody)
 	if err != nil {
 		return value.Value{}, fmt.Errorf("%s: %w", o.Ref(), err)
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -94,15 +95,20 @@ func (w *worker) effectOfAway(d aggregate.Delta, p *kindPlan, n deltaEffect) del
 }
 
 // objectIn returns an object's JSON from its body, which has no more of one of another process than policies read. One
-// of a scope of which that is not known has nothing: verdicts that read it are Unknown.
-func (w *worker) objectIn(o aggregate.Object, body []byte) ([]byte, error) {
-	if !w.e.fleet.Away(o.Member()) {
+// of a scope of which that is not known has nothing, as verdicts that read it are Unknown; where the binding tolerates
+// that, it cannot be read.
+func (ev *evaluation) objectIn(o aggregate.Object, body []byte) ([]byte, error) {
+	fleet := ev.w.e.fleet
+	if !fleet.Away(o.Member()) {
 		return body, nil
 	}
-	if info, _ := w.e.fleet.Scope(o.Member(), o.Ref().Kind); !w.e.fleet.Known(info) {
-		return []byte("{}"), nil
+	switch info, _ := fleet.Scope(o.Member(), o.Ref().Kind); {
+	case fleet.Known(info):
+		return projection.ObjectOf(body)
+	case ev.binding.tolerated.Has(o.Member()):
+		return nil, errors.New(completeness.OtherPolicies)
 	}
-	return projection.ObjectOf(body)
+	return []byte("{}"), nil
 }
 
 // SetKeyOwner says which keys of views are subjects from now on, and evaluates those that become subjects.

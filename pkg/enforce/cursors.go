@@ -1,0 +1,51 @@
+package enforce
+
+import "federator.dev/federator/pkg/aggregate"
+
+// cursors are the loop's positions in both indexes.
+type cursors struct {
+	own, peers *aggregate.Cursor // peers is nil without peers
+	after      snapshots
+}
+
+// snapshots are what an evaluation is of.
+type snapshots struct{ own, peers *aggregate.Snapshot }
+
+// newest returns the newest snapshots.
+func (l *Loop) newest() (s snapshots) {
+	s.own = l.opts.Index.Snapshot()
+	if l.opts.Peers != nil {
+		s.peers = l.opts.Peers.Snapshot()
+	}
+	return s
+}
+
+func (l *Loop) cursorsAt(s snapshots) *cursors {
+	c := &cursors{own: l.opts.Index.Cursor(s.own), after: s}
+	if s.peers != nil {
+		c.peers = l.opts.Peers.Cursor(s.peers)
+	}
+	return c
+}
+
+// poll returns the next batch of each index, nil where there is none.
+func (c *cursors) poll() (own, peers *aggregate.Batch) {
+	if batch, some := c.own.Poll(); some {
+		own, c.after.own = batch, batch.After
+	}
+	if c.peers == nil {
+		return own, nil
+	}
+	if batch, some := c.peers.Poll(); some {
+		peers, c.after.peers = batch, batch.After
+	}
+	return own, peers
+}
+
+// newer returns channels that are closed when there is more in an index.
+func (l *Loop) newer(s snapshots) (own, peers <-chan struct{}) {
+	if s.peers != nil {
+		peers = l.opts.Peers.Newer(s.peers)
+	}
+	return l.opts.Index.Newer(s.own), peers
+}
