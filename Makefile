@@ -17,7 +17,7 @@ LDFLAGS := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT)
 # Modules that are part of the product, beside the root.
 MODULES := api client
 # Modules of tests alone, beside code that the product does not carry.
-TEST_MODULES := pkg/policy/internal/gatekeepertest
+TEST_MODULES := pkg/policy/internal/gatekeepertest pkg/exchange/internal/natscompare
 # How many packages are tested at once: real control planes are heavy.
 P ?= 2
 TIMEOUT ?= 18m

@@ -98,6 +98,12 @@
 //
 // # Trade-offs
 //
+// This is no message bus. Exactness must not rest on delivery, and so needs state, positions and digests on any transport;
+// on an ordered stream for each two processes that is all that it needs. In batches of 100 records, 535 bytes each, the same
+// over core NATS (embedded, two servers with a route) costs 3.3 µs of CPU and 53 bytes for a record, here 2.5 µs and 47;
+// in batches of 5, 15 µs and 143 bytes beside 8.7 µs and 65; a message for each record 25 µs and 419 bytes, since each
+// message is compressed by itself. It would make the binary 11 MB larger (package internal/natscompare).
+//
 // Members are told independently: between two members of one process there is no order but that of their batches. Each
 // process tells all others all that their policies may read, not only the keys that they ask for. A process has one
 // encoder for each importer, 0.8 MB with what HTTP/2 has, since each one's window is of what it was told.
