@@ -91,14 +91,16 @@ type builtinQuery struct {
 	name  string
 	serve func(http.ResponseWriter, *http.Request, queries.Caller) error
 	// shared serves it for a fleet that several processes share; nil: it is of one member.
-	shared func(http.ResponseWriter, *http.Request, queries.Caller, queries.Asker) error
+	shared func(http.ResponseWriter, *http.Request, queries.Caller, *queries.Shared) error
 }
 
 // ServeShared implements Sharer.
 func (a builtinQuery) ServeShared(w http.ResponseWriter, r *http.Request, c Caller, fleet SharedFleet) error {
 	of, _ := fleet.(sharedFleet)
 	if a.shared != nil {
-		return a.shared(w, r, c, of.ask)
+		return a.shared(w, r, c, &queries.Shared{Ask: of.ask, Readable: func(resource schema.GroupResource, members []string) ([]string, error) {
+			return of.server.readableMembers(r.Context(), c.User(), "list", resource, members)
+		}})
 	}
 	if member := r.URL.Query().Get("member"); !of.Judge(member) {
 		return of.Forward(member)

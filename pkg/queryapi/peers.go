@@ -148,10 +148,13 @@ func (s *Server) servePart(w http.ResponseWriter, r *http.Request) error {
 		return s.objects.Serve(w, r, s.callerOf(r.Context()))
 	}
 	target, _ := route.TargetFrom(r.Context())
+	ask := part.From(r.Context())
+	if r.URL.Path == factsPath {
+		return s.serveFacts(w, r, ask)
+	}
 	if !s.isQuery(target) {
 		return apierrors.NewBadRequest("there are no parts of this")
 	}
-	ask := part.From(r.Context())
 	first := s.options.Index.First()
 	for range partTries {
 		before := part.NewHeader(first, s.options.Index.Snapshot(), ask)
@@ -332,6 +335,8 @@ func (s *Server) serveShared(w http.ResponseWriter, r *http.Request, target rout
 		return true, s.shared.Serve(w, r, c.user)
 	case s.isQuery(target):
 		return s.serveSharedQuery(w, r, target, c)
+	case !isHealthPath(target.Path):
+		return true, s.serveUnion(w, r, target, c.user)
 	}
 	return false, nil
 }

@@ -45,6 +45,7 @@ type Server struct {
 	handler       http.Handler
 	shared        *fanout.Handler // nil: this process has the fleet alone
 	minted        *fanout.Revisions
+	unions        unions
 	peers         http.Handler // see PeersHandler
 	inflight      tracker
 	started       atomic.Bool

@@ -72,6 +72,7 @@ type Catalog struct {
 	changed <-chan struct{}                    // closed when served is outdated
 	parsed  map[aggregate.Revision]*definition // by the revision of the definition's last change
 	recent  []*builtView                       // least recently used first
+	known   *knownFacts
 
 	openAPI  openAPICache
 	swaggers swaggerCache

@@ -280,7 +280,7 @@ func (q *request) unite() error {
 			g.lead = s.header
 		}
 	}
-	readable, err := q.readableAbsent()
+	readable, err := q.readable(g.absent)
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,14 @@ func (q *request) unite() error {
 			return unavailable("the processes of the fleet differ in what they serve")
 		}
 	}
-	for _, member := range readable {
+	var unsure []string
+	for _, s := range g.parts {
+		unsure = append(unsure, s.header.Unsure...)
+	}
+	if unsure, err = q.readable(unsure); err != nil {
+		return err
+	}
+	for _, member := range append(readable, unsure...) {
 		g.notSynced = append(g.notSynced, selection.NewNotSynced(aggregate.ScopeInfo{Member: member, Kind: g.lead.Kind}, nil, noTime))
 	}
 	slices.SortFunc(g.notSynced, func(a, b selection.NotSynced) int { return strings.Compare(a.Member, b.Member) })
@@ -322,10 +329,9 @@ func (g *gathered) refusal() error {
 	return &apierrors.StatusError{ErrStatus: *best}
 }
 
-// readableAbsent returns the absent members that the request is about, as far as that is known,
-// and that the caller may read.
-func (q *request) readableAbsent() ([]string, error) {
-	about := q.g.absent
+// readable returns those of some members of which little is known that the request is about, as far as that
+// is known, and that the caller may read.
+func (q *request) readable(about []string) ([]string, error) {
 	if len(about) == 0 {
 		return nil, nil
 	}

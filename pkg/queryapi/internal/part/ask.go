@@ -125,6 +125,18 @@ func (a *Ask) Members(s *aggregate.Snapshot) []string {
 	return names
 }
 
+// Unsure returns the members of a part of which it is not known whether they serve what the others do
+// not, in an API group or, where that is "*", in any.
+func (a *Ask) Unsure(s *aggregate.Snapshot, group string) (unsure []string) {
+	for m := range s.Members() {
+		silent := slices.Contains(m.Silent, group) || group == "*" && len(m.Silent) > 0
+		if a.Answers(&m) && (m.Serves == nil || silent) {
+			unsure = append(unsure, m.Name)
+		}
+	}
+	return unsure
+}
+
 // Answers are the parts of a query.
 type Answers struct {
 	Bodies   [][]byte           // what the processes answered, which are not refused

@@ -38,6 +38,9 @@ type Header struct {
 	// Refused is why there is nothing in this part: the caller may read nothing in its
 	// members (403), or these do not serve the resource (404).
 	Refused *metav1.Status `json:"refused,omitempty"`
+	// Unsure are members, in order, of which it is not known whether they serve a resource that none of the
+	// others does.
+	Unsure []string `json:"unsure,omitempty"`
 
 	Kind        aggregate.Kind  `json:"kind,omitempty"`
 	Resource    string          `json:"resource,omitempty"` // <plural>.<group>

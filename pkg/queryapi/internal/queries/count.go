@@ -101,7 +101,7 @@ func (s *Handler) Count(w http.ResponseWriter, r *http.Request, reader Caller) e
 		counted.Groups = t.groups()
 	}
 	counted.NotSynced, counted.NotSyncedMore = selection.Listed(stale)
-	return p.write(w, asTable, counted, freshness{first: stale, link: selection.MembersLink(p.get("labelSelector"), names...), asked: of})
+	return p.write(w, asTable, counted, freshness{first: stale, link: selection.MembersLink(p.get("labelSelector"), names...), asked: of, unsure: p.unsure(snapshot, of)})
 }
 
 // resources resolves names, each once.

@@ -102,7 +102,7 @@ func (s *Handler) Find(w http.ResponseWriter, r *http.Request, reader Caller) er
 		stale = append(stale, selection.Freshness(snapshot, resource.Kind, one.list.Visible(), s.options.LastContact, s.options.Now())...)
 	}
 	found.NotSynced, found.NotSyncedMore = selection.Listed(stale)
-	return p.write(w, asTable, found, freshness{first: stale, link: selection.MembersLink("", names...), asked: of})
+	return p.write(w, asTable, found, freshness{first: stale, link: selection.MembersLink("", names...), asked: of, unsure: p.unsure(snapshot, of)})
 }
 
 // place is where members have what is the same object to a reader.

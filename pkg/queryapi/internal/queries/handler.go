@@ -225,7 +225,9 @@ type freshness struct {
 	first []selection.NotSynced
 	more  int    // others
 	link  string // to all, as selection.SetHeaders has it; "": none
-	asked []asked
+	// Of a part: what is asked for, and see partResult.
+	asked  []asked
+	unsure []string
 }
 
 // write sends a result, unless it must be fresh and is not.

@@ -17,6 +17,8 @@ type partResult struct {
 	Stale  []selection.NotSynced `json:"stale,omitempty"`
 	More   int                   `json:"more,omitempty"` // that are not fresh
 	Asked  []asked               `json:"asked,omitempty"`
+	// Unsure are members of which it is not known whether they serve what is unknown.
+	Unsure []string `json:"unsure,omitempty"`
 }
 
 // asked is a resource that a query asks for.
@@ -74,11 +76,19 @@ func writePart(w http.ResponseWriter, a result, stale freshness) error {
 	if err != nil {
 		return fmt.Errorf("queries: encode: %w", err)
 	}
-	body, err := json.Marshal(partResult{text, stale.first, stale.more, stale.asked})
+	body, err := json.Marshal(partResult{text, stale.first, stale.more, stale.asked, stale.unsure})
 	if err != nil {
 		return fmt.Errorf("queries: encode: %w", err)
 	}
 	w.Header().Set("Content-Type", part.ContentType)
 	_, _ = w.Write(body) // it is held
 	return nil
+}
+
+// unsure returns the members of which it is not known whether they serve a resource that is unknown.
+func (p params) unsure(s *aggregate.Snapshot, of []asked) []string {
+	if p.ask == nil || !slices.ContainsFunc(of, func(o asked) bool { return o.Unknown }) {
+		return nil
+	}
+	return p.ask.Unsure(s, "*")
 }

@@ -20,26 +20,32 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// Asker asks the processes that share a fleet for their parts of a query, with these parameters: of a page
-// after a position, at a revision that was minted for the first; 0: the newest.
-type Asker func(query url.Values, at aggregate.Revision, after aggregate.Position) (*part.Answers, error)
+// Shared is the fleet of a request, which several processes share.
+type Shared struct {
+	// Ask asks all for their parts of the query, with these parameters: of a page after a position, at a
+	// revision that was minted for the first; 0: the newest.
+	Ask func(query url.Values, at aggregate.Revision, after aggregate.Position) (*part.Answers, error)
+	// Readable returns those of some members in which the caller may list a resource.
+	Readable func(resource schema.GroupResource, members []string) ([]string, error)
+}
 
 // answers are the parts of a query, decoded.
 type answers struct {
 	*part.Answers
+	fleet *Shared
 	parts []partResult
 }
 
-func (ask Asker) all(query url.Values) (*answers, error) {
-	a, err := ask(query, 0, aggregate.Position{})
+func (f *Shared) all(query url.Values) (*answers, error) {
+	a, err := f.Ask(query, 0, aggregate.Position{})
 	if err != nil {
 		return nil, err
 	}
-	return decode(a)
+	return f.decode(a)
 }
 
-func decode(a *part.Answers) (*answers, error) {
-	out := &answers{a, make([]partResult, len(a.Bodies))}
+func (f *Shared) decode(a *part.Answers) (*answers, error) {
+	out := &answers{a, f, make([]partResult, len(a.Bodies))}
 	for i, body := range a.Bodies {
 		if err := json.Unmarshal(body, &out.parts[i]); err != nil {
 			return nil, fmt.Errorf("queries: a part: %w", err)
@@ -93,16 +99,25 @@ func (a *answers) resources() ([]asked, error) {
 }
 
 // stale returns what is not fresh, by resource and then by member, with the members that nobody answers for.
-func (a *answers) stale(r *http.Request, s *Handler, reader Caller, labelSelector string, of []asked) (freshness, error) {
+func (a *answers) stale(s *Handler, labelSelector string, of []asked) (freshness, error) {
 	out := freshness{first: []selection.NotSynced{}}
 	order := map[aggregate.Kind]int{}
 	var names []string
 	absent := selection.ByName(labelSelector, a.Absent)
 	for i, one := range of {
 		order[one.Kind] = i
-		readable, err := readable(r, s, reader, one.Kind, absent)
-		if err != nil {
-			return out, err
+		unknown := absent
+		for _, p := range a.parts {
+			if slices.ContainsFunc(p.Asked, func(o asked) bool { return o.Name == one.Name && o.Unknown }) {
+				unknown = slices.Concat(unknown, selection.ByName(labelSelector, p.Unsure))
+			}
+		}
+		var readable []string
+		if len(unknown) > 0 {
+			var err error
+			if readable, err = a.fleet.Readable(schema.ParseGroupResource(one.Resource), unknown); err != nil {
+				return out, err
+			}
 		}
 		if !one.Forbidden || len(readable) > 0 {
 			names = append(names, one.Resource)
@@ -122,26 +137,8 @@ func (a *answers) stale(r *http.Request, s *Handler, reader Caller, labelSelecto
 	return out, nil
 }
 
-// readable returns those of some members in which the caller may list a kind.
-func readable(r *http.Request, s *Handler, reader Caller, kind aggregate.Kind, members []string) ([]string, error) {
-	if len(members) == 0 {
-		return nil, nil
-	}
-	grants, err := reader.GrantsIn(r.Context(), selection.List, kind, s.options.Index.Snapshot(), members)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, m := range members {
-		if !grants.Member(m).Empty() {
-			out = append(out, m)
-		}
-	}
-	return out, nil
-}
-
 // CountShared is Count of a fleet that several processes share.
-func (s *Handler) CountShared(w http.ResponseWriter, r *http.Request, reader Caller, ask Asker) error {
+func (s *Handler) CountShared(w http.ResponseWriter, r *http.Request, reader Caller, fleet *Shared) error {
 	p, err := parse(r, "count")
 	if err != nil {
 		return err
@@ -150,7 +147,7 @@ func (s *Handler) CountShared(w http.ResponseWriter, r *http.Request, reader Cal
 	if err != nil {
 		return err
 	}
-	a, err := ask.all(p.values)
+	a, err := fleet.all(p.values)
 	if err != nil {
 		return err
 	}
@@ -158,7 +155,7 @@ func (s *Handler) CountShared(w http.ResponseWriter, r *http.Request, reader Cal
 	if err != nil {
 		return err
 	}
-	stale, err := a.stale(r, s, reader, p.get("labelSelector"), of)
+	stale, err := a.stale(s, p.get("labelSelector"), of)
 	if err != nil {
 		return err
 	}
@@ -208,7 +205,7 @@ func (s *Handler) CountShared(w http.ResponseWriter, r *http.Request, reader Cal
 }
 
 // FindShared is Find of a fleet that several processes share.
-func (s *Handler) FindShared(w http.ResponseWriter, r *http.Request, reader Caller, ask Asker) error {
+func (s *Handler) FindShared(w http.ResponseWriter, r *http.Request, reader Caller, fleet *Shared) error {
 	p, err := parse(r, "find")
 	if err != nil {
 		return err
@@ -221,7 +218,7 @@ func (s *Handler) FindShared(w http.ResponseWriter, r *http.Request, reader Call
 	if p.values.Has("limit") {
 		limit, _ = strconv.Atoi(p.get("limit")) //nolint:errcheck // the parts refuse what is no number
 	}
-	a, err := ask.all(p.values)
+	a, err := fleet.all(p.values)
 	if err != nil {
 		return err
 	}
@@ -229,7 +226,7 @@ func (s *Handler) FindShared(w http.ResponseWriter, r *http.Request, reader Call
 	if err != nil {
 		return err
 	}
-	stale, err := a.stale(r, s, reader, "", of)
+	stale, err := a.stale(s, "", of)
 	if err != nil {
 		return err
 	}
@@ -267,7 +264,7 @@ func (s *Handler) FindShared(w http.ResponseWriter, r *http.Request, reader Call
 }
 
 // MembersShared is Members of a fleet that several processes share.
-func (s *Handler) MembersShared(w http.ResponseWriter, r *http.Request, reader Caller, ask Asker) error {
+func (s *Handler) MembersShared(w http.ResponseWriter, r *http.Request, reader Caller, fleet *Shared) error {
 	p, err := parse(r, "members")
 	if err != nil {
 		return err
@@ -280,14 +277,14 @@ func (s *Handler) MembersShared(w http.ResponseWriter, r *http.Request, reader C
 	if err != nil {
 		return err
 	}
-	raw, err := ask(p.values, token.Revision, token.After)
+	raw, err := fleet.Ask(p.values, token.Revision, token.After)
 	if apierrors.IsResourceExpired(err) && token.After.Member != "" {
 		return s.options.Tokens.Expired(scope, token.After)
 	}
 	if err != nil {
 		return err
 	}
-	a, err := decode(raw)
+	a, err := fleet.decode(raw)
 	if err != nil {
 		return err
 	}

@@ -233,6 +233,7 @@ func (q *request) servePartRefused() error {
 	h := q.partHeader()
 	if apierrors.IsNotFound(q.refused) {
 		h.Revision = 0 // what has been sent is nothing that can be resumed from
+		h.Unsure = q.ask.Unsure(q.snapshot, q.info.APIGroup)
 	}
 	out, err := part.AppendHeader(nil, h)
 	if err != nil {
