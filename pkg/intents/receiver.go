@@ -46,8 +46,8 @@ type Receiver struct {
 	checked bool   // unjudged is of now
 	// unjudged is which member is not judged by the process that is to judge it, or by another one, "" if none.
 	unjudged string
-	tellers map[string]*teller
-	given   map[string]*given // what the Actor knows, by policy
+	tellers  map[string]*teller
+	given    map[string]*given // what the Actor knows, by policy
 }
 
 // told is a batch of a process.
@@ -234,12 +234,8 @@ func (r *Receiver) takeOwn(ctx context.Context, own *reader) {
 	}
 	t := r.tellers[r.fleet.Self]
 	t.heardAt(time.Now())
-	select {
-	case <-own.wake:
-	default:
-		if t.spoken {
-			return
-		}
+	if !r.opts.Self.hasMore(own) {
+		return
 	}
 	b := r.opts.Self.take(own)
 	owners := t.spoken && t.owners != b.frontier.Owners

@@ -212,6 +212,7 @@ type reader struct {
 	wake     trigger.Trigger
 	restart  bool // it has nothing
 	judged   bool
+	owners   uint64
 	policies map[string]*dirt
 }
 
@@ -331,6 +332,13 @@ func totalOf(t *remediate.Totals, member string) total {
 	return total{subjects, t.Violations[member], t.Unknown[member], t.Unread[member], counted}
 }
 
+// hasMore reports whether there is something that a reader has not got.
+func (s *Sender) hasMore(r *reader) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return r.restart || r.judged || r.owners != s.owners || len(r.policies) > 0
+}
+
 // take returns what a reader has not got, which it has then.
 func (s *Sender) take(r *reader) *batch {
 	s.mu.Lock()
@@ -348,7 +356,7 @@ func (s *Sender) take(r *reader) *batch {
 	if b.settled = r.judged; b.settled {
 		b.judged = s.judged
 	}
-	r.restart, r.judged, r.policies = false, false, map[string]*dirt{}
+	r.restart, r.judged, r.owners, r.policies = false, false, s.owners, map[string]*dirt{}
 	b.frontier = frontier{Seq: s.seq, Policies: len(s.policies), Intents: s.intents, Owners: s.owners, Unsettled: s.unsettled, Evaluated: s.judged != nil}
 	return b
 }
