@@ -206,7 +206,9 @@ func (f *fleet) fleetOf(p *process) func() *intents.Fleet {
 // late finds the process of now.
 type late struct{ *process }
 
-func (l late) RoundTrip(r *http.Request) (*http.Response, error) { return l.reached.Load().RoundTrip(r) }
+func (l late) RoundTrip(r *http.Request) (*http.Response, error) {
+	return l.reached.Load().RoundTrip(r)
+}
 
 func (f *fleet) spec(p *process) remediate.RolloutSpec {
 	s := remediate.RolloutSpec{Generation: fmt.Sprint("g", p.version), Waves: []remediate.Wave{{Name: "w", Members: map[string]bool{}}}}
