@@ -65,10 +65,10 @@ func (c *Client) Prefetch(_ context.Context, targets []policy.Ref) {
 
 func (c *Client) askOwners(targets []policy.Ref) []remediate.Ownership {
 	now := time.Now()
-	out := make([]remediate.Ownership, len(targets))
+	out, failed := make([]remediate.Ownership, len(targets)), make([]bool, len(targets))
 	ask(c, ownersPath, targets, func(t policy.Ref) string { return t.Member }, func(n int, o remediate.Ownership, err error) {
 		if out[n] = o; err != nil {
-			out[n] = remediate.Ownership{Unknown: err.Error()}
+			out[n], failed[n] = remediate.Ownership{Unknown: err.Error()}, true
 		}
 	}, func(n int) { out[n] = c.opts.Local.Owner(targets[n]) })
 	c.mu.Lock()
@@ -82,7 +82,9 @@ func (c *Client) askOwners(targets []policy.Ref) []remediate.Ownership {
 		if len(c.owners) >= maxOwners {
 			break
 		}
-		c.owners[target] = owned{now, out[n]}
+		if !failed[n] {
+			c.owners[target] = owned{now, out[n]}
+		}
 	}
 	return out
 }
@@ -143,7 +145,7 @@ func askOne[Q, A any](c *Client, judge string, peer *intents.Peer, path string, 
 			question = append(question, list[n])
 		}
 		var answers []A
-		err := get(c.base(), *peer, path, question, &answers)
+		err := get(*peer, path, question, &answers)
 		if err == nil && len(answers) != len(part) {
 			err = fmt.Errorf("process %s answers %d of %d questions", judge, len(answers), len(part))
 		}

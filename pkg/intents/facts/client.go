@@ -91,7 +91,7 @@ func (c *Client) Run(ctx context.Context) error {
 					busy[id] = done
 					asking.Go(func() {
 						defer close(done)
-						c.ask(ctx, peer)
+						c.ask(peer)
 					})
 				}
 			}
@@ -102,9 +102,9 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-func (c *Client) ask(ctx context.Context, peer intents.Peer) {
+func (c *Client) ask(peer intents.Peer) {
 	k := &known{at: time.Now()}
-	if get(ctx, peer, membersPath, nil, &k.memberFacts) != nil || k.Process != peer.ID {
+	if get(peer, membersPath, nil, &k.memberFacts) != nil || k.Process != peer.ID {
 		return // what is known grows old
 	}
 	c.mu.Lock()
@@ -113,9 +113,7 @@ func (c *Client) ask(ctx context.Context, peer intents.Peer) {
 }
 
 // get asks a process.
-func get(ctx context.Context, peer intents.Peer, path string, question, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
-	defer cancel()
+func get(peer intents.Peer, path string, question, answer any) error {
 	method, body := http.MethodGet, io.Reader(http.NoBody)
 	if question != nil {
 		text, err := json.Marshal(question)
@@ -124,11 +122,11 @@ func get(ctx context.Context, peer intents.Peer, path string, question, answer a
 		}
 		method, body = http.MethodPost, bytes.NewReader(text)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, peer.URL+path, body)
+	request, err := http.NewRequest(method, peer.URL+path, body)
 	if err != nil {
 		return err
 	}
-	response, err := (&http.Client{Transport: peer.Client.Transport}).Do(request)
+	response, err := (&http.Client{Transport: peer.Client.Transport, Timeout: AskTimeout}).Do(request)
 	if err != nil {
 		return fmt.Errorf("process %s: %w", peer.ID, err)
 	}
@@ -227,67 +225,92 @@ func (c *Client) Away() (away, members int) {
 	return away, members
 }
 
-// Summaries returns what processes say of their verdicts of a policy, by process; its error is that of one has said
-// nothing that counts. Processes that have another opinion of which policies there are lack in it.
-func (c *Client) Summaries(name string) (map[string]Summary, error) {
-	fleet := c.opts.Fleet()
+// summaries returns what each process says of its verdicts of a policy, and which processes do not know the policy. Its error
+// is that of one that has said nothing that counts.
+func (c *Client) summaries(fleet *intents.Fleet, name string) (said map[string]Summary, ignorant []string, err error) {
 	if fleet == nil {
-		return nil, errors.New("it is not known which processes there are")
+		return nil, nil, errors.New("it is not known which processes there are")
 	}
 	own := c.opts.Local.Summaries()
 	if own == nil {
-		return nil, errors.New("this process has no verdicts yet")
+		return nil, nil, errors.New("this process has no verdicts yet")
 	}
-	out := map[string]Summary{}
-	if s, ok := own[name]; ok {
-		out[fleet.Self] = s
+	said = map[string]Summary{}
+	everybody := slices.Sorted(maps.Keys(fleet.Peers))
+	everybody = append(append(everybody, fleet.Processes...), fleet.Self)
+	slices.Sort(everybody)
+	for _, id := range slices.Compact(everybody) {
+		all := own
+		if id != fleet.Self {
+			k, err := c.fresh(id)
+			if err != nil {
+				return nil, nil, err
+			}
+			if all = k.Summaries; all == nil {
+				return nil, nil, fmt.Errorf("process %q has no verdicts yet", id)
+			}
+		}
+		if s, ok := all[name]; ok {
+			said[id] = s
+		} else {
+			ignorant = append(ignorant, id)
+		}
 	}
-	others := slices.AppendSeq(slices.Clone(fleet.Processes), maps.Keys(fleet.Peers))
-	for _, id := range others {
-		if id == fleet.Self {
-			continue
-		}
-		k, err := c.fresh(id)
-		switch {
-		case err != nil:
-			return nil, err
-		case k.memberFacts.Summaries == nil:
-			return nil, fmt.Errorf("process %q has no verdicts yet", id)
-		}
-		if s, ok := k.memberFacts.Summaries[name]; ok {
-			out[id] = s
-		}
-	}
-	return out, nil
+	return said, ignorant, nil
 }
 
-// Verdicts returns how many violations and Unknown verdicts a policy has, by member, nil while a process has not said.
-func (c *Client) Verdicts(name string) map[string]remediate.Verdicts {
-	all, err := c.Summaries(name)
+// Summary returns the verdicts of a policy on the whole fleet, or why they are not known: never those of a part of it.
+func (c *Client) Summary(name string) (Summary, error) {
 	fleet := c.opts.Fleet()
-	if err != nil || fleet == nil {
+	said, ignorant, err := c.summaries(fleet, name)
+	switch {
+	case err != nil:
+		return Summary{}, err
+	case len(ignorant) > 0:
+		return Summary{}, fmt.Errorf("process %q does not know the policy yet", ignorant[0])
+	}
+	return merge(fleet, said), nil
+}
+
+// merge merges what processes say: of each member what its judge does.
+func merge(fleet *intents.Fleet, said map[string]Summary) Summary {
+	out := Summary{Counts: map[string]Counts{}, Protected: map[string]int{}, Synced: true}
+	for _, id := range slices.Sorted(maps.Keys(said)) {
+		s := said[id]
+		out.Synced = out.Synced && s.Synced
+		if out.Problem == "" && s.Problem != "" {
+			out.Problem = s.Problem
+		}
+		for member, counts := range s.Counts {
+			switch {
+			case member == "":
+				sum := out.Counts[""]
+				for n := range counts {
+					sum[n] += counts[n]
+				}
+				out.Counts[""] = sum
+			case fleet.Members[member].Judge == id:
+				out.Counts[member] = counts
+			}
+		}
+		for member, n := range s.Protected {
+			out.Protected[member] += n
+		}
+	}
+	return out
+}
+
+// Verdicts returns how many violations and Unknown verdicts a policy has, by member; nil while that is not known of all.
+func (c *Client) Verdicts(name string) map[string]remediate.Verdicts {
+	fleet := c.opts.Fleet()
+	said, ignorant, err := c.summaries(fleet, name)
+	if err != nil || len(ignorant) > 0 && len(said) > 0 {
 		return nil
 	}
 	out := map[string]remediate.Verdicts{}
-	for id, s := range all {
-		for member, counts := range s.Counts {
-			n := counts.Policy()
-			v := remediate.Verdicts{Violations: n.Violations, Unknown: n.Unknown + n.Errors}
-			switch {
-			case member == "":
-				was := out[""]
-				out[""] = remediate.Verdicts{Violations: was.Violations + v.Violations, Unknown: was.Unknown + v.Unknown}
-			case fleet.Members[member].Judge == id:
-				out[member] = v
-			}
-		}
-	}
-	for member, m := range fleet.Members {
-		// A policy that a process does not know is none that others may compare.
-		if _, said := all[m.Judge]; !said && len(all) > 0 {
-			return nil
-		}
-		_ = member
+	for member, counts := range merge(fleet, said).Counts {
+		n := counts.Policy()
+		out[member] = remediate.Verdicts{Violations: n.Violations, Unknown: n.Unknown + n.Errors}
 	}
 	return out
 }
