@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/pkg/remediate"
 	"federator.dev/federator/test/memhttp"
 )
@@ -55,6 +56,7 @@ type world struct {
 	fleet     atomic.Pointer[intents.Fleet]
 	held      atomic.Bool // at b
 	asked     atomic.Int64
+	diffs     *facts.Differences // of b
 	stop      func()
 }
 
@@ -64,7 +66,8 @@ func member(id string) intents.Member { return intents.Member{Judge: id} }
 func newWorld(t *testing.T) *world {
 	w := &world{}
 	var theirs atomic.Pointer[intents.Fleet]
-	server, err := facts.NewServer(local("b", &w.held), theirs.Load)
+	w.diffs = facts.NewDifferences(theirs.Load)
+	server, err := facts.NewServer(local("b", &w.held), theirs.Load, w.diffs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,6 +215,39 @@ func TestClient_WhatIsNotKnownHolds(t *testing.T) {
 		w.fleet.Store(nil)
 		if away, members := c.Away(); c.Held("fleet/b") == nil || away != members || c.Verdicts("p") != nil {
 			t.Error("without a map, something is known")
+		}
+	})
+}
+
+// TestDifferences_AreOfAllProcessesOrNotKnown.
+func TestDifferences_AreOfAllProcessesOrNotKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		own := facts.NewDifferences(w.fleet.Load)
+		c := policysource.Candidate{Source: "s", Commit: policysource.Commit{Hash: "1234"}}
+		if d, err := own.Sum(c, policysource.Difference{Appeared: 1}); err == nil {
+			t.Errorf("a part of the fleet: %v", d)
+		}
+		if _, err := w.diffs.Sum(c, policysource.Difference{Appeared: 2, Unknown: 3}); err != nil { // it knows no others
+			t.Error(err)
+		}
+		if d, err := own.Sum(c, policysource.Difference{Appeared: 1}); err != nil || d != (policysource.Difference{Appeared: 3, Unknown: 3}) {
+			t.Error(d, err)
+		}
+		c.Commit.Hash = "5678"
+		if d, err := own.Sum(c, policysource.Difference{}); err == nil {
+			t.Errorf("of another commit: %v", d)
+		}
+		c.Commit.Hash = "1234"
+		w.transport.Cut(true)
+		if d, err := own.Sum(c, policysource.Difference{}); err == nil {
+			t.Errorf("while a process is lost: %v", d)
+		}
+		w.transport.Cut(false)
+		time.Sleep(11 * time.Minute)
+		if d, err := own.Sum(c, policysource.Difference{}); err == nil {
+			t.Errorf("of long ago: %v", d)
 		}
 	})
 }

@@ -80,14 +80,15 @@ type memberFacts struct {
 type Server struct {
 	local Local
 	fleet func() *intents.Fleet
+	diffs *Differences
 }
 
-// NewServer returns a Server.
-func NewServer(local Local, fleet func() *intents.Fleet) (*Server, error) {
+// NewServer returns a Server. diffs may be nil: then nothing is known of commits.
+func NewServer(local Local, fleet func() *intents.Fleet, diffs *Differences) (*Server, error) {
 	if fleet == nil {
 		return nil, errors.New("facts: who judges which members is required")
 	}
-	return &Server{local, fleet}, local.validate()
+	return &Server{local, fleet, diffs}, local.validate()
 }
 
 func errorText(err error) string {
@@ -106,6 +107,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == membersPath && r.Method == http.MethodGet:
 		answer = s.members()
+	case r.URL.Path == differencePath && r.Method == http.MethodGet && s.diffs != nil:
+		d, ok := s.diffs.answer(r)
+		if !ok {
+			http.Error(w, "the commit has not been compared here", http.StatusNotFound)
+			return
+		}
+		answer = d
 	case r.URL.Path == healthPath && r.Method == http.MethodPost:
 		var asked []remediate.Written
 		if !read(w, r, &asked) {
