@@ -57,6 +57,10 @@ var errNotLeader = errors.New("another process is the leader")
 // Lease returns until when this process leads at least, or an error if it is not the leader.
 func (e *Elector) Lease() (until time.Time, err error) { return e.lock.Lease() }
 
+// Holder returns the identity of the process that leads, as far as this one knows: "" if it has not been seen for as long
+// as a lease lasts.
+func (e *Elector) Holder() string { return e.lock.Holder(leaseDuration) }
+
 // Lead returns an error unless this process is the leader.
 func (e *Elector) Lead() error {
 	_, err := e.Lease()

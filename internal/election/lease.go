@@ -17,6 +17,13 @@ type Lock struct {
 
 	mu   sync.Mutex
 	held time.Time // when the request was begun by which the lock was obtained or renewed last; zero: not held
+	seen holder    // as it was read or written last
+}
+
+// holder is who holds a lock.
+type holder struct {
+	identity string
+	at       time.Time // when the request was begun that said so
 }
 
 // Track returns a Lock. A lock that is not renewed within renewDeadline counts as lost,
@@ -28,7 +35,13 @@ func Track(lock resourcelock.Interface, renewDeadline time.Duration) *Lock {
 // Get implements resourcelock.Interface. A lock that another process holds is lost,
 // whatever was given before.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	began := time.Now()
 	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.mu.Lock()
+		l.seen = holder{record.HolderIdentity, began}
+		l.mu.Unlock()
+	}
 	if err == nil && record.HolderIdentity != l.Identity() {
 		l.mu.Lock()
 		l.held = time.Time{}
@@ -60,12 +73,24 @@ func (l *Lock) put(ctx context.Context, record resourcelock.LeaderElectionRecord
 	if err := write(ctx, record); err != nil {
 		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = holder{record.HolderIdentity, began}
 	if holds {
-		l.mu.Lock()
 		l.held = began
-		l.mu.Unlock()
 	}
 	return nil
+}
+
+// Holder returns which process holds the lock, "" if that was not read or written for so long that another one may.
+func (l *Lock) Holder(within time.Duration) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if elapsed := max(now.Sub(l.seen.at), now.Round(0).Sub(l.seen.at.Round(0))); elapsed >= within {
+		return ""
+	}
+	return l.seen.identity
 }
 
 // Lease returns until when this process holds the lock, or an error if it does not. The

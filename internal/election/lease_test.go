@@ -85,3 +85,24 @@ func TestLock_LeaseCountsFromBeforeTheRequest(t *testing.T) {
 		}
 	})
 }
+
+func TestLock_HolderIsForgottenWhenItIsNotSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of := &slowLock{}
+		l := Track(of, 10*time.Second)
+		if who := l.Holder(15 * time.Second); who != "" {
+			t.Errorf("before anything was read: %q", who)
+		}
+		if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(14 * time.Second)
+		if who := l.Holder(15 * time.Second); who != "b" {
+			t.Errorf("14s after: %q", who)
+		}
+		time.Sleep(2 * time.Second)
+		if who := l.Holder(15 * time.Second); who != "" {
+			t.Errorf("16s after: %q", who)
+		}
+	})
+}

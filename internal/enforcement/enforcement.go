@@ -90,6 +90,8 @@ type Options struct {
 	Origin    string
 	// Limits bound the evaluation of policies.
 	Limits policy.Limits
+	// Shards are the processes that share the fleet; nil: this one judges all members.
+	Shards *Shards
 	// Clock is the time by which exemptions expire, and that windows, limits and Actions go
 	// by; nil means time.Now.
 	Clock   func() time.Time
@@ -117,6 +119,8 @@ type Enforcement struct {
 	notices    *notices.Source  // nil without receivers
 	notifier   *notify.Notifier // nil without receivers
 	members    Members
+	corrector  *enforce.Corrector
+	shards     *shards // nil without any
 }
 
 // New wires the components. Nothing runs yet.
@@ -186,18 +190,23 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	}
 	log := opts.Logger
 	e.gitops, err = hub.NewGitOps(hub.GitOpsOptions{
-		Index: opts.Index, Trust: opts.GitOps, ServerOf: opts.ServerOf, Changed: func() { e.dispatcher.OwnersChanged() },
+		Index: opts.Index, Trust: opts.GitOps, ServerOf: opts.ServerOf, Changed: e.ownersChanged,
 	})
 	if err != nil {
 		return nil, err
 	}
-	e.dispatcher, err = remediate.New(remediate.Options{
+	options := remediate.Options{
 		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, MemberUID: memberUID(opts.Index), Health: hub.Health(hub.HealthOptions{Index: opts.Index, Applied: opts.Applied, Dropped: opts.Dropped}),
 		Retention: opts.Retention, Keep: opts.Keep, MaxActions: opts.MaxActions, MaxActionBytes: opts.MaxActionBytes, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
 		Ceiling: func(source string) string { return e.Sources.CeilingVersion(source) }, Owner: e.gitops.Owner, Bounds: opts.Bounds, DryRuns: opts.DryRuns, Away: opts.Away, MemberAway: opts.MemberAway, Verdicts: e.verdicts, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
 		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
-	})
-	if err != nil {
+	}
+	if opts.Shards != nil {
+		if err := e.wireShards(opts, &options); err != nil {
+			return nil, err
+		}
+	}
+	if e.dispatcher, err = remediate.New(options); err != nil {
 		return nil, err
 	}
 	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: statuses, IsLeader: e.isLeader, Instance: e.elector.Host, Logger: log}); err != nil {
@@ -214,12 +223,16 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	}
 	e.bulk, err = bulkrollback.New(bulkrollback.Options{
 		Config: statuses, Actions: unbounded, Dispatcher: e.dispatcher, Approvals: func() bulkrollback.Approvals { return e.approvals }, Lease: e.elector.Lease,
-		StopsKnown: func() bool { _, known := e.stop.Active(); return known }, MemberUID: memberUID(opts.Index), Logger: log,
+		StopsKnown: func() bool { _, known := e.stop.Active(); return known }, MemberUID: options.MemberUID, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return enforce.NewCorrector(e.dispatcher, log), nil
+	e.corrector = enforce.NewCorrector(e.dispatcher, log)
+	if e.shards != nil {
+		e.corrector = enforce.NewCorrector(e.shards.sender, log)
+	}
+	return e.corrector, nil
 }
 
 // memberUID returns a function that returns the UID of a member's Cluster, "" for one that
@@ -274,6 +287,9 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	own, _ := policy.DefaultBindings(set, nil)
 	changed := func(c *policy.Changes, batch *aggregate.Batch) {
 		corrector.Changed(c, batch)
+		if e.shards != nil {
+			e.shards.follow(c, batch)
+		}
 		e.policies.VerdictsChanged(c, batch)
 	}
 	e.Loop, err = enforce.New(enforce.Options{
@@ -308,9 +324,13 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	if err != nil {
 		return err
 	}
+	var verdicts func(string) (hub.FleetVerdicts, error)
+	if e.shards != nil {
+		verdicts = e.shards.fleetVerdicts
+	}
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
 		Config: statuses, Library: e.Sources, Loop: e.Loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: e.isLeader,
-		Proofs: e.approvals, Signers: opts.Signers, Events: e.events, Clock: opts.Clock, Logger: log,
+		Verdicts: verdicts, Proofs: e.approvals, Signers: opts.Signers, Events: e.events, Clock: opts.Clock, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -322,6 +342,10 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	}
 	reports := opts.Reports
 	reports.Config, reports.Loop, reports.Library, reports.IsLeader, reports.Logger = statuses, e.Loop, e.Sources, e.isLeader, log
+	if e.shards != nil {
+		// They would be of the leader's members only, and say that the others have no violations.
+		reports.IsLeader = func() bool { return false }
+	}
 	e.reports, err = hub.NewReports(reports)
 	return err
 }
@@ -344,6 +368,9 @@ func (e *Enforcement) Run(ctx context.Context) error {
 	components := []func(context.Context) error{
 		e.Git.Run, e.stop.Run, e.Loop.Run, e.dispatcher.Run, e.gitops.Run, e.rollbacks.Run, e.bulk.Run, e.Sources.Run, e.policies.Run, e.approvals.Run, e.events.Run, e.reports.Run, e.requireKinds,
 	}
+	if e.shards != nil {
+		components = append(components, e.shards.receiver.Run, e.shards.facts.Run)
+	}
 	if e.notifier != nil {
 		components = append(components, e.notices.Run, e.notifier.Run)
 	}
@@ -358,11 +385,6 @@ func (e *Enforcement) Run(ctx context.Context) error {
 	release()
 	election.Wait()
 	return context.Cause(ctx)
-}
-
-// diff says what a commit would change on the fleet.
-func (e *Enforcement) diff(ctx context.Context, c policysource.Candidate) (policysource.Difference, error) {
-	return e.policies.Diff(ctx, c)
 }
 
 // requireKinds keeps the members synced with the kinds that the active policies need.

@@ -91,6 +91,9 @@ type FleetPoliciesOptions struct {
 	IsLeader   func() bool      // whether this process writes statuses
 	Clock      func() time.Time // of exemptions, as the Loop's; nil: time.Now
 	Proofs     Proofs           // nil: nothing is proven
+	// Verdicts returns the verdicts of a policy on the whole fleet, where other processes judge members, too; its error
+	// says why they are not known. nil: this process judges all.
+	Verdicts func(policy string) (FleetVerdicts, error)
 	// Signers are the users of the hub who own the keys that sign commits, by fingerprint:
 	// SHA256:… of an SSH key, PGP:… of a PGP key.
 	Signers map[string]string

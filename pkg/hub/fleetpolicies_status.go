@@ -3,6 +3,7 @@ package hub
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -121,13 +122,16 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 	actions, acting := f.opts.Dispatcher.Status(fp.Name)
 	why, bad := f.problems[fp.Name]
 	health, bound := state.Health(fp.Name)
+	verdicts, unknown := f.verdictsOf(fp.Name, state, &enforcement)
 	ready := metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: "Bound", Message: "the policy is in effect"}
 	switch {
 	case bad:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, why.reason, why.message
 	case !bound:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Pending", "the policy is not in effect yet"
-	case !state.Synced:
+	case unknown != nil:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Syncing", "not all verdicts are known: "+unknown.Error()
+	case !verdicts.Synced:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Syncing", "the objects that the policy reads are still being listed"
 	}
 	r := f.rollings[fp.Name]
@@ -137,7 +141,7 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 	}
 	setCondition(s, fp, ready)
 	if bound && !bad {
-		setCondition(s, fp, evaluatedCondition(&health))
+		setCondition(s, fp, evaluatedCondition(&health, verdicts.Problem))
 	} else {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.Evaluated)
 	}
@@ -159,7 +163,11 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 		author := func() (string, bool) { return f.provenAuthor(fp, time.Now()) }
 		s.Versions = f.versions.Of(fp, versionlog.Version{Digests: r.Everywhere().Digests, Origin: s.Origin, Signer: from.Signer, Author: author}, f.opts.Clock())
 	}
-	s.Totals, s.Members, s.MembersOmitted = countVerdicts(fp.Name, state, enforcement)
+	if unknown == nil {
+		s.Totals, s.Members, s.MembersOmitted = countVerdicts(&verdicts)
+	} else { // those of a part of the fleet would be wrong, and these are old
+		s.Totals, s.Members, s.MembersOmitted = fp.Status.Totals.DeepCopy(), fp.DeepCopy().Status.Members, fp.Status.MembersOmitted
+	}
 	if acting {
 		if fp.Spec.Mode != v1alpha1.Observe { // whatever the Dispatcher still knows
 			s.DryRun = toDryRun(actions.DryRun)
@@ -290,10 +298,12 @@ const (
 	reasonQuarantined  = "Quarantined"
 	reasonViewTooLarge = "ViewTooLarge"
 	reasonContribution = "ContributionFailed"
+	reasonElsewhere    = "FailedElsewhere" // at another process
 )
 
-// evaluatedCondition returns the condition Evaluated; its message says what ends a failure.
-func evaluatedCondition(h *policy.Health) metav1.Condition {
+// evaluatedCondition returns the condition Evaluated; its message says what ends a failure. elsewhere is that of another
+// process, "" for none.
+func evaluatedCondition(h *policy.Health, elsewhere string) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.Evaluated, Status: metav1.ConditionFalse, Message: h.Problem()}
 	switch {
 	case len(h.Quarantines) > 0:
@@ -302,6 +312,8 @@ func evaluatedCondition(h *policy.Health) metav1.Condition {
 		c.Reason = reasonViewTooLarge
 	case len(h.Failures) > 0:
 		c.Reason = reasonContribution
+	case elsewhere != "":
+		c.Reason, c.Message = reasonElsewhere, elsewhere
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Evaluated", "all evaluations completed"
 	}
@@ -358,14 +370,30 @@ func enforcingCondition(fp *v1alpha1.FleetPolicy, enforcement enforce.Enforcemen
 	return c
 }
 
+// FleetVerdicts are the verdicts of a policy on the whole fleet.
+type FleetVerdicts struct {
+	Counts    map[string]policy.Counts // by member; those of keys of views are of ""
+	Protected map[string]int           // corrections of protected targets, by member
+	Synced    bool                     // all that the policies read has been listed once
+	Problem   string                   // of its evaluation at another process, "" for none
+}
+
+// verdictsOf returns the verdicts of a policy on the whole fleet, or why they are not known.
+func (f *FleetPolicies) verdictsOf(name string, state *policy.State, enforcement *enforce.EnforcementStatus) (FleetVerdicts, error) {
+	if f.opts.Verdicts != nil {
+		return f.opts.Verdicts(name)
+	}
+	return FleetVerdicts{Counts: maps.Collect(state.Counts(name)), Protected: enforcement.Protected, Synced: state.Synced}, nil
+}
+
 // countVerdicts returns the counts over all members, and by member, most violations first.
-func countVerdicts(name string, state *policy.State, enforcement enforce.EnforcementStatus) (*v1alpha1.Verdicts, []v1alpha1.MemberVerdicts, int32) {
+func countVerdicts(of *FleetVerdicts) (*v1alpha1.Verdicts, []v1alpha1.MemberVerdicts, int32) {
 	total := &v1alpha1.Verdicts{}
 	var list []v1alpha1.MemberVerdicts
-	for member, n := range state.Counts(name) {
+	for member, n := range of.Counts {
 		v := v1alpha1.Verdicts{
 			Subjects: int64(n.Known + n.Unknown + n.Errors), Violations: int64(n.Violations), Unknown: int64(n.Unknown),
-			Exempt: int64(n.Exempt), Errors: int64(n.Errors), Protected: int64(enforcement.Protected[member]),
+			Exempt: int64(n.Exempt), Errors: int64(n.Errors), Protected: int64(of.Protected[member]),
 		}
 		total.Subjects += v.Subjects
 		total.Violations += v.Violations

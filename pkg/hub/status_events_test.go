@@ -123,7 +123,7 @@ func TestStatusRecorder_RecordsEvaluationErrorsOnce(t *testing.T) {
 	recorder := &statusRecorder{events: events, lastComplete: map[types.UID]*v1alpha1.FleetPolicyStatus{}}
 	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "hosts", UID: "1"}}
 	update := func(h policy.Health) {
-		next := &v1alpha1.FleetPolicyStatus{Conditions: []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionTrue}, evaluatedCondition(&h)}}
+		next := &v1alpha1.FleetPolicyStatus{Conditions: []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionTrue}, evaluatedCondition(&h, "")}}
 		recorder.record(fp, next)
 		fp.Status = *next
 	}
@@ -151,7 +151,7 @@ func TestStatusRecorder_RecordsEvaluationErrorsOnce(t *testing.T) {
 			t.Errorf("health %+v: Events %q, want %q", step.health, got, step.want)
 		}
 	}
-	if c := evaluatedCondition(&policy.Health{Failures: []policy.Gap{gap}}); !strings.Contains(c.Message, "tenant/secret") || !strings.Contains(c.Message, `member "fleet/b"`) {
+	if c := evaluatedCondition(&policy.Health{Failures: []policy.Gap{gap}}, ""); !strings.Contains(c.Message, "tenant/secret") || !strings.Contains(c.Message, `member "fleet/b"`) {
 		t.Errorf("the condition names no object and no member: %q", c.Message)
 	}
 }

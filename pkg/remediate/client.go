@@ -23,7 +23,8 @@ import (
 // ClientFactory creates clients of members. It is safe for concurrent use.
 type ClientFactory interface {
 	// Client returns a client for a kind in a member. apiVersion is that of the object, or
-	// "" for the version that the index holds.
+	// "" for the version that the index holds. Its error, or one of the client's requests, is ErrNotNow where another
+	// way to the member is to be tried later.
 	Client(member string, kind policy.Kind, apiVersion string) (*Client, error)
 }
 

@@ -54,10 +54,15 @@ type Options struct {
 	// not answer, for example. Waves wait for such members. nil: none is away.
 	MemberAway func(member string) error
 	// Verdicts returns how many violations and Unknown verdicts a policy has, by member, for
-	// gates on the effects of waves. nil: those of policies that correct.
+	// gates on the effects of waves; nil if that is not known now: waves wait. nil: those of policies that correct.
 	Verdicts func(policy string) map[string]Verdicts
-	// Health returns the health of what was written; nil: all is Healthy.
-	Health func(Written) Health
+	// Incomplete returns why not all is known that a policy's intents follow from, beyond what SetIntents was told, ""
+	// if it is. It is called right before each write as well, under a lock: it must not block, or call back. nil: all is.
+	Incomplete func(policy string) string
+	// Health returns the health of what was written; nil: all is Healthy. Healths returns that of several at once, in their
+	// order, instead of Health; nil: they are asked for one by one.
+	Health  func(Written) Health
+	Healths func([]Written) []Health
 	// Protection is what is never written, in addition to what never is anywhere.
 	Protection Protection
 	// KeepSecretValues is whether policies see values of Secrets and ConfigMaps. Unless they
@@ -204,6 +209,9 @@ func newDispatcher(opts Options, j journal, states stateStore, plans planstore.S
 	}
 	if opts.Health == nil {
 		opts.Health = func(Written) Health { return Health{Status: Healthy} }
+	}
+	if opts.Incomplete == nil {
+		opts.Incomplete = func(string) string { return "" }
 	}
 	if opts.Changed == nil {
 		opts.Changed = func(string) {}

@@ -107,7 +107,7 @@ func (d *Dispatcher) dryRunLocked(s *policyState, p *pass) string {
 // refuseDryRunLocked returns why members are not asked, "" if they may be. Halts, waves, limits,
 // windows and approvals hold writes; a dry run is none.
 func (d *Dispatcher) refuseDryRunLocked(s *policyState, p *pass) string {
-	if why := cmp.Or(d.refuseFleetLocked(), d.stops.policy(s.name, s.spec.Source)); why != "" {
+	if why := cmp.Or(d.refuseFleetLocked(), d.stops.policy(s.name, s.spec.Source), d.opts.Incomplete(s.name)); why != "" {
 		return why
 	}
 	switch {

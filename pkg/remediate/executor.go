@@ -28,6 +28,9 @@ const (
 // errInDoubt is returned for a write that may have been done: the member did not answer.
 var errInDoubt = errors.New("it is not known whether the target was written")
 
+// errElsewhere is returned where another way to a member is to be tried later.
+var errElsewhere = errors.New("the member is not reached now")
+
 // executor carries out intents, one at a time for each target.
 type executor struct {
 	clients ClientFactory
@@ -374,6 +377,9 @@ func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Act
 		x.finish(a, v1alpha1.PhaseSucceeded, a.claimMessage())
 		return nil
 	})
+	if maybeWritten && errors.Is(err, errElsewhere) {
+		err = fmt.Errorf("%w: %s", errInDoubt, err.Error())
+	}
 	if err == nil && !shown && a.Phase != v1alpha1.PhaseSucceeded && (maybeWritten || resumed && a.Phase == v1alpha1.PhaseSuperseded) {
 		err = fmt.Errorf("%w: %s", errInDoubt, a.Message)
 		a.Phase, a.Manager, a.Ended = v1alpha1.PhaseWriting, "", time.Time{}
@@ -455,6 +461,8 @@ func (x *executor) retry(ctx context.Context, a *Action, f func(*Client) error) 
 			a.Manager = class.manager
 			x.finish(a, class.phase, why)
 			return nil
+		case try >= maxAttempts && errors.Is(err, ErrNotNow):
+			return fmt.Errorf("%w: %w", errElsewhere, err) // as if it had not been tried
 		case try >= maxAttempts:
 			x.finish(a, v1alpha1.PhaseFailed, fmt.Sprintf("tried %d times: %s", try, why))
 			return nil

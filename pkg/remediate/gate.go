@@ -156,7 +156,7 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 // refusePolicyLocked returns why nothing is written for a policy now. Without a reason,
 // until is when one begins.
 func (d *Dispatcher) refusePolicyLocked(s *policyState, now time.Time) refusal {
-	if why := cmp.Or(d.refuseFleetLocked(), d.stops.policy(s.name, s.spec.Source)); why != "" {
+	if why := cmp.Or(d.refuseFleetLocked(), d.stops.policy(s.name, s.spec.Source), d.opts.Incomplete(s.name)); why != "" {
 		return refusal{why: why}
 	}
 	switch {

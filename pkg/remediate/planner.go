@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -170,12 +172,7 @@ func (d *Dispatcher) prepare(now time.Time) *pass {
 		d.nextSweep = now.Add(healthInterval)
 	}
 	d.mu.Unlock()
-	for target, w := range written {
-		p.health[target] = d.opts.Health(w)
-	}
-	for text, target := range halted {
-		p.haltHealth[text] = d.opts.Health(Written{Target: target})
-	}
+	d.askHealth(p, written, halted)
 	for member := range p.held {
 		p.held[member] = d.opts.Held(member)
 		p.away[member] = d.opts.MemberAway(member)
@@ -188,6 +185,34 @@ func (d *Dispatcher) prepare(now time.Time) *pass {
 		p.verdicts[name] = d.opts.Verdicts(name)
 	}
 	return p
+}
+
+// askHealth asks for the health of what was written, and of the targets of halts.
+func (d *Dispatcher) askHealth(p *pass, written map[policy.Ref]Written, halted map[string]policy.Ref) {
+	if d.opts.Healths == nil {
+		for target, w := range written {
+			p.health[target] = d.opts.Health(w)
+		}
+		for text, target := range halted {
+			p.haltHealth[text] = d.opts.Health(Written{Target: target})
+		}
+		return
+	}
+	list := slices.AppendSeq(make([]Written, 0, len(written)+len(halted)), maps.Values(written))
+	texts := sortedKeys(halted)
+	for _, text := range texts {
+		list = append(list, Written{Target: halted[text]})
+	}
+	if len(list) == 0 {
+		return
+	}
+	for n, h := range d.opts.Healths(list) {
+		if n < len(written) {
+			p.health[list[n].Target] = h
+		} else {
+			p.haltHealth[texts[n-len(written)]] = h
+		}
+	}
 }
 
 // followsHealth reports whether the health of what was written decides anything.
@@ -223,7 +248,7 @@ func (d *Dispatcher) planLocked(s *policyState, p *pass) {
 		return
 	}
 	s.dryRun.end()
-	if s.ready && len(s.halts) == 0 && !s.isUnapproved() {
+	if s.ready && len(s.halts) == 0 && !s.isUnapproved() && d.opts.Incomplete(s.name) == "" {
 		d.beginRolloutLocked(s, p.now)
 		if p.swept && s.followsHealth(p.now) {
 			d.observeLocked(s, p.health, p.now)

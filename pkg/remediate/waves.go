@@ -178,6 +178,11 @@ func (d *Dispatcher) stepLocked(s *policyState, p *pass) {
 		}
 		return
 	}
+	if name := s.unknownEffect(p); name != "" {
+		s.held = fmt.Sprintf("the verdicts of policy %q are not known now", name)
+		p.again(p.now.Add(heldPollInterval))
+		return
+	}
 	s.takeBaseline(p)
 	facts := d.factsLocked(s, p)
 	before := *s.rollout
@@ -430,6 +435,21 @@ func (s *policyState) takeBaseline(p *pass) {
 			}
 		}
 	}
+}
+
+// unknownEffect returns the policy of which it is not known now how many violations it has, "" if gates on effects know
+// all that they compare.
+func (s *policyState) unknownEffect(p *pass) string {
+	for n := range s.spec.Waves {
+		for _, g := range s.spec.Waves[n].gates() {
+			for _, name := range g.policies(s.name) {
+				if p.verdicts[name] == nil {
+					return name
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // effect returns what has got worse in the members of the present wave since it began.

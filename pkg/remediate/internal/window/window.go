@@ -2,6 +2,7 @@
 package window
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 // Window is when corrections may be written.
 type Window struct {
+	text     string // of the schedule
 	schedule cron.Schedule
 	duration time.Duration
 	zone     *time.Location
@@ -29,7 +31,33 @@ func New(schedule string, duration time.Duration, zone string) (*Window, error) 
 	if err != nil {
 		return nil, fmt.Errorf("window: %w", err)
 	}
-	return &Window{schedule: s, duration: duration, zone: at}, nil
+	return &Window{text: schedule, schedule: s, duration: duration, zone: at}, nil
+}
+
+// encoded is a Window as text.
+type encoded struct {
+	Schedule string        `json:"schedule"`
+	Duration time.Duration `json:"duration"` // in nanoseconds
+	Zone     string        `json:"zone"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (w *Window) MarshalJSON() ([]byte, error) {
+	return json.Marshal(encoded{w.text, w.duration, w.zone.String()})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *Window) UnmarshalJSON(text []byte) error {
+	var e encoded
+	if err := json.Unmarshal(text, &e); err != nil {
+		return fmt.Errorf("window: %w", err)
+	}
+	made, err := New(e.Schedule, e.Duration, e.Zone)
+	if err != nil {
+		return err
+	}
+	*w = *made
+	return nil
 }
 
 // IsOpen reports whether the window is open at a time, and when it closes, or else when it

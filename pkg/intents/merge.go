@@ -1,0 +1,110 @@
+package intents
+
+import (
+	"maps"
+	"slices"
+
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// targetsOf returns all targets of a policy.
+func (r *Receiver) targetsOf(name string) []policy.Ref {
+	all := map[policy.Ref]bool{}
+	for _, t := range r.tellers {
+		if p := t.policies[name]; p != nil {
+			for target := range p.intents {
+				all[target] = true
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(all))
+}
+
+// intentFor returns the intent for a target: what the process that judges the subject says, and that of the fleet's
+// members only. Subjects of several processes may have one target.
+func (r *Receiver) intentFor(name string, target policy.Ref) (remediate.Intent, bool) {
+	if _, is := r.fleet.Members[target.Member]; !is {
+		return remediate.Intent{}, false
+	}
+	var said []*remediate.Intent
+	for _, id := range slices.Sorted(maps.Keys(r.tellers)) {
+		p := r.tellers[id].policies[name]
+		if p == nil {
+			continue
+		}
+		i := p.intents[target]
+		if i == nil {
+			continue
+		}
+		if of := i.Subject.Ref.Member; of == "" || r.fleet.Members[of].Judge == id {
+			said = append(said, i)
+		}
+	}
+	if len(said) == 0 {
+		return remediate.Intent{}, false
+	}
+	return enforce.Combine(said), true
+}
+
+// merge returns the spec and totals of a policy over all processes. Each counts for the members that it judges; what
+// this process says counts for the rest.
+func (r *Receiver) merge(name string, own *teaching) (remediate.RolloutSpec, remediate.Totals) {
+	spec := *own.spec
+	spec.Waves = slices.Clone(spec.Waves)
+	for n := range spec.Waves {
+		w := &spec.Waves[n]
+		w.Members = map[string]bool{}
+		w.Effect, w.Ceiling = withoutMembers(w.Effect), withoutMembers(w.Ceiling)
+	}
+	totals := remediate.Totals{Members: map[string]int{}, Violations: map[string]int{}, Unknown: map[string]int{}, Unread: map[string]bool{}}
+	for id, t := range r.tellers {
+		p := t.policies[name]
+		if p == nil || p.spec == nil {
+			continue
+		}
+		judges := func(member string) bool { return r.fleet.Members[member].Judge == id }
+		if p.version == own.version {
+			for n := range spec.Waves {
+				mergeWave(&spec.Waves[n], &p.spec.Waves[n], judges)
+			}
+		}
+		totals.Fleet += p.fleet
+		for member, n := range p.totals {
+			if n.Unread {
+				totals.Unread[member] = true // whoever has not read all of it
+			}
+			switch {
+			case !n.Counted:
+			case member == "":
+				totals.Members[""] += n.Subjects
+				totals.Violations[""] += n.Violations
+				totals.Unknown[""] += n.Unknown
+			case judges(member):
+				totals.Members[member], totals.Violations[member], totals.Unknown[member] = n.Subjects, n.Violations, n.Unknown
+			default:
+				totals.Fleet -= n.Subjects
+			}
+		}
+	}
+	return spec, totals
+}
+
+// mergeWave adds the members that a process judges to a wave.
+func mergeWave(into, from *remediate.Wave, judges func(string) bool) {
+	mergeMembers(into.Members, from.Members, judges)
+	for _, g := range [][2]*remediate.EffectGate{{into.Effect, from.Effect}, {into.Ceiling, from.Ceiling}} {
+		if g[0] != nil && g[0].Members != nil {
+			mergeMembers(g[0].Members, g[1].Members, judges)
+		}
+	}
+}
+
+func mergeMembers(into, from map[string]bool, judges func(string) bool) {
+	for member, in := range from {
+		if judges(member) {
+			into[member] = in
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package intents_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// newFleet starts so many processes, each of which judges one member, m0 and so on. The first one leads.
+func newFleet(t *testing.T, n int) *fleet {
+	f := &fleet{t: t, rand: rand.New(rand.NewPCG(1, 1)), members: map[string]string{}, drift: map[string]map[string]int{}}
+	for n := range n {
+		id, m := fmt.Sprint("p", n), fmt.Sprint("m", n)
+		f.processes = append(f.processes, &process{id: id})
+		f.members[m], f.drift[m] = id, map[string]int{}
+	}
+	for _, p := range f.processes {
+		f.start(p)
+	}
+	f.publish()
+	f.processes[0].leads.Store(true)
+	t.Cleanup(func() {
+		for _, p := range f.processes {
+			if p.alive {
+				p.stop()
+			}
+		}
+	})
+	f.settle()
+	return f
+}
+
+func (f *fleet) settle() {
+	time.Sleep(2 * time.Second)
+	synctest.Wait()
+}
+
+func (f *fleet) leader() *process { return f.processes[0] }
+
+func (f *fleet) intentFor(target policy.Ref) (remediate.Intent, bool) {
+	a := f.leader().actor
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.policies[thePolicy] == nil {
+		return remediate.Intent{}, false
+	}
+	i, ok := a.policies[thePolicy].intents[target]
+	return i, ok
+}
+
+// TestReceiver_AMemberThatMovesHasOneIntent: that of the process that is to judge it, whatever another one says.
+func TestReceiver_AMemberThatMovesHasOneIntent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.drift["m1"]["o"] = 1
+		f.say(f.processes[1])
+		f.settle()
+		if i, ok := f.intentFor(target("m1", "o")); !ok || i.ResourceVersion != "1" || f.leader().receiver.Incomplete(thePolicy) != "" {
+			t.Fatalf("before: %v %v", i, ok)
+		}
+		f.members["m1"] = "p0"
+		f.publish()
+		f.settle()
+		if i, ok := f.intentFor(target("m1", "o")); ok {
+			t.Errorf("what is not to judge it says, and counts: %v", i)
+		}
+		if why := f.leader().receiver.Incomplete(thePolicy); !strings.Contains(why, "m1") {
+			t.Errorf("while it moves: %q", why)
+		}
+		f.drift["m1"]["o"] = 2
+		f.processes[0].judged["m1"] = true
+		f.say(f.processes[0])
+		f.settle()
+		if i, ok := f.intentFor(target("m1", "o")); !ok || i.ResourceVersion != "2" {
+			t.Errorf("of the new judge: %v %v", i, ok)
+		}
+		if why := f.leader().receiver.Incomplete(thePolicy); why == "" {
+			t.Error("two judge it, and it is written")
+		}
+		f.processes[1].judged["m1"] = false
+		f.say(f.processes[1])
+		f.settle()
+		if why := f.leader().receiver.Incomplete(thePolicy); why != "" {
+			t.Errorf("it has moved: %q", why)
+		}
+	})
+}
+
+// TestReceiver_CombinesWhatSeveralSayOfOneTarget: keys of views, and objects of other members, have targets anywhere.
+func TestReceiver_CombinesWhatSeveralSayOfOneTarget(t *testing.T) {
+	for _, test := range []struct {
+		name, other   string
+		patch, refuse string
+	}{
+		{"the same", `{"spec":{"a":1}}`, `{"spec":{"a":1}}`, ""},
+		{"another field", `{"spec":{"b":1}}`, `{"spec":{"a":1,"b":1}}`, ""},
+		{"a contradiction", `{"spec":{"a":2}}`, "", "spec.a"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 2)
+				at := target("m1", "o")
+				for n, patch := range []string{`{"spec":{"a":1}}`, test.other} {
+					p := f.processes[n]
+					i := remediate.Intent{
+						Binding: thePolicy, Message: patch, Subject: policy.Subject{Key: fmt.Sprint("key", n)}, UID: "u", ResourceVersion: "1",
+						Remedy: policy.Remedy{Action: "patch", Target: at, Patch: []byte(patch)},
+					}
+					if err := p.sender.SetIntents(thePolicy, f.spec(p), f.totals(p), []remediate.Intent{i}, true); err != nil {
+						t.Fatal(err)
+					}
+				}
+				f.settle()
+				i, ok := f.intentFor(at)
+				switch {
+				case !ok || (i.Refused != "") != (test.refuse != ""):
+					t.Errorf("%v %+v", ok, i)
+				case test.refuse != "":
+					if !strings.Contains(i.Refused, test.refuse) {
+						t.Errorf("refused: %s", i.Refused)
+					}
+				case string(i.Remedy.Patch) != test.patch:
+					t.Errorf("patch %s", i.Remedy.Patch)
+				}
+			})
+		})
+	}
+}
+
+// TestReceiver_KeepsWhatALostProcessHasSaid_AndWritesNothing, and a new leader begins with nothing.
+func TestReceiver_KeepsWhatALostProcessHasSaid_AndWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.drift["m1"]["o"] = 1
+		f.say(f.processes[1])
+		f.settle()
+		f.processes[1].stop()
+		synctest.Wait()
+		if why := f.leader().receiver.Incomplete(thePolicy); why != "" {
+			t.Errorf("a moment after: %q", why)
+		}
+		time.Sleep(5*time.Second + time.Millisecond)
+		if why := f.leader().receiver.Incomplete(thePolicy); !strings.Contains(why, "p1") { // at once, not when the Receiver looks
+			t.Errorf("silent: %q", why)
+		}
+		f.settle()
+		if _, ok := f.intentFor(target("m1", "o")); !ok || f.leader().actor.policies[thePolicy].ready {
+			t.Error("what was planned is not held")
+		}
+		f.processes[0].leads.Store(false)
+		f.processes[2].leads.Store(true)
+		f.settle()
+		next := f.processes[2]
+		if p := next.actor.policies[thePolicy]; p == nil || p.ready || len(p.intents) > 0 || next.receiver.Incomplete(thePolicy) == "" {
+			t.Errorf("the new leader has %v", p)
+		}
+		if _, has := f.intentFor(target("m1", "o")); has {
+			t.Error("who leads no more has intents")
+		}
+		f.start(f.processes[1])
+		f.settle()
+		f.settle()
+		if p := next.actor.policies[thePolicy]; !p.ready || len(p.intents) != 1 {
+			t.Errorf("the new leader, after all have spoken: %v, %s", p, next.receiver.Incomplete(thePolicy))
+		}
+	})
+}

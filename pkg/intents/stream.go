@@ -1,0 +1,237 @@
+package intents
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// Path is where a Sender is served.
+const Path = "/intents/v1/"
+
+const (
+	streamPath = Path + "stream"
+	// beat is how often a reader hears of a Sender at least.
+	beat = time.Second
+	// SilentAfter is how long a process may be silent until nothing is written for any policy.
+	SilentAfter = 5 * beat
+	// perLine bounds the intents of a line.
+	perLine = 256
+	// maxLine bounds a line of the stream, in bytes: an intent has an object of at most a few megabytes.
+	maxLine = 64 << 20
+	// writeTimeout is how long a reader may take for a batch's part.
+	writeTimeout = 30 * time.Second
+)
+
+// frontier ends a batch: with it, a reader has all that the Sender had to say.
+type frontier struct {
+	Seq       uint64 `json:"seq"`
+	Policies  int    `json:"policies"` // what a reader must have now
+	Intents   int    `json:"intents"`
+	Owners    uint64 `json:"owners"` // how often who manages targets has changed
+	Unsettled string `json:"unsettled,omitempty"`
+	Evaluated bool   `json:"evaluated"` // it is known which members are judged
+}
+
+// line is one line of the stream.
+type line struct {
+	Hello    *hello            `json:"hello,omitempty"`    // the first, and the only one of it
+	Policy   *policyLine       `json:"policy,omitempty"`   // what has changed of a policy
+	Judged   map[string]string `json:"judged,omitempty"`   // UIDs of the members that are judged
+	Settled  bool              `json:"settled,omitempty"`  // Judged is new, if only empty
+	Frontier *frontier         `json:"frontier,omitempty"` // the end of a batch
+}
+
+// hello says whose stream it is.
+type hello struct{ Process, Epoch string }
+
+type policyLine struct {
+	Name    string            `json:"name"`
+	Gone    bool              `json:"gone,omitempty"`
+	All     bool              `json:"all,omitempty"`
+	Spec    json.RawMessage   `json:"spec,omitempty"`
+	Version string            `json:"version,omitempty"`
+	Ready   bool              `json:"ready,omitempty"`
+	Fleet   int               `json:"fleet,omitempty"`
+	Totals  map[string]total  `json:"totals,omitempty"`
+	Intents []json.RawMessage `json:"intents,omitempty"`
+	Removed []policy.Ref      `json:"removed,omitempty"`
+	More    bool              `json:"more,omitempty"` // the next line is of this change, too: intents only
+}
+
+// ServeHTTP serves the stream to Receivers. Who may read it is the caller's to decide.
+func (s *Sender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != streamPath {
+		http.NotFound(w, r)
+		return
+	}
+	if r.Method != http.MethodGet {
+		http.Error(w, "the stream is read by GET", http.StatusMethodNotAllowed)
+		return
+	}
+	reader, err := s.open()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+		return
+	}
+	defer s.close(reader)
+	w.Header().Set("Content-Type", "application/json-lines")
+	out := &writer{encoder: json.NewEncoder(w), control: http.NewResponseController(w)}
+	out.send(&line{Hello: &hello{s.opts.Self, s.opts.Epoch}})
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	for {
+		out.batch(s.take(reader))
+		if out.err != nil {
+			panic(http.ErrAbortHandler) // the reader starts over
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-reader.wake:
+		case <-ticker.C:
+		}
+	}
+}
+
+// writer writes lines until one fails.
+type writer struct {
+	encoder *json.Encoder
+	control *http.ResponseController
+	err     error
+}
+
+func (w *writer) send(l *line) {
+	if w.err != nil {
+		return
+	}
+	// Not all transports have deadlines.
+	if err := w.control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		w.err = err
+		return
+	}
+	w.err = w.encoder.Encode(l)
+}
+
+func (w *writer) batch(b *batch) {
+	for n := range b.changes {
+		w.change(&b.changes[n])
+	}
+	if b.settled {
+		w.send(&line{Judged: b.judged, Settled: true})
+	}
+	w.send(&line{Frontier: &b.frontier})
+	if w.err == nil {
+		w.err = w.control.Flush()
+	}
+}
+
+func (w *writer) change(c *change) {
+	l := &policyLine{Name: c.policy, Gone: c.gone, All: c.all, Version: c.version, Ready: c.ready, Fleet: c.fleet, Totals: c.totals, Removed: c.removed}
+	if c.spec != nil {
+		var err error
+		if l.Spec, err = MarshalSpec(c.spec); err != nil {
+			w.err = fmt.Errorf("policy %q: %w", c.policy, err)
+			return
+		}
+	}
+	for list := c.intents; ; {
+		part := list[:min(len(list), perLine)]
+		list = list[len(part):]
+		for _, i := range part {
+			text, err := MarshalIntent(i)
+			if err != nil {
+				w.err = fmt.Errorf("policy %q: %w", c.policy, err)
+				return
+			}
+			l.Intents = append(l.Intents, text)
+		}
+		l.More = len(list) > 0
+		w.send(&line{Policy: l})
+		if !l.More {
+			return
+		}
+		l = &policyLine{Name: c.policy}
+	}
+}
+
+// errStream is returned for a stream that is none of a Sender.
+var errStream = errors.New("it is no stream of intents")
+
+// read reads the stream of a process, and gives its batches to take, until it ends. quiet is told of each line.
+func read(ctx context.Context, body io.Reader, process string, alive func(), take func(context.Context, *batch) error) error {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	b := &batch{restart: true}
+	more, greeted := false, false
+	for lines.Scan() {
+		alive()
+		var l line
+		if err := strictly(lines.Bytes(), &l); err != nil {
+			return fmt.Errorf("%w: %w", errStream, err)
+		}
+		switch {
+		case !greeted:
+			if l.Hello == nil || l.Hello.Process != process {
+				return fmt.Errorf("%w of process %q", errStream, process)
+			}
+			greeted = true
+		case l.Policy != nil:
+			c, err := l.Policy.change()
+			if err != nil {
+				return fmt.Errorf("%w: %w", errStream, err)
+			}
+			if last := len(b.changes) - 1; more {
+				b.changes[last].intents = append(b.changes[last].intents, c.intents...)
+			} else {
+				b.changes = append(b.changes, c)
+			}
+			more = l.Policy.More
+		case l.Settled:
+			b.settled, b.judged = true, l.Judged
+		case l.Frontier != nil:
+			b.frontier = *l.Frontier
+			if b.frontier.Evaluated && b.settled && b.judged == nil {
+				b.judged = map[string]string{}
+			}
+			if err := take(ctx, b); err != nil {
+				return err
+			}
+			b = &batch{}
+		default:
+			return fmt.Errorf("%w: an empty line", errStream)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	return io.ErrUnexpectedEOF
+}
+
+func (l *policyLine) change() (change, error) {
+	c := change{policy: l.Name, gone: l.Gone, all: l.All, version: l.Version, ready: l.Ready, fleet: l.Fleet, totals: l.Totals, removed: l.Removed}
+	if l.Spec != nil {
+		spec, err := UnmarshalSpec(l.Spec)
+		if err != nil {
+			return c, err
+		}
+		c.spec = spec
+	}
+	c.intents = make([]*remediate.Intent, 0, len(l.Intents))
+	for _, text := range l.Intents {
+		i, err := UnmarshalIntent(text)
+		if err != nil {
+			return c, err
+		}
+		c.intents = append(c.intents, i)
+	}
+	return c, nil
+}
