@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -17,6 +18,8 @@ type callerReader struct {
 	ctx          context.Context // lives for one request, in methods that take none
 	caller       queryapi.Caller
 	visible      []string  // members, sorted
+	elsewhere    []string  // members that policies see and other processes read, sorted
+	visibleThere []string  // of these
 	onlyHolders  bool      // fetch the grants of a kind only for members that hold it
 	visibleUntil time.Time // when visible expires
 	source       Kinds
@@ -44,6 +47,32 @@ func newCallerReader(ctx context.Context, caller queryapi.Caller, kinds Kinds, a
 	return r, nil
 }
 
+// newStateReader returns a reader of a state's snapshot, which knows what may be read of all members that policies see.
+func newStateReader(ctx context.Context, caller queryapi.Caller, kinds Kinds, state *policy.State) (*callerReader, error) {
+	r, err := newCallerReader(ctx, caller, kinds, state.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	if r.elsewhere = state.Elsewhere(); r.elsewhere == nil {
+		return r, nil
+	}
+	there, until, err := caller.VisibleIn(ctx, r.elsewhere)
+	if err != nil {
+		return nil, err
+	}
+	r.visibleThere = there
+	if !until.IsZero() && (r.visibleUntil.IsZero() || until.Before(r.visibleUntil)) {
+		r.visibleUntil = until
+	}
+	return r, nil
+}
+
+// isElsewhere reports whether another process reads a member.
+func (r *callerReader) isElsewhere(member string) bool {
+	_, ok := slices.BinarySearch(r.elsewhere, member)
+	return ok
+}
+
 // kindsChanged reports whether a kind that was read is now served where it was not, or the
 // other way round. Other kinds are ignored, as a member may invent any number of them.
 func (r *callerReader) kindsChanged() bool {
@@ -65,6 +94,9 @@ func (r *callerReader) kindsChanged() bool {
 // MayReadMember implements policy.Reader.
 func (r *callerReader) MayReadMember(member string) bool {
 	_, ok := slices.BinarySearch(r.visible, member)
+	if !ok {
+		_, ok = slices.BinarySearch(r.visibleThere, member)
+	}
 	return ok
 }
 
@@ -72,13 +104,13 @@ func (r *callerReader) MayReadMember(member string) bool {
 // read them reads them from the hub.
 func (r *callerReader) MayReadClusters() bool { return false }
 
-// seesAllMembers reports whether no member of a snapshot is hidden from the caller.
+// seesAllMembers reports whether no member of a snapshot, or that policies see, is hidden from the caller.
 func (r *callerReader) seesAllMembers(at *aggregate.Snapshot) bool {
 	n := 0
 	for range at.Members() {
 		n++
 	}
-	return len(r.visible) == n
+	return len(r.visible) == n && len(r.visibleThere) == len(r.elsewhere)
 }
 
 // snapshotReader is a policy.Reader of one snapshot.
@@ -170,6 +202,15 @@ func (r *callerReader) grantsOf(snapshot *aggregate.Snapshot, kind aggregate.Kin
 // fetchGrants returns what may be listed of a kind. With onlyHolders members are not
 // reviewed that hold nothing of it or are not visible.
 func (r *callerReader) fetchGrants(snapshot *aggregate.Snapshot, kind aggregate.Kind) (*queryapi.Grants, error) {
+	if r.elsewhere != nil && !r.onlyHolders {
+		var all []string
+		for m := range snapshot.Members() {
+			all = append(all, m.Name)
+		}
+		all = append(all, r.elsewhere...)
+		slices.Sort(all)
+		return r.caller.GrantsIn(r.ctx, "list", kind, snapshot, all)
+	}
 	if !r.onlyHolders {
 		return r.caller.Grants(r.ctx, "list", kind, snapshot)
 	}
@@ -207,7 +248,7 @@ func (r *callerReader) expires(made time.Time) time.Time {
 // equal reports whether a reader that was made later allows the same of a snapshot, for the
 // kinds that this one has read.
 func (r *callerReader) equal(later *callerReader, snapshot *aggregate.Snapshot) bool {
-	if !slices.Equal(r.visible, later.visible) {
+	if !slices.Equal(r.visible, later.visible) || !slices.Equal(r.elsewhere, later.elsewhere) || !slices.Equal(r.visibleThere, later.visibleThere) {
 		return false
 	}
 	for kind, g := range r.grants {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/fieldchanges"
@@ -154,7 +155,7 @@ func (q Explain) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	if state == nil {
 		return errNotEvaluated
 	}
-	reader, err := newCallerReader(r.Context(), caller, q.Kinds, state.Snapshot)
+	reader, err := newStateReader(r.Context(), caller, q.Kinds, state)
 	if err != nil {
 		return err
 	}
@@ -174,6 +175,24 @@ func (q Explain) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	}
 	return writeJSON(w, out)
 }
+
+// ServeShared implements queryapi.Sharer: the process that judges a member explains what it says of it. Who judges a key is
+// not known here.
+func (q Explain) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
+	member := r.URL.Query().Get("member")
+	switch {
+	case member == "":
+		return errKeyOfOthers
+	case fleet.Judge(member):
+		return q.Serve(w, r, caller)
+	}
+	return fleet.Forward(member)
+}
+
+var errKeyOfOthers = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusNotImplemented, Reason: metav1.StatusReasonMethodNotAllowed,
+	Message: "verdicts on keys of views are not explained where several processes share the fleet: name a member",
+}}
 
 // explaining is the state of one request.
 type explaining struct {

@@ -39,6 +39,7 @@ type Policies struct {
 var (
 	_ queryapi.Describer = &Policies{}
 	_ queryapi.Notifier  = &Policies{}
+	_ queryapi.Sharer    = &Policies{}
 )
 
 var policiesParameters = []queryapi.Parameter{
@@ -186,7 +187,7 @@ func (q *Policies) Serve(w http.ResponseWriter, r *http.Request, caller queryapi
 	if state == nil {
 		return errNotEvaluated
 	}
-	reader, err := newCallerReader(r.Context(), caller, q.Kinds, state.Snapshot)
+	reader, err := newStateReader(r.Context(), caller, q.Kinds, state)
 	if err != nil {
 		return err
 	}

@@ -138,3 +138,20 @@ func (h *costHistory) oldest(now time.Time) (costSample, bool) {
 	}
 	return costSample{}, false
 }
+
+// plus returns what two processes take together. The lines are those of the one that has traced more.
+func (c *PolicyCost) plus(o *PolicyCost) *PolicyCost {
+	if c == nil || o == nil {
+		return nil // one does not know, or may not say
+	}
+	out := *c
+	if o.Samples > c.Samples {
+		out.Rules, out.Samples = o.Rules, o.Samples
+	}
+	out.CPUShare += o.CPUShare
+	if out.EvaluationsPerSecond += o.EvaluationsPerSecond; out.EvaluationsPerSecond > 0 {
+		out.PerEvaluationMicros = (c.PerEvaluationMicros*c.EvaluationsPerSecond + o.PerEvaluationMicros*o.EvaluationsPerSecond) / out.EvaluationsPerSecond
+	}
+	out.WindowSeconds = min(c.WindowSeconds, o.WindowSeconds)
+	return &out
+}

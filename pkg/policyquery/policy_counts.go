@@ -1,12 +1,18 @@
 package policyquery
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"iter"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/queryapi"
 )
 
 // memberCounts are the counts of verdicts in a member; "" is for keys of views.
@@ -118,4 +124,63 @@ func (s readScope) yieldWhile(binding string, after policy.Subject, yield func(p
 		}
 	}
 	return true
+}
+
+// ServeShared implements queryapi.Sharer: what each process counts, added. What people say of policies, and where they are from,
+// is the same in all; what is not is of the process with the most to say.
+func (q *Policies) ServeShared(w http.ResponseWriter, r *http.Request, _ queryapi.Caller, fleet queryapi.SharedFleet) error {
+	if err := checkParameters(r.URL.Query(), policiesParameters); err != nil {
+		return err
+	}
+	parts, err := fleet.Ask(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	out := &PolicyList{APIVersion: "query.federator.dev/v1", Kind: "Policies", Revision: parts.Revision, Synced: len(parts.Absent) == 0, Items: []PolicyItem{}}
+	at := map[string]int{}
+	for _, body := range parts.Bodies {
+		var part PolicyList
+		if err := json.Unmarshal(body, &part); err != nil {
+			return fmt.Errorf("policies: a part: %w", err)
+		}
+		out.Synced, out.Stale, out.Unreadable = out.Synced && part.Synced, out.Stale || part.Stale, max(out.Unreadable, part.Unreadable)
+		out.HubForbidden = cmp.Or(out.HubForbidden, part.HubForbidden)
+		for i := range part.Items {
+			item := &part.Items[i]
+			if n, again := at[item.Name]; again {
+				out.Items[n].add(item)
+				continue
+			}
+			at[item.Name] = len(out.Items)
+			out.Items = append(out.Items, *item)
+		}
+	}
+	slices.SortFunc(out.Items, func(a, b PolicyItem) int { return strings.Compare(a.Name, b.Name) })
+	return writeJSON(w, out)
+}
+
+// add adds what another process has counted of the policy. What one withholds is withheld.
+func (p *PolicyItem) add(o *PolicyItem) {
+	p.Truncated = p.Truncated || o.Truncated
+	for _, n := range []struct {
+		to   **int
+		more *int
+	}{{&p.Violations, o.Violations}, {&p.Exempt, o.Exempt}, {&p.Errors, o.Errors}, {&p.Unknown, o.Unknown}, {&p.Subjects, o.Subjects}} {
+		switch {
+		case *n.to == nil, n.more == nil: // one does not know, or may not say
+			*n.to = nil
+		default:
+			sum := **n.to + *n.more
+			*n.to = &sum
+		}
+	}
+	if p.Withheld = p.Withheld || o.Withheld; p.Withheld {
+		p.Violations, p.Exempt, p.Errors, p.Unknown, p.Subjects = nil, nil, nil, nil, nil
+	}
+	p.Cost = p.Cost.plus(o.Cost)
+	if o.Corrected != nil && (p.Corrected == nil || *p.Corrected < *o.Corrected) { // all count those of the hub
+		p.Corrected = o.Corrected
+	}
+	p.Quarantines = append(p.Quarantines, o.Quarantines...)
+	slices.SortFunc(p.Quarantines, func(a, b PolicyQuarantine) int { return strings.Compare(a.Member, b.Member) })
 }

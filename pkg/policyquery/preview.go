@@ -242,7 +242,7 @@ func readCandidate(r *http.Request) (*PreviewCandidate, error) {
 // preview evaluates a candidate.
 func (q *Preview) preview(ctx context.Context, c *loadedCandidate, caller queryapi.Caller) (*PreviewReport, error) {
 	state, p := c.state, c.preview
-	reader, err := newCallerReader(ctx, caller, q.Kinds, state.Snapshot)
+	reader, err := newStateReader(ctx, caller, q.Kinds, state)
 	if err != nil {
 		return nil, err
 	}

@@ -139,7 +139,7 @@ func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	if state == nil {
 		return errNotEvaluated
 	}
-	reader, err := newCallerReader(r.Context(), caller, q.kinds, state.Snapshot)
+	reader, err := newStateReader(r.Context(), caller, q.kinds, state)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,13 @@
 package policyquery
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,7 +32,10 @@ type Violations struct {
 	WriteTimeout, BookmarkInterval time.Duration
 }
 
-var _ queryapi.Notifier = Violations{}
+var (
+	_ queryapi.Notifier = Violations{}
+	_ queryapi.Sharer   = Violations{}
+)
 
 // Changes implements queryapi.Notifier.
 func (q Violations) Changes() <-chan struct{} { return q.Loop.Newer(q.Loop.Point()) }
@@ -45,7 +51,8 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 		return errNotEvaluated
 	}
 	state := point.State()
-	reader, err := newCallerReader(r.Context(), caller, q.Kinds, state.Snapshot)
+	_, params.part = queryapi.InPart(r.Context(), state.Snapshot)
+	reader, err := newStateReader(r.Context(), caller, q.Kinds, state)
 	if err != nil {
 		return err
 	}
@@ -89,6 +96,8 @@ type ViolationList struct {
 	Withheld []string `json:"withheld,omitempty"`
 	// Failed are policies whose verdicts are missing or incomplete.
 	Failed []string `json:"failed,omitempty"`
+	// Absent are members, of those that the caller may read, that no process answers for which shares the fleet.
+	Absent []string `json:"absent,omitempty"`
 }
 
 // SchemaName is the name of the component in OpenAPI, which clients generate code from.
@@ -236,7 +245,7 @@ func (s *listing) run(ctx context.Context) error {
 // subjects.
 func (s readScope) mayRead(binding string) bool {
 	scope := s.state.ReadScope(binding)
-	kinds := scope.Kinds.Among(s.state.Snapshot.Kinds())
+	kinds := scope.Kinds.Among(s.state.Kinds())
 	if kinds = s.partly(kinds); len(kinds) == 0 && s.seesAllMembers() {
 		return true
 	}
@@ -270,7 +279,7 @@ func (s readScope) seesAllMembers() bool { return s.reader.seesAllMembers(s.stat
 // nothingHeld reports whether there is nothing to read of a kind in a member: no member
 // serves it, which discovery shows to every caller, and no object is left from before.
 func (s readScope) nothingHeld(member string, kind aggregate.Kind) bool {
-	if s.reader.kinds[kind] {
+	if s.reader.kinds[kind] || s.reader.isElsewhere(member) {
 		return false
 	}
 	scope, _ := s.state.Snapshot.Scope(member, kind)
@@ -357,4 +366,104 @@ func (s *listing) addFindings(ctx context.Context, b boundBinding) error {
 		}
 	}
 	return nil
+}
+
+// ServeShared implements queryapi.Sharer: the findings of all processes, each of the subjects that it judges. A subject that two
+// judge for a moment, as it moves, is listed once; in groups it counts twice until then.
+func (q Violations) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
+	params, err := parseParams(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	parts, err := fleet.Ask(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	out := &ViolationList{APIVersion: "query.federator.dev/v1", Kind: "Violations", Revision: parts.Revision, Synced: true, GroupBy: params.groupBy}
+	if out.Absent, _, err = caller.VisibleIn(r.Context(), parts.Absent); err != nil {
+		return err
+	}
+	lists := make([]ViolationList, len(parts.Bodies))
+	for i, body := range parts.Bodies {
+		if err := json.Unmarshal(body, &lists[i]); err != nil {
+			return fmt.Errorf("violations: a part: %w", err)
+		}
+		out.Synced = out.Synced && lists[i].Synced
+		out.Truncated = out.Truncated || lists[i].Truncated
+		out.Withheld, out.Failed = append(out.Withheld, lists[i].Withheld...), append(out.Failed, lists[i].Failed...)
+	}
+	out.Synced = out.Synced && len(parts.Absent) == 0
+	for _, list := range []*[]string{&out.Withheld, &out.Failed} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	if params.groupBy != nil {
+		out.mergeGroups(lists)
+	} else {
+		state := q.Loop.State()
+		if state == nil {
+			return errNotEvaluated
+		}
+		params.part = true
+		out.mergeItems(params, lists, params.orderDigest(params.inOrder(state), readScope{state: state}))
+	}
+	return writeJSON(w, out)
+}
+
+// mergeItems makes a page of the pages of parts. What comes after the end of one of these that goes on is left for the next
+// page: another part has more before it, perhaps.
+func (l *ViolationList) mergeItems(params *params, lists []ViolationList, order string) {
+	var end *Finding
+	for i := range lists {
+		items := lists[i].Items
+		if lists[i].Continue == "" || len(items) == 0 {
+			continue
+		}
+		if last := &items[len(items)-1]; end == nil || params.compare(last, end) < 0 {
+			end = last
+		}
+	}
+	for _, list := range lists {
+		for i := range list.Items {
+			if end == nil || params.compare(&list.Items[i], end) <= 0 {
+				l.Items = append(l.Items, list.Items[i])
+			}
+		}
+	}
+	slices.SortStableFunc(l.Items, func(a, b Finding) int { return params.compare(&a, &b) })
+	l.Items = slices.CompactFunc(l.Items, func(a, b Finding) bool { return params.compare(&a, &b) == 0 })
+	if more := len(l.Items) > params.limit; more || end != nil {
+		l.Items = l.Items[:min(len(l.Items), params.limit)]
+		last := l.Items[len(l.Items)-1]
+		l.Continue = cursor{last.Policy, last.Subject, order}.encode()
+	}
+}
+
+// compare compares two findings by their places in a list.
+func (a *params) compare(x, y *Finding) int {
+	rank := 0
+	if a.orderBy == orderSeverity {
+		rank = cmp.Compare(slices.Index(severities, y.Severity), slices.Index(severities, x.Severity))
+	}
+	return cmp.Or(rank, strings.Compare(x.Policy, y.Policy), strings.Compare(x.Subject.Member, y.Subject.Member), x.Subject.subject().Compare(y.Subject.subject()))
+}
+
+// mergeGroups adds the groups of parts.
+func (l *ViolationList) mergeGroups(lists []ViolationList) {
+	all := &listing{groups: map[string]*FindingGroup{}}
+	for _, list := range lists {
+		for _, g := range list.Groups {
+			key := strings.Join(g.Key, "\x00")
+			sum := all.groups[key]
+			if sum == nil {
+				sum = &FindingGroup{Key: g.Key}
+				all.groups[key] = sum
+			}
+			sum.Subjects, sum.Violations, sum.Exempt = sum.Subjects+g.Subjects, sum.Violations+g.Violations, sum.Exempt+g.Exempt
+			sum.Unknown, sum.Errors = sum.Unknown+g.Unknown, sum.Errors+g.Errors
+		}
+	}
+	if l.Groups = all.sortedGroups(); len(l.Groups) > maxGroups {
+		l.Groups, l.Truncated = l.Groups[:maxGroups], true
+	}
 }

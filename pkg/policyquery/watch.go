@@ -151,7 +151,7 @@ func (s *watchStream) run(ctx context.Context, newest *enforce.Point) error {
 func (s *watchStream) start(ctx context.Context, newest *enforce.Point) error {
 	if s.point != nil {
 		state := s.point.State()
-		reader, err := newCallerReader(ctx, s.caller, s.q.Kinds, state.Snapshot)
+		reader, err := newStateReader(ctx, s.caller, s.q.Kinds, state)
 		if err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (s *watchStream) start(ctx context.Context, newest *enforce.Point) error {
 func (s *watchStream) regrant(ctx context.Context, state *policy.State) (*callerReader, error) {
 	s.grantsRequested = time.Now()
 	var err error
-	s.newest, err = newCallerReader(ctx, s.caller, s.q.Kinds, state.Snapshot)
+	s.newest, err = newStateReader(ctx, s.caller, s.q.Kinds, state)
 	return s.newest, err
 }
 

@@ -1,8 +1,10 @@
 package state
 
 import (
+	"iter"
 	"slices"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
@@ -13,6 +15,23 @@ type ReadScope struct {
 	Kinds   module.KindSet // of objects of Members
 	Members []string       // that data.fleet shows to the policy, in order
 }
+
+// Elsewhere returns the members, by name, that policies see and this process does not read: another one has told of them.
+// nil where it has the fleet alone.
+func (s *State) Elsewhere() (members []string) {
+	if s.parts.Fleet.Peers() == nil {
+		return nil
+	}
+	for m := range s.parts.Fleet.Members() {
+		if _, here := s.Snapshot.Member(m.Name); !here {
+			members = append(members, m.Name)
+		}
+	}
+	return members
+}
+
+// Kinds yields the kinds of which there are scopes in any member that policies see, in order.
+func (s *State) Kinds() iter.Seq[aggregate.Kind] { return s.parts.Fleet.Kinds() }
 
 // ReadScope returns what verdicts of a binding may reveal. It depends on the policy,
 // its binding and the members of the snapshot, never on objects. Of two versions it is what either may reveal: which
