@@ -71,7 +71,12 @@ func TestReceiver_ReadsOverHTTP2(t *testing.T) {
 	}
 	own.Evaluated(nobody, "")
 	other.Evaluated(m, "")
-	for receiver.Incomplete(thePolicy) != "" && time.Since(began) < 20*time.Second {
+	arrived := func() bool {
+		actor.mu.Lock()
+		defer actor.mu.Unlock()
+		return actor.policies[thePolicy] != nil && actor.policies[thePolicy].ready
+	}
+	for !arrived() && time.Since(began) < 20*time.Second {
 		time.Sleep(5 * time.Millisecond) // a condition
 	}
 	actor.mu.Lock()
