@@ -66,8 +66,12 @@ func (r *Receiver) merge(name string, own *teaching) (remediate.RolloutSpec, rem
 		}
 		judges := func(member string) bool { return r.fleet.Members[member].Judge == id }
 		if p.version == own.version {
+			knows := judges
+			if p == own { // as far as their judges have not told
+				knows = func(member string) bool { return judges(member) || !r.hasTold(member, name, own.version) }
+			}
 			for n := range spec.Waves {
-				mergeWave(&spec.Waves[n], &p.spec.Waves[n], judges)
+				mergeWave(&spec.Waves[n], &p.spec.Waves[n], knows)
 			}
 		}
 		totals.Fleet += p.fleet
@@ -89,6 +93,16 @@ func (r *Receiver) merge(name string, own *teaching) (remediate.RolloutSpec, rem
 		}
 	}
 	return spec, totals
+}
+
+// hasTold reports whether the process that judges a member has said a version of a policy.
+func (r *Receiver) hasTold(member, name, version string) bool {
+	t := r.tellers[r.fleet.Members[member].Judge]
+	if t == nil {
+		return false
+	}
+	p := t.policies[name]
+	return p != nil && p.spec != nil && p.version == version
 }
 
 // mergeWave adds the members that a process judges to a wave.

@@ -79,7 +79,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			t.mu.Lock()
 			delete(t.cancels, n)
 			t.mu.Unlock()
-			err := error(io.EOF)
+			err := io.EOF
 			if p := recover(); p != nil {
 				err = ErrCut
 			}

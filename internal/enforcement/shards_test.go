@@ -1,0 +1,66 @@
+package enforcement_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/internal/enforcement"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/intents"
+	"federator.dev/federator/pkg/intents/facts"
+	"federator.dev/federator/pkg/intents/relay"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// noMembers are members of which there are none.
+type noMembers struct{ remediate.ClientFactory }
+
+func (noMembers) CheckWritable(string) error { return nil }
+
+func (noMembers) RequireKinds([]policy.Kind) {}
+
+func newSharded(t *testing.T, identity string, s *enforcement.Shards) (*enforcement.Enforcement, error) {
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return enforcement.New(enforcement.Options{Hub: &rest.Config{Host: "http://127.0.0.1:1"}, Index: index, Members: noMembers{}, Namespace: "federator", Identity: identity, Shards: s})
+}
+
+// TestHandler_AnswersPeersOnly, below the paths of all that they ask.
+func TestHandler_AnswersPeersOnly(t *testing.T) {
+	fleet := &intents.Fleet{Self: "federator-0"}
+	peer := func(r *http.Request) string { return r.Header.Get("Test-Peer") }
+	good := enforcement.Shards{Epoch: "1", Fleet: func() *intents.Fleet { return fleet }, Peer: peer}
+	e, err := newSharded(t, "federator-0", &good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{intents.Path + "stream", facts.Path + "members", relay.Path + "members/fleet/m"} {
+		for _, who := range []string{"", "federator-1"} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody)
+			r.Header.Set("Test-Peer", who)
+			w := httptest.NewRecorder()
+			e.Handler().ServeHTTP(w, r)
+			if forbidden := w.Body.String() == "only processes of this fleet may ask\n"; forbidden != (who == "") {
+				t.Errorf("%s as %q: %d %s", path, who, w.Code, w.Body)
+			}
+		}
+	}
+	for _, bad := range []enforcement.Shards{{}, {Epoch: "1", Fleet: good.Fleet}, {Epoch: "1", Peer: peer}, {Fleet: good.Fleet, Peer: peer}} {
+		if _, err := newSharded(t, "federator-0", &bad); err == nil {
+			t.Errorf("%+v was accepted", bad)
+		}
+	}
+	if _, err := newSharded(t, "", &good); err == nil {
+		t.Error("a process without an ID was accepted")
+	}
+	alone, err := newSharded(t, "", nil)
+	if err != nil || alone.Handler() != nil {
+		t.Errorf("a process that shares nothing: %v", err)
+	}
+}
