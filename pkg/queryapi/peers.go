@@ -48,6 +48,7 @@ func (s *Server) newFanout(o fanout.Options) (err error) {
 	}
 	o.Assignment, o.Revisions, o.Objects, o.Log = s.options.Peers.Assignment, s.minted, s.objects, s.log
 	o.Readable = s.readableMembers
+	s.pulse = fanout.NewPulse()
 	if s.shared, err = fanout.New(o); err != nil {
 		return fmt.Errorf("query API: %w", err)
 	}

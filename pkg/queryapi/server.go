@@ -46,6 +46,7 @@ type Server struct {
 	shared        *fanout.Handler // nil: this process has the fleet alone
 	minted        *fanout.Revisions
 	unions        unions
+	pulse         *fanout.Pulse
 	peers         http.Handler // see PeersHandler
 	inflight      tracker
 	started       atomic.Bool
@@ -160,6 +161,11 @@ func (s *Server) Run(ctx context.Context) error {
 	workers.Go(func() { s.objects.Run(background) })
 	if s.fairness != nil {
 		workers.Go(func() { s.fairness.run(background) })
+	}
+	if s.pulse != nil {
+		workers.Go(func() {
+			s.pulse.Run(background, func() <-chan struct{} { return s.options.Index.Newer(s.options.Index.Snapshot()) })
+		})
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(tls.NewListener(s.options.Listener, server.TLSConfig)) }()

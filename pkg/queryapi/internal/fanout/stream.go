@@ -43,7 +43,7 @@ func (q *request) open(at place, query url.Values, ask part.Ask) *stream {
 	}
 	switch {
 	case err == nil:
-		s.place.epoch = s.header.Epoch
+		s.place.epoch, s.place.also = s.header.Epoch, s.header.Also
 	case errors.As(err, &s.failed):
 	default:
 		if cause := context.Cause(ctx); cause != nil {

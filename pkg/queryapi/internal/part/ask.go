@@ -104,8 +104,11 @@ func NewHeader(first aggregate.Revision, s *aggregate.Snapshot, a *Ask) *Header 
 	h := &Header{Epoch: first, Revision: s.Revision()}
 	judged := []string{}
 	for m := range s.Members() {
-		if m.Role == aggregate.Judge {
+		switch {
+		case m.Role == aggregate.Judge:
 			judged = append(judged, m.Name)
+		case a.Answers(&m):
+			h.Also = append(h.Also, m.Name)
 		}
 	}
 	if Digest(judged) != a.Known {

@@ -35,6 +35,8 @@ type Header struct {
 	// Differs says that the process judges others than Ask.Known; Members are these.
 	Differs bool     `json:"differs,omitempty"`
 	Members []string `json:"members,omitempty"`
+	// Also are those of Ask.Also for which the process answers.
+	Also []string `json:"also,omitempty"`
 	// Refused is why there is nothing in this part: the caller may read nothing in its
 	// members (403), or these do not serve the resource (404).
 	Refused *metav1.Status `json:"refused,omitempty"`
