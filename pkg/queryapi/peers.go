@@ -256,7 +256,7 @@ func (f sharedFleet) Ask(query url.Values) (*Parts, error) {
 }
 
 func (f sharedFleet) ask(query url.Values, at aggregate.Revision, after aggregate.Position) (*Parts, error) {
-	return f.server.shared.Ask(f.r, f.caller.user, query, at, after) //nolint:wrapcheck // a Status
+	return f.server.shared.Ask(f.r, f.caller.user, query, at, after)
 }
 
 // Judge implements SharedFleet.
@@ -271,7 +271,7 @@ func (f sharedFleet) Forward(member string) error {
 	if peer == nil {
 		return f.server.unjudged(f.r.Context(), f.caller, member)
 	}
-	return f.server.shared.Forward(f.w, f.r, peer, f.caller.user) //nolint:wrapcheck // a Status
+	return f.server.shared.Forward(f.w, f.r, peer, f.caller.user)
 }
 
 // holds reports whether this process holds a member without judging it.
@@ -286,7 +286,7 @@ func (s *Server) unjudged(ctx context.Context, c caller, member string) error {
 	any, err := s.authorizer.AnyGrant(ctx, c.user, member)
 	switch {
 	case err != nil:
-		return err //nolint:wrapcheck // a Status
+		return err
 	case !any:
 		return memberForbidden(c.user, member)
 	}
@@ -306,7 +306,7 @@ func (s *Server) serveSharedQuery(w http.ResponseWriter, r *http.Request, target
 	if !ok || isWatch(r) {
 		return true, fanout.NotImplemented("The query " + name)
 	}
-	return true, sharer.ServeShared(w, r, c, sharedFleet{s, w, r, c}) //nolint:wrapcheck // a Status
+	return true, sharer.ServeShared(w, r, c, sharedFleet{s, w, r, c})
 }
 
 func unavailable(message string) error {
@@ -345,7 +345,7 @@ func (s *Server) serveShared(w http.ResponseWriter, r *http.Request, target rout
 // judgeOf returns the peer that answers for the member of a request, nil where this process does.
 func (s *Server) judgeOf(ctx context.Context, c caller, info *apirequest.RequestInfo) (*Peer, error) {
 	if s.judges(c.member) {
-		return nil, nil //nolint:nilnil // this process
+		return nil, nil
 	}
 	peer, self, known := s.options.Peers.Assignment().Judge(c.member)
 	if peer != nil || self || !known || s.holds(c.member) {

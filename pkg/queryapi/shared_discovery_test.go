@@ -61,8 +61,10 @@ func TestShared_DiscoveryIsOfAllProcesses(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/fleet", "/fleet/version", "/fleet/api", "/fleet/apis", "/flat/apis", "/fleet/api/v1", "/fleet/apis/shop.example", "/fleet/apis/shop.example/v1", "/fleet/apis/none", "/fleet/openapi/v3", "/fleet/openapi/v3/apis/shop.example/v1", "/fleet/healthz",
-		"/members/a/eu-2/apis/shop.example/v1", "/members/a/eu-1/apis/shop.example/v1", "/fleet/apis/shop.example/v1/widgets", "/fleet/apis/shop.example/v1/namespaces/blue/widgets/w", "/query/v1/count?resource=widgets", "/query/v1/find?resource=widgets&resource=pods&namePrefix=ww"} {
+	for _, path := range []string{
+		"/fleet", "/fleet/version", "/fleet/api", "/fleet/apis", "/flat/apis", "/fleet/api/v1", "/fleet/apis/shop.example", "/fleet/apis/shop.example/v1", "/fleet/apis/none", "/fleet/openapi/v3", "/fleet/openapi/v3/apis/shop.example/v1", "/fleet/healthz",
+		"/members/a/eu-2/apis/shop.example/v1", "/members/a/eu-1/apis/shop.example/v1", "/fleet/apis/shop.example/v1/widgets", "/fleet/apis/shop.example/v1/namespaces/blue/widgets/w", "/query/v1/count?resource=widgets", "/query/v1/find?resource=widgets&resource=pods&namePrefix=ww",
+	} {
 		check(path, "application/json")
 	}
 	check("/fleet/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")

@@ -52,7 +52,7 @@ const maxDigits = 16
 func Parse(h http.Header) (*Ask, error) {
 	value := h.Get(AskHeader)
 	if value == "" {
-		return nil, nil //nolint:nilnil // a request of one member has none
+		return nil, nil
 	}
 	text, err := base64.RawURLEncoding.DecodeString(value)
 	if err != nil {

@@ -128,7 +128,7 @@ func ParseItem(payload []byte) (it Item, err error) {
 		if size <= 0 || n > uint64(len(payload)-size) {
 			return it, errMalformed
 		}
-		*part, payload = payload[size:size+int(n)], payload[size+int(n):] //nolint:gosec // it is at most the length
+		*part, payload = payload[size:size+int(n)], payload[size+int(n):]
 	}
 	it.Text = payload
 	return it, nil
@@ -146,7 +146,7 @@ func AppendEvent(dst []byte, revision aggregate.Revision, marks []int) []byte {
 	dst = binary.AppendUvarint(dst, uint64(revision))
 	dst = append(dst, byte(len(marks)))
 	for _, m := range marks {
-		dst = binary.AppendUvarint(dst, uint64(m)) //nolint:gosec // an offset
+		dst = binary.AppendUvarint(dst, uint64(m))
 	}
 	return dst
 }
@@ -164,7 +164,7 @@ func ParseEvent(payload []byte, marks []int) (e Event, err error) {
 		if size <= 0 {
 			return e, errMalformed
 		}
-		marks, payload = append(marks, int(m)), payload[size:] //nolint:gosec // checked below
+		marks, payload = append(marks, int(m)), payload[size:]
 	}
 	e.Marks, e.Text = marks, payload
 	for _, m := range marks {
