@@ -102,7 +102,17 @@ func (s *Server) peersChain() (http.Handler, error) {
 	h = s.withWriteDeadline(h)
 	h = route.Filter(h, func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, s.log, err) })
 	h = genericapifilters.WithRequestReceivedTimestamp(h)
-	return s.withObservation(h), nil
+	return s.withEnd(s.withObservation(h)), nil
+}
+
+// withEnd ends requests of peers, whose listener is another's, with the server.
+func (s *Server) withEnd(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), shutdownKey{}, s.ending))
+		defer cancel()
+		defer context.AfterFunc(s.ended, cancel)()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 // servePeer answers a peer.

@@ -308,3 +308,26 @@ func TestShared_MovingMembers(t *testing.T) {
 		same("two judges", path)
 	}
 }
+
+// TestShared_ProcessEndsWhilePeersWatch: a process that ends does not wait for what its peers read.
+func TestShared_ProcessEndsWhilePeersWatch(t *testing.T) {
+	f := share(t, 2, nil)
+	f.join("a/eu-1", "a/eu-2")
+	f.put(7, sharedObject{"a/eu-2", "Pod", "blue", "p", "a", "1"})
+	watcher := f.follow(t, f.processes[0], "/fleet/api/v1/pods", url.Values{}, "application/json", true)
+	of := f.follow(t, f.processes[0], "/members/a/eu-2/api/v1/pods", url.Values{}, "application/json", true)
+	for _, w := range []*follower{watcher, of} {
+		until(t, "all is there", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.state) == 1 })
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- f.processes[1].End() }()
+	select {
+	case err := <-ended:
+		f.must(err)
+	case <-time.After(patience):
+		t.Fatal("the process does not end")
+	}
+	f.dead[f.processes[1]] = true
+	f.publish()
+	until(t, "the watcher knows", func() bool { watcher.mu.Lock(); defer watcher.mu.Unlock(); return len(watcher.state) == 0 })
+}

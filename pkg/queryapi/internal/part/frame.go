@@ -191,11 +191,8 @@ func NewReader(r io.Reader) *Reader { return &Reader{in: bufio.NewReaderSize(r, 
 // ends without an End is io.ErrUnexpectedEOF, or that of its connection.
 func (r *Reader) Next() (Type, []byte, error) {
 	var head [frameHead]byte
-	if _, err := io.ReadFull(r.in, head[:]); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return 0, nil, fmt.Errorf("part: %w", err)
+	if err := r.fill(head[:]); err != nil {
+		return 0, nil, err
 	}
 	n := int(binary.BigEndian.Uint32(head[1:]))
 	if n > maxFrame {
@@ -205,10 +202,21 @@ func (r *Reader) Next() (Type, []byte, error) {
 		r.buf = make([]byte, n, n+n/4)
 	}
 	r.buf = r.buf[:n]
-	if _, err := io.ReadFull(r.in, r.buf); err != nil {
-		return 0, nil, fmt.Errorf("part: %w", err)
+	if err := r.fill(r.buf); err != nil {
+		return 0, nil, err
 	}
 	return Type(head[0]), r.buf, nil
+}
+
+func (r *Reader) fill(b []byte) error {
+	_, err := io.ReadFull(r.in, b)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("part: %w", err)
+	}
+	return nil
 }
 
 // Header reads the header.
