@@ -59,7 +59,7 @@
 //
 // Count, find, related, members, stream and discovery are of the whole fleet. A Query of Options.Queries
 // answers for it if it is a Sharer; others, what is posted, and WebSockets that would need another
-// process get 501, as does a Table whose columns differ among the processes.
+// process get 501. A Table whose columns differ among the processes has only names and ages.
 //
 // # Concurrency
 //

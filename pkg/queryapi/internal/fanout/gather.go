@@ -44,7 +44,30 @@ func (q *request) gather(ask part.Ask) error {
 	if err := q.gatherAll(ask); err != nil {
 		return err
 	}
+	if q.g.columnsDiffer() {
+		q.g.end()
+		ask.Plain = true // as custom resources are, whose definitions differ among members
+		if err := q.gatherAll(ask); err != nil {
+			return err
+		}
+		q.warn("the members have definitions with different columns: only the name and the age are shown")
+	}
 	return q.unite()
+}
+
+// columnsDiffer reports whether processes print different columns of a Table.
+func (g *gathered) columnsDiffer() bool {
+	var columns []byte
+	for _, s := range g.parts {
+		h := s.header
+		if columns != nil && h.Columns != nil && !bytes.Equal(columns, h.Columns) {
+			return true
+		}
+		if h.Columns != nil {
+			columns = h.Columns
+		}
+	}
+	return false
 }
 
 func (q *request) gatherAll(ask part.Ask) error {
@@ -299,9 +322,6 @@ func (q *request) unite() error {
 	for _, s := range g.parts {
 		h := s.header
 		g.notSynced = append(g.notSynced, h.NotSynced...)
-		if h.Refused == nil && !bytes.Equal(h.Columns, g.lead.Columns) {
-			return NotImplemented("a Table whose columns differ among members, of which each process prints its own,")
-		}
 		if h.Refused == nil && (h.YAML != g.lead.YAML || h.Protobuf != g.lead.Protobuf || h.Table != g.lead.Table || h.ItemKind != g.lead.ItemKind) {
 			return unavailable("the processes of the fleet differ in what they serve")
 		}

@@ -31,6 +31,8 @@ type Ask struct {
 	At    aggregate.Revision `json:"at,omitempty"`
 	// Digits are those of the revisions that will be in events.
 	Digits int `json:"digits,omitempty"`
+	// Plain asks for the columns that every kind has: the processes differ in others.
+	Plain bool `json:"plain,omitempty"`
 	// Fallback asks for the format to use in place of protobuf.
 	Fallback bool `json:"fallback,omitempty"`
 }
