@@ -3,7 +3,9 @@ package queryapi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,8 +124,13 @@ func (c caller) HubAllows(ctx context.Context, verb, resource string) (bool, err
 	return c.server.authorizer.HubAllows(ctx, c.user, verb, gr)
 }
 
-// members are the names of those in the index, in order.
-func (s *Server) members() []string { return membersOf(s.options.Index.Snapshot()) }
+// members are the names of those of the fleet, in order.
+func (s *Server) members() []string {
+	if s.shared != nil {
+		return slices.Sorted(maps.Keys(s.options.Peers.Assignment().Judges))
+	}
+	return membersOf(s.options.Index.Snapshot())
+}
 
 func membersOf(at *aggregate.Snapshot) []string {
 	var names []string

@@ -44,6 +44,23 @@
 // added where these do not suffice: paths are parsed strictly, panics and limits give a
 // Status, a client that does not read is disconnected, and every goroutine is joined.
 //
+// # Shared fleets
+//
+// With Options.Peers several processes share a fleet, and any of them answers for all of it. A
+// request about one member is forwarded to the process that judges it (aggregate.Judge); what is about
+// the whole fleet is merged of the parts of all processes, each of which decides by the hub what
+// the caller may read of its members. PeersHandler serves the others, which say who asks in request
+// headers; it never asks on, and audits nothing: that is done where the client asked.
+//
+// Members whose process does not answer are said to be not fresh, as Unknown; a process that is lost
+// in the middle of a response aborts it, and ends a watch with 410. resourceVersions and continue
+// tokens of /fleet and /flat are of the process that was asked, which mints them (Options.Minted) and
+// remembers what the newest 65,536 stand for; those of one member are of its process. Others are 410.
+//
+// Count, find, related, members, stream and discovery are of the whole fleet. A Query of Options.Queries
+// answers for it if it is a Sharer; others, what is posted, and WebSockets that would need another
+// process get 501. A Table whose columns differ among the processes has only names and ages.
+//
 // # Concurrency
 //
 // A Server's methods may be called from any goroutine. Run returns when all that

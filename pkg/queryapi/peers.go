@@ -48,6 +48,7 @@ func (s *Server) newFanout(o fanout.Options) (err error) {
 	}
 	o.Assignment, o.Revisions, o.Objects, o.Log = s.options.Peers.Assignment, s.minted, s.objects, s.log
 	o.Readable = s.readableMembers
+	s.pulse = fanout.NewPulse()
 	if s.shared, err = fanout.New(o); err != nil {
 		return fmt.Errorf("query API: %w", err)
 	}
@@ -101,7 +102,17 @@ func (s *Server) peersChain() (http.Handler, error) {
 	h = s.withWriteDeadline(h)
 	h = route.Filter(h, func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, s.log, err) })
 	h = genericapifilters.WithRequestReceivedTimestamp(h)
-	return s.withObservation(h), nil
+	return s.withEnd(s.withObservation(h)), nil
+}
+
+// withEnd ends requests of peers, whose listener is another's, with the server.
+func (s *Server) withEnd(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), shutdownKey{}, s.ending))
+		defer cancel()
+		defer context.AfterFunc(s.ended, cancel)()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 // servePeer answers a peer.
@@ -255,7 +266,7 @@ func (f sharedFleet) Ask(query url.Values) (*Parts, error) {
 }
 
 func (f sharedFleet) ask(query url.Values, at aggregate.Revision, after aggregate.Position) (*Parts, error) {
-	return f.server.shared.Ask(f.r, f.caller.user, query, at, after) //nolint:wrapcheck // a Status
+	return f.server.shared.Ask(f.r, f.caller.user, query, at, after)
 }
 
 // Judge implements SharedFleet.
@@ -270,7 +281,7 @@ func (f sharedFleet) Forward(member string) error {
 	if peer == nil {
 		return f.server.unjudged(f.r.Context(), f.caller, member)
 	}
-	return f.server.shared.Forward(f.w, f.r, peer, f.caller.user) //nolint:wrapcheck // a Status
+	return f.server.shared.Forward(f.w, f.r, peer, f.caller.user)
 }
 
 // holds reports whether this process holds a member without judging it.
@@ -285,7 +296,7 @@ func (s *Server) unjudged(ctx context.Context, c caller, member string) error {
 	any, err := s.authorizer.AnyGrant(ctx, c.user, member)
 	switch {
 	case err != nil:
-		return err //nolint:wrapcheck // a Status
+		return err
 	case !any:
 		return memberForbidden(c.user, member)
 	}
@@ -305,7 +316,7 @@ func (s *Server) serveSharedQuery(w http.ResponseWriter, r *http.Request, target
 	if !ok || isWatch(r) {
 		return true, fanout.NotImplemented("The query " + name)
 	}
-	return true, sharer.ServeShared(w, r, c, sharedFleet{s, w, r, c}) //nolint:wrapcheck // a Status
+	return true, sharer.ServeShared(w, r, c, sharedFleet{s, w, r, c})
 }
 
 func unavailable(message string) error {
@@ -344,7 +355,7 @@ func (s *Server) serveShared(w http.ResponseWriter, r *http.Request, target rout
 // judgeOf returns the peer that answers for the member of a request, nil where this process does.
 func (s *Server) judgeOf(ctx context.Context, c caller, info *apirequest.RequestInfo) (*Peer, error) {
 	if s.judges(c.member) {
-		return nil, nil //nolint:nilnil // this process
+		return nil, nil
 	}
 	peer, self, known := s.options.Peers.Assignment().Judge(c.member)
 	if peer != nil || self || !known || s.holds(c.member) {

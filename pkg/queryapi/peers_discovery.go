@@ -116,7 +116,7 @@ func (s *Server) serveUnion(w http.ResponseWriter, r *http.Request, target route
 	ask.URL = &url.URL{Path: factsPath}
 	a, err := s.shared.Ask(ask, u, url.Values{"known": s.unions.hashes()}, 0, aggregate.Position{})
 	if err != nil {
-		return err //nolint:wrapcheck // a Status
+		return err
 	}
 	said := make([]factsOf, len(a.Bodies))
 	for i, body := range a.Bodies {
@@ -137,7 +137,7 @@ func (s *Server) serveUnion(w http.ResponseWriter, r *http.Request, target route
 		warning.AddWarning(r.Context(), "", "it is not known what all members serve now")
 	}
 	view, snapshot := union.View()
-	return view.ServeDiscovery(w, r, snapshot, target) //nolint:wrapcheck // a Status
+	return view.ServeDiscovery(w, r, snapshot, target)
 }
 
 // isHealthPath reports whether a path is of this process alone.

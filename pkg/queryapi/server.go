@@ -46,6 +46,10 @@ type Server struct {
 	shared        *fanout.Handler // nil: this process has the fleet alone
 	minted        *fanout.Revisions
 	unions        unions
+	pulse         *fanout.Pulse
+	ending, ended context.Context // of requests of peers: watches, and all
+	endWatches    context.CancelFunc
+	endAll        context.CancelFunc
 	peers         http.Handler // see PeersHandler
 	inflight      tracker
 	started       atomic.Bool
@@ -62,6 +66,8 @@ func New(o Options) (*Server, error) {
 		options: o, log: o.Logger, encoders: newEncoders(),
 		requestShares: newCallerShares(o.Fairness.MaxInFlight, o.Local), watchShares: newCallerShares(o.Fairness.MaxWatches, o.Local),
 	}
+	s.ended, s.endAll = context.WithCancel(context.Background())
+	s.ending, s.endWatches = context.WithCancel(s.ended)
 	if s.metrics, err = newMetrics(o.Metrics); err != nil {
 		return nil, fmt.Errorf("query API: %w", err)
 	}
@@ -152,6 +158,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// Requests outlive ctx while they drain; watches end with ctx itself.
 	requests, abandon := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), shutdownKey{}, ctx))
 	defer abandon()
+	defer context.AfterFunc(ctx, s.endWatches)()
 	server := s.httpServer(requests)
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -160,6 +167,11 @@ func (s *Server) Run(ctx context.Context) error {
 	workers.Go(func() { s.objects.Run(background) })
 	if s.fairness != nil {
 		workers.Go(func() { s.fairness.run(background) })
+	}
+	if s.pulse != nil {
+		workers.Go(func() {
+			s.pulse.Run(background, func() <-chan struct{} { return s.options.Index.Newer(s.options.Index.Snapshot()) })
+		})
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(tls.NewListener(s.options.Listener, server.TLSConfig)) }()
@@ -176,6 +188,8 @@ func (s *Server) Run(ctx context.Context) error {
 		_ = server.Close() // the listener is closed already
 	}
 	abandon()
+	s.endWatches()
+	s.endAll()
 	<-s.inflight.drain()
 	stop()
 	workers.Wait()
@@ -201,6 +215,7 @@ func (s *Server) drain(ctx context.Context, server *http.Server) error {
 // Close closes a server that is not run.
 func (s *Server) Close() error {
 	s.started.Store(true)
+	s.endAll()
 	return errors.Join(s.options.Listener.Close(), s.closeResources())
 }
 

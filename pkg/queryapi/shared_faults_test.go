@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/queryserver"
 	"federator.dev/federator/test/seed"
@@ -202,7 +203,7 @@ func TestShared_Informers(t *testing.T) {
 			return !slices.ContainsFunc(running, func(i cache.SharedIndexInformer) bool { return !i.IsStopped() })
 		})
 	}()
-	for round := range 6 {
+	for round := range 4 {
 		for range 30 {
 			o := f.object(rng, manyMembers)
 			f.put(100+rng.IntN(900), o)
@@ -232,4 +233,101 @@ func TestShared_Informers(t *testing.T) {
 			return true
 		})
 	}
+}
+
+// TestShared_MovingMembers: a member that two processes judge for a moment is listed once, and one whose judge is lost
+// is answered for by the process that holds it, too.
+func TestShared_MovingMembers(t *testing.T) {
+	f := share(t, 3, nil)
+	f.join("a/eu-1", "a/eu-2", "a/eu-3")
+	for _, m := range manyShared[:3] {
+		for i := range 5 {
+			f.put(7, sharedObject{m, "Pod", "blue", fmt.Sprint("p", i), "a", "1"})
+		}
+	}
+	first, second, third := f.processes[0], f.processes[1], f.processes[2]
+	copied := func(to *process, role aggregate.Role) {
+		at, _ := second.index.Snapshot().Member("a/eu-2")
+		at.Role = role
+		f.must(to.index.PutMember(at))
+		for i := range 5 {
+			o := sharedObject{"a/eu-2", "Pod", "blue", fmt.Sprint("p", i), "a", "1"}
+			s := to.scope(t, "a/eu-2", "Pod")
+			s.Upsert(s.Item(o.record(7)))
+			_, err := s.Commit()
+			f.must(err)
+		}
+		for _, k := range sharedKinds {
+			to.scope(t, "a/eu-2", k.Kind)
+		}
+	}
+	same := func(what, path string) {
+		t.Helper()
+		want, err := f.whole.ask(t, f.whole.Client(t), path, nil, f.whole.Token())
+		f.must(err)
+		for _, p := range []*process{first, third} {
+			got, err := p.ask(t, p.Client(t), path, nil, p.Token())
+			f.must(err)
+			if got.body != want.body || got.headers != want.headers {
+				t.Errorf("%s: %s of %s: %d %s %s\nwant %s", what, path, p.id, got.code, got.headers, got.body, want.body)
+			}
+		}
+	}
+	paths := []string{"/fleet/api/v1/pods", "/fleet/api/v1/pods?limit=7", "/query/v1/count?resource=pods&groupBy=member", "/query/v1/members", "/members/a/eu-2/api/v1/pods"}
+	copied(third, aggregate.Joining)
+	for _, path := range paths {
+		same("joining", path)
+	}
+	copied(third, aggregate.Standby)
+	for _, path := range paths {
+		same("standing by", path)
+	}
+	watcher := f.follow(t, first, "/fleet/api/v1/pods", url.Values{}, "application/json", true)
+	f.dead[second] = true
+	f.kill(second)
+	f.publish()
+	for _, path := range paths[:4] {
+		same("its judge is lost", path)
+	}
+	until(t, "the watcher has all", func() bool {
+		watcher.mu.Lock()
+		defer watcher.mu.Unlock()
+		return len(watcher.state) == 15
+	})
+	again := f.follow(t, third, "/fleet/api/v1/pods", url.Values{}, "application/json", false)
+	until(t, "another has all", func() bool { again.mu.Lock(); defer again.mu.Unlock(); return len(again.state) == 15 })
+
+	f = share(t, 3, nil)
+	f.join("a/eu-1", "a/eu-2", "a/eu-3")
+	first, second, third = f.processes[0], f.processes[1], f.processes[2]
+	for i := range 5 {
+		f.put(7, sharedObject{"a/eu-2", "Pod", "blue", fmt.Sprint("p", i), "a", "1"}, sharedObject{"a/eu-1", "Pod", "blue", fmt.Sprint("p", i), "a", "1"})
+	}
+	copied(third, aggregate.Judge)
+	for _, path := range paths[:4] {
+		same("two judges", path)
+	}
+}
+
+// TestShared_ProcessEndsWhilePeersWatch: a process that ends does not wait for what its peers read.
+func TestShared_ProcessEndsWhilePeersWatch(t *testing.T) {
+	f := share(t, 2, nil)
+	f.join("a/eu-1", "a/eu-2")
+	f.put(7, sharedObject{"a/eu-2", "Pod", "blue", "p", "a", "1"})
+	watcher := f.follow(t, f.processes[0], "/fleet/api/v1/pods", url.Values{}, "application/json", true)
+	of := f.follow(t, f.processes[0], "/members/a/eu-2/api/v1/pods", url.Values{}, "application/json", true)
+	for _, w := range []*follower{watcher, of} {
+		until(t, "all is there", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.state) == 1 })
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- f.processes[1].End() }()
+	select {
+	case err := <-ended:
+		f.must(err)
+	case <-time.After(patience):
+		t.Fatal("the process does not end")
+	}
+	f.dead[f.processes[1]] = true
+	f.publish()
+	until(t, "the watcher knows", func() bool { watcher.mu.Lock(); defer watcher.mu.Unlock(); return len(watcher.state) == 0 })
 }

@@ -127,8 +127,8 @@ func (f *sharedFleet) publish() {
 
 // kill ends the listener of a process for its peers.
 func (f *sharedFleet) kill(p *process) {
-	p.peers.CloseClientConnections()
 	p.peers.Listener.Close()
+	p.peers.CloseClientConnections()
 }
 
 // join adds members, judged by the processes in turn.

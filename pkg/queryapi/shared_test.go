@@ -100,7 +100,7 @@ func TestShared_ListsAndGetsAreThoseOfOneProcess(t *testing.T) {
 	for _, p := range f.processes {
 		clients[p] = p.Client(t)
 	}
-	for i := range 300 {
+	for i := range 200 {
 		path, accept := randomRead(rng)
 		p := choose(rng, f.processes...)
 		header := http.Header{"Accept": {accept}}

@@ -383,10 +383,7 @@ func TestShared_WatchesHoldWhatExists(t *testing.T) {
 				var err error
 				want, _, err = f.whole.state(t.Context(), f.whole.Client(t), w.path, w.query)
 				f.must(err)
-				if w.has(want) {
-					return true
-				}
-				return false
+				return w.has(want)
 			})
 		}
 	}

@@ -145,6 +145,9 @@ func (s *Server) changes(path string) <-chan struct{} {
 			return q.Changes()
 		}
 	}
+	if s.pulse != nil {
+		return s.pulse.Next()
+	}
 	return s.options.Index.Newer(s.options.Index.Snapshot())
 }
 

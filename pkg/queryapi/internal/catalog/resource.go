@@ -65,6 +65,13 @@ func (r *Resource) GroupVersionKind() schema.GroupVersionKind {
 // (priority above 0). The slice is shared and must not be changed.
 func (r *Resource) Columns() []metav1.TableColumnDefinition { return r.printer.columns() }
 
+// Plain returns the resource with the columns that every kind has.
+func (r *Resource) Plain() *Resource {
+	out := *r
+	out.printer = nameAndAge
+	return &out
+}
+
 // Row makes a Table's row from an object's canonical JSON as the index holds it, at any
 // version: cells for all Columns, and conditions. The caller adds the row's object. Ages are
 // as of now. Members may hold objects that no API server would have admitted: where a

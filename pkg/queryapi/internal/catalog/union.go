@@ -106,14 +106,14 @@ func (f *Facts) fill(index *aggregate.Index, process string) error {
 		if !put[member] {
 			put[member] = true
 			if err := index.PutMember(aggregate.Member{Name: member, Version: f.Version}); err != nil {
-				return nil, err //nolint:wrapcheck // wrapped once, above
+				return nil, err
 			}
 		}
 		s, err := index.OpenScope(member, kind, version)
 		if err == nil {
 			s.SetStatus(aggregate.Status{State: aggregate.Synced})
 		}
-		return s, err //nolint:wrapcheck // wrapped once, above
+		return s, err
 	}
 	for _, kind := range slices.Sorted(maps.Keys(f.Held)) {
 		n := 0
@@ -130,7 +130,7 @@ func (f *Facts) fill(index *aggregate.Index, process string) error {
 					return err
 				}
 				if _, err := s.Commit(); err != nil {
-					return err //nolint:wrapcheck // wrapped once, above
+					return err
 				}
 				n++
 			}
@@ -149,7 +149,7 @@ func (f *Facts) define(s *aggregate.Scope) error {
 			Metadata struct{ Name, UID string }
 		}
 		if err := json.Unmarshal(body, &of); err != nil {
-			return err //nolint:wrapcheck // wrapped once, above
+			return err
 		}
 		s.Upsert(s.Item(&aggregate.Record{Name: of.Metadata.Name, UID: of.Metadata.UID, ResourceVersion: "1", Body: body}))
 	}

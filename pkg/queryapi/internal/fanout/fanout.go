@@ -92,7 +92,7 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, u user.Info) err
 	}
 	err := resources.Check(r, q.info, "")
 	if err != nil {
-		return err //nolint:wrapcheck // a Status
+		return err
 	}
 	if q.params, err = selection.Parse(r.URL.Query(), q.info.Verb); err != nil {
 		return err

@@ -79,19 +79,19 @@ func (p *patientWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 // Write implements http.ResponseWriter.
 func (p *patientWriter) Write(b []byte) (int, error) {
 	if err := p.controller.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, err //nolint:wrapcheck // to who writes
+		return 0, err
 	}
-	return p.ResponseWriter.Write(b) //nolint:wrapcheck // to who writes
+	return p.ResponseWriter.Write(b)
 }
 
 // FlushError implements what http.ResponseController looks for. HTTP/2 ends a stream whose deadline passes, even while there
 // is nothing to write.
 func (p *patientWriter) FlushError() error {
 	if err := p.controller.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err //nolint:wrapcheck // to who writes
+		return err
 	}
 	if err := p.controller.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err //nolint:wrapcheck // to who writes
+		return err
 	}
 	return nil
 }

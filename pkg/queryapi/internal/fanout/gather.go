@@ -44,7 +44,30 @@ func (q *request) gather(ask part.Ask) error {
 	if err := q.gatherAll(ask); err != nil {
 		return err
 	}
+	if q.g.columnsDiffer() {
+		q.g.end()
+		ask.Plain = true // as custom resources are, whose definitions differ among members
+		if err := q.gatherAll(ask); err != nil {
+			return err
+		}
+		q.warn("the members have definitions with different columns: only the name and the age are shown")
+	}
 	return q.unite()
+}
+
+// columnsDiffer reports whether processes print different columns of a Table.
+func (g *gathered) columnsDiffer() bool {
+	var columns []byte
+	for _, s := range g.parts {
+		h := s.header
+		if columns != nil && h.Columns != nil && !bytes.Equal(columns, h.Columns) {
+			return true
+		}
+		if h.Columns != nil {
+			columns = h.Columns
+		}
+	}
+	return false
 }
 
 func (q *request) gatherAll(ask part.Ask) error {
@@ -93,7 +116,7 @@ func (q *request) places(a *Assignment) ([]place, error) {
 			}
 			return nil, q.expired()
 		}
-		if q.token == nil && len(p.except)+len(p.also) > 0 {
+		if q.token == nil && len(p.except) > 0 {
 			return nil, q.expired() // members were moving
 		}
 	}
@@ -127,8 +150,11 @@ func (q *request) query(i int) url.Values {
 
 // askOf returns what a process is asked.
 func (q *request) askOf(at place, i int, ask part.Ask) part.Ask {
-	ask.Known, ask.Except, ask.Also = q.g.assignment.digests[at.id], at.except, at.also
+	ask.Known, ask.Except, ask.Also = q.g.assignment.digests[at.id], at.except, q.g.assignment.unjudged
 	if q.token != nil {
+		if q.at != nil {
+			ask.Also = at.also
+		}
 		ask.After = q.token.After
 		if q.at != nil {
 			ask.At = q.at.revisions[i]
@@ -177,7 +203,7 @@ func (q *request) sort() error {
 		return nil
 	}
 	for i, s := range g.parts { // all that were asked answered
-		if want := q.at.places[i].epoch; s.header.Epoch != want {
+		if want := q.at.places[i]; s.header.Epoch != want.epoch || !slices.Equal(s.header.Also, want.also) {
 			return q.expired()
 		}
 		if unknown := q.at.revisions[i] == 0; q.token == nil && unknown != (s.header.Revision == 0) {
@@ -191,7 +217,7 @@ func (q *request) sort() error {
 func (q *request) separate(ask part.Ask) error {
 	g := q.g
 	a := g.assignment
-	if !slices.ContainsFunc(g.parts, func(s *stream) bool { return s.header.Differs }) {
+	if !slices.ContainsFunc(g.parts, (*stream).differs) {
 		return nil
 	}
 	judges := map[string][]*stream{}
@@ -226,7 +252,8 @@ func (q *request) separate(ask part.Ask) error {
 		}
 		s.end()
 		slices.Sort(except[s])
-		again := q.open(place{id: s.place.id, except: except[s]}, q.query(i), q.askOf(place{id: s.place.id, except: except[s]}, i, ask))
+		without := place{id: s.place.id, except: except[s]}
+		again := q.open(without, q.query(i), q.askOf(without, i, ask))
 		if again.header == nil {
 			again.end()
 			return errMoving
@@ -236,19 +263,21 @@ func (q *request) separate(ask part.Ask) error {
 	return nil
 }
 
-// membersOf returns the members that a process judges by its own account.
+// differs reports whether a process answers for others than those that it is known to judge.
+func (s *stream) differs() bool { return s.header.Differs || len(s.header.Also) > 0 }
+
+// membersOf returns the members that a process answers for by its own account.
 func (g *gathered) membersOf(s *stream) []string {
 	if s.header.Differs {
-		return s.header.Members
+		return slices.Concat(s.header.Members, s.header.Also)
 	}
-	return g.assignment.byJudge[s.place.id]
+	return slices.Concat(g.assignment.byJudge[s.place.id], s.header.Also)
 }
 
 // findAbsent sets the members that no process answers for.
 func (g *gathered) findAbsent() {
 	a := g.assignment
-	differs := slices.ContainsFunc(g.parts, func(s *stream) bool { return s.header.Differs })
-	if !differs {
+	if !slices.ContainsFunc(g.parts, (*stream).differs) {
 		g.absent = slices.Clone(a.unjudged)
 		for id, members := range a.byJudge {
 			if !slices.ContainsFunc(g.parts, func(s *stream) bool { return s.place.id == id }) {
@@ -293,9 +322,6 @@ func (q *request) unite() error {
 	for _, s := range g.parts {
 		h := s.header
 		g.notSynced = append(g.notSynced, h.NotSynced...)
-		if h.Refused == nil && !bytes.Equal(h.Columns, g.lead.Columns) {
-			return NotImplemented("a Table whose columns differ among members, of which each process prints its own,")
-		}
 		if h.Refused == nil && (h.YAML != g.lead.YAML || h.Protobuf != g.lead.Protobuf || h.Table != g.lead.Table || h.ItemKind != g.lead.ItemKind) {
 			return unavailable("the processes of the fleet differ in what they serve")
 		}

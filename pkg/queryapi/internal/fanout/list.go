@@ -58,7 +58,7 @@ func (q *request) listAs(ask part.Ask) (again bool, err error) {
 	if held != nil {
 		defer held.Release()
 		if refused := (&merge{parts: q.g.parts}).run(limit, func(it *part.Item) error { return held.Add(it.Text) }); refused != nil {
-			return ask.Fallback != true && q.g.lead.Fallback && !errors.Is(refused, errLost), q.lostBefore(refused)
+			return !ask.Fallback && q.g.lead.Fallback && !errors.Is(refused, errLost), q.lostBefore(refused)
 		}
 		q.warnList()
 		held.Write(q.w, metav1.TypeMeta{APIVersion: q.g.lead.ItemVersion, Kind: q.g.lead.ItemKind})
@@ -173,9 +173,9 @@ func (q *request) lastOf(limit int64) (last aggregate.Position) {
 // hold returns the list in protobuf, which is held; nil for other formats.
 func (q *request) hold(meta resources.ListMeta) (*resources.Held, error) {
 	if !q.g.lead.Protobuf {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil
 	}
-	return q.options.Objects.Hold(q.user.GetName(), meta) //nolint:wrapcheck // cannot happen
+	return q.options.Objects.Hold(q.user.GetName(), meta)
 }
 
 func (q *request) envelope(meta resources.ListMeta) (*resources.Envelope, error) {
@@ -184,7 +184,7 @@ func (q *request) envelope(meta resources.ListMeta) (*resources.Envelope, error)
 	if h.Table {
 		of.Columns = h.Columns
 	}
-	return of.Envelope(meta) //nolint:wrapcheck // cannot happen
+	return of.Envelope(meta)
 }
 
 // contentType is that of a response that is no watch.
@@ -221,7 +221,7 @@ func (q *request) writeList(around *resources.Envelope, limit int) error {
 		started = true
 		_, err := q.w.Write(out)
 		out = out[:0]
-		return err //nolint:wrapcheck // the client is gone
+		return err
 	})
 	if err != nil && !started {
 		q.w.Header().Del("Content-Type")

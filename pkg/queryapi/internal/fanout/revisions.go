@@ -82,13 +82,18 @@ func (m *Revisions) Unused() (n uint64) {
 	return n
 }
 
-// mint returns a revision for a vector, which must not change. The last one is returned again for
-// an equal vector, if again is set.
+// maxAgain is among how many revisions one is looked for that stands for the same.
+const maxAgain = 256
+
+// mint returns a revision for a vector, which must not change; nil is for one that stands for nothing. If
+// again is set, a recent one of an equal vector is returned again.
 func (m *Revisions) mint(v *vector, again bool) (aggregate.Revision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if again && m.last.vector != nil && m.last.vector.equal(v) {
-		return m.last.revision, nil
+	for i := uint64(1); again && i <= min(m.count, uint64(len(m.log)), maxAgain); i++ {
+		if had := m.log[(m.count-i)%maxLog]; had.vector != nil && had.vector.equal(v) {
+			return had.revision, nil
+		}
 	}
 	for len(m.ranges) > 0 && m.ranges[0].First >= m.ranges[0].End {
 		m.ranges = m.ranges[1:]

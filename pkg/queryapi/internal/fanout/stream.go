@@ -43,7 +43,7 @@ func (q *request) open(at place, query url.Values, ask part.Ask) *stream {
 	}
 	switch {
 	case err == nil:
-		s.place.epoch = s.header.Epoch
+		s.place.epoch, s.place.also = s.header.Epoch, s.header.Also
 	case errors.As(err, &s.failed):
 	default:
 		if cause := context.Cause(ctx); cause != nil {
@@ -68,7 +68,7 @@ func (q *request) ask(ctx context.Context, s *stream, query url.Values, ask part
 	if peer == nil {
 		return nil, errors.New("it does not live")
 	}
-	resp, err := q.options.toPeer(ctx, peer, q.r, &u, q.user, &ask)
+	resp, err := q.options.toPeer(ctx, peer, q.r, &u, q.user, &ask) //nolint:bodyclose // s.end closes it
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (o *ownReader) Read(p []byte) (int, error) {
 	if why, ok := <-o.refused; ok {
 		return n, why
 	}
-	return n, err //nolint:wrapcheck // io.EOF
+	return n, err
 }
 
 // pipeWriter is the response of this process itself.
@@ -209,7 +209,7 @@ func (p *pipeWriter) WriteHeader(int) {}
 
 // Write implements http.ResponseWriter.
 func (p *pipeWriter) Write(b []byte) (int, error) {
-	return p.out.Write(b) //nolint:wrapcheck // to who wrote it
+	return p.out.Write(b)
 }
 
 // FlushError implements what http.ResponseController looks for: nothing is held back.

@@ -36,7 +36,6 @@ type watchStream struct {
 	columns    []byte               // of a Table, until they are sent with the first event
 	marks      []int                // a buffer
 	out        []byte
-	bookmarked *vector // the last bookmark
 }
 
 // Watches without timeoutSeconds end after this, and up to twice it.

@@ -31,6 +31,8 @@ type Ask struct {
 	At    aggregate.Revision `json:"at,omitempty"`
 	// Digits are those of the revisions that will be in events.
 	Digits int `json:"digits,omitempty"`
+	// Plain asks for the columns that every kind has: the processes differ in others.
+	Plain bool `json:"plain,omitempty"`
 	// Fallback asks for the format to use in place of protobuf.
 	Fallback bool `json:"fallback,omitempty"`
 }
@@ -52,7 +54,7 @@ const maxDigits = 16
 func Parse(h http.Header) (*Ask, error) {
 	value := h.Get(AskHeader)
 	if value == "" {
-		return nil, nil //nolint:nilnil // a request of one member has none
+		return nil, nil
 	}
 	text, err := base64.RawURLEncoding.DecodeString(value)
 	if err != nil {
@@ -104,8 +106,11 @@ func NewHeader(first aggregate.Revision, s *aggregate.Snapshot, a *Ask) *Header 
 	h := &Header{Epoch: first, Revision: s.Revision()}
 	judged := []string{}
 	for m := range s.Members() {
-		if m.Role == aggregate.Judge {
+		switch {
+		case m.Role == aggregate.Judge:
 			judged = append(judged, m.Name)
+		case a.Answers(&m):
+			h.Also = append(h.Also, m.Name)
 		}
 	}
 	if Digest(judged) != a.Known {

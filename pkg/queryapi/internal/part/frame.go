@@ -35,6 +35,8 @@ type Header struct {
 	// Differs says that the process judges others than Ask.Known; Members are these.
 	Differs bool     `json:"differs,omitempty"`
 	Members []string `json:"members,omitempty"`
+	// Also are those of Ask.Also for which the process answers.
+	Also []string `json:"also,omitempty"`
 	// Refused is why there is nothing in this part: the caller may read nothing in its
 	// members (403), or these do not serve the resource (404).
 	Refused *metav1.Status `json:"refused,omitempty"`
@@ -126,7 +128,7 @@ func ParseItem(payload []byte) (it Item, err error) {
 		if size <= 0 || n > uint64(len(payload)-size) {
 			return it, errMalformed
 		}
-		*part, payload = payload[size:size+int(n)], payload[size+int(n):] //nolint:gosec // it is at most the length
+		*part, payload = payload[size:size+int(n)], payload[size+int(n):]
 	}
 	it.Text = payload
 	return it, nil
@@ -144,7 +146,7 @@ func AppendEvent(dst []byte, revision aggregate.Revision, marks []int) []byte {
 	dst = binary.AppendUvarint(dst, uint64(revision))
 	dst = append(dst, byte(len(marks)))
 	for _, m := range marks {
-		dst = binary.AppendUvarint(dst, uint64(m)) //nolint:gosec // an offset
+		dst = binary.AppendUvarint(dst, uint64(m))
 	}
 	return dst
 }
@@ -162,7 +164,7 @@ func ParseEvent(payload []byte, marks []int) (e Event, err error) {
 		if size <= 0 {
 			return e, errMalformed
 		}
-		marks, payload = append(marks, int(m)), payload[size:] //nolint:gosec // checked below
+		marks, payload = append(marks, int(m)), payload[size:]
 	}
 	e.Marks, e.Text = marks, payload
 	for _, m := range marks {
@@ -189,11 +191,8 @@ func NewReader(r io.Reader) *Reader { return &Reader{in: bufio.NewReaderSize(r, 
 // ends without an End is io.ErrUnexpectedEOF, or that of its connection.
 func (r *Reader) Next() (Type, []byte, error) {
 	var head [frameHead]byte
-	if _, err := io.ReadFull(r.in, head[:]); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return 0, nil, fmt.Errorf("part: %w", err)
+	if err := r.fill(head[:]); err != nil {
+		return 0, nil, err
 	}
 	n := int(binary.BigEndian.Uint32(head[1:]))
 	if n > maxFrame {
@@ -203,10 +202,21 @@ func (r *Reader) Next() (Type, []byte, error) {
 		r.buf = make([]byte, n, n+n/4)
 	}
 	r.buf = r.buf[:n]
-	if _, err := io.ReadFull(r.in, r.buf); err != nil {
-		return 0, nil, fmt.Errorf("part: %w", err)
+	if err := r.fill(r.buf); err != nil {
+		return 0, nil, err
 	}
 	return Type(head[0]), r.buf, nil
+}
+
+func (r *Reader) fill(b []byte) error {
+	_, err := io.ReadFull(r.in, b)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("part: %w", err)
+	}
+	return nil
 }
 
 // Header reads the header.

@@ -172,6 +172,9 @@ func (q *request) parse() error {
 	if q.resource, err = q.options.View(q.snapshot, q.target).Resource(q.info.APIGroup, q.info.APIVersion, q.info.Resource); err != nil {
 		return err
 	}
+	if q.ask != nil && q.ask.Plain {
+		q.resource = q.resource.Plain()
+	}
 	if err := q.chooseFormat(formats); err != nil {
 		return err
 	}
