@@ -42,6 +42,7 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"policy-full":         policyFull,
 	"policy-delta":        policyDelta,
 	"policy-flat":         policyFlat,
+	"policy-shards":       policyShards,
 	"policy-preview":      policyPreview,
 	"policy-hostile":      policyHostile,
 	"policy-time":         policyTime,

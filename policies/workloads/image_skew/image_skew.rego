@@ -30,8 +30,8 @@ violation contains {
 } if {
 	some [name, own] in images(input.object.spec.template.spec)
 	differing := {[member, other] |
-		some member, object in siblings
-		some [same, other] in images(object.spec.template.spec)
+		some member, runs in siblings
+		some [same, other] in runs
 		same == name
 		other != own
 		differ(own, other)
@@ -42,11 +42,18 @@ violation contains {
 	versions := {version(other) | some [_, other] in differing}
 }
 
-siblings := data.fleet.by_name["Deployment.apps"][input.ref.namespace][input.ref.name] if input.ref.kind == "Deployment.apps"
+# siblings are the images of the workload in all members. No more is read of it there.
+siblings := {member: images(object.spec.template.spec) |
+	some member, object in data.fleet.by_name["Deployment.apps"][input.ref.namespace][input.ref.name]
+} if input.ref.kind == "Deployment.apps"
 
-siblings := data.fleet.by_name["StatefulSet.apps"][input.ref.namespace][input.ref.name] if input.ref.kind == "StatefulSet.apps"
+siblings := {member: images(object.spec.template.spec) |
+	some member, object in data.fleet.by_name["StatefulSet.apps"][input.ref.namespace][input.ref.name]
+} if input.ref.kind == "StatefulSet.apps"
 
-siblings := data.fleet.by_name["DaemonSet.apps"][input.ref.namespace][input.ref.name] if input.ref.kind == "DaemonSet.apps"
+siblings := {member: images(object.spec.template.spec) |
+	some member, object in data.fleet.by_name["DaemonSet.apps"][input.ref.namespace][input.ref.name]
+} if input.ref.kind == "DaemonSet.apps"
 
 # images are the names of containers and their images.
 images(pod) := [[name, ref] |

@@ -1,0 +1,337 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
+)
+
+const (
+	shardCount  = 3
+	shardDeltas = 20_000
+)
+
+// shardsCost compares a fleet that three processes share with the same fleet in one.
+func shardsCost(ctx context.Context, b *bench) ([]row, error) {
+	objects := b.n(100_000)
+	var got figures
+	if err := b.child(ctx, "policy-shards", &got, b.corpus, strconv.Itoa(objects)); err != nil {
+		return nil, err
+	}
+	return []row{
+		lower("policy/shards_cpu", "µs", got["shards"], got["one"], fmt.Sprintf("CPU of a delta in %d processes together, commits included, beside one process: %.2f times; %.2f records are told of each delta; without the way between them; goal at most 1.25 times", shardCount, got["shards"]/got["one"], got["told"])),
+		lower("policy/shards_bytes", "%", 100*got["told-bytes"]/got["bytes"], 0, fmt.Sprintf("of the bytes of all objects, uncompressed, are told: of %.0f of %.0f objects; goal 8", got["records"], got["objects"])),
+		lower("policy/shards_memory", "%", 100*got["peers-memory"]/got["memory"], 0, fmt.Sprintf("of what an index of the objects of peers would take is what is held of them, %.1f MiB; goal 15", got["peers-memory"]/mib)),
+	}, nil
+}
+
+// shard is one of the processes that share a fleet.
+type shard struct {
+	own, peers *aggregate.Index
+	engine     *policy.Engine
+	scopes     map[[2]string]*aggregate.Scope // of both
+	at         [2]*aggregate.Cursor
+}
+
+func newShard(set *policy.Set, bindings []policy.Binding, owner policy.KeyOwner) (s *shard, err error) {
+	s = &shard{scopes: map[[2]string]*aggregate.Scope{}}
+	for _, x := range []**aggregate.Index{&s.own, &s.peers} {
+		if *x, err = aggregate.New(aggregate.Options{Revisions: aggregate.Block(1), LogBytes: 8 << 20}); err != nil {
+			return nil, err
+		}
+	}
+	s.engine, err = policy.NewEngine(policy.EngineOptions{Set: set, Bindings: bindings, Parallelism: 1, Exports: true, KeyOwner: owner})
+	return s, err
+}
+
+func train(ctx context.Context, x *aggregate.Index) error {
+	for more := true; more; {
+		var err error
+		if _, more, err = x.Train(ctx.Done()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill fills a scope.
+func (s *shard) fill(x *aggregate.Index, info aggregate.ScopeInfo, records func(yield func(*aggregate.Record) error) error) error {
+	w, err := x.OpenScope(info.Member, info.Kind, info.Version)
+	if err != nil {
+		return err
+	}
+	var items []aggregate.Item
+	if err := records(func(rec *aggregate.Record) error {
+		items = append(items, w.Item(rec))
+		return nil
+	}); err != nil {
+		return err
+	}
+	s.scopes[[2]string{info.Member, string(info.Kind)}] = w
+	_, err = w.Replace(items, info.Status)
+	return err
+}
+
+func recordOf(o aggregate.Object) (aggregate.Record, error) {
+	body, err := o.AppendBody(nil)
+	return aggregate.Record{Namespace: o.Namespace(), Name: o.Name(), UID: o.UID(), ResourceVersion: o.ResourceVersion(), Labels: o.Labels(), Body: body}, err
+}
+
+// apply evaluates what has changed, and returns what others are to be told.
+func (s *shard) apply(ctx context.Context) (policy.ExportedChanges, error) {
+	var batches [2]*aggregate.Batch
+	for i, c := range s.at {
+		if batch, some := c.Poll(); some {
+			batches[i] = batch
+		}
+	}
+	if batches[0] == nil && batches[1] == nil {
+		return policy.ExportedChanges{}, nil
+	}
+	changes, err := s.engine.Apply(ctx, batches[0], batches[1])
+	if err != nil {
+		return policy.ExportedChanges{}, err
+	}
+	return changes.Exported(), nil
+}
+
+// shared is a fleet that shards share.
+type shared struct {
+	shards []*shard
+	of     map[string]int // by member
+}
+
+func newShared(ctx context.Context, from *aggregate.Snapshot, set *policy.Set, bindings []policy.Binding, out figures) (*shared, error) {
+	f := &shared{of: map[string]int{}}
+	ids := []string{"0", "1", "2"}
+	for _, id := range ids {
+		s, err := newShard(set, bindings, policy.KeyOwner{Self: id, Now: ids})
+		if err != nil {
+			return nil, err
+		}
+		f.shards = append(f.shards, s)
+	}
+	n := 0
+	for m := range from.Members() {
+		i := n % shardCount
+		f.of[m.Name] = i
+		n++
+		for j, s := range f.shards {
+			x := s.peers
+			if i == j {
+				x = s.own
+			}
+			if err := x.PutMember(m); err != nil {
+				return nil, err
+			}
+		}
+		for info := range from.Scopes(m.Name) {
+			err := f.shards[i].fill(f.shards[i].own, info, func(yield func(*aggregate.Record) error) error {
+				list, err := from.List(aggregate.Query{Kind: info.Kind, Members: []string{m.Name}})
+				if err != nil {
+					return err
+				}
+				for o := range list {
+					rec, err := recordOf(o)
+					if err != nil {
+						return err
+					}
+					out["objects"]++
+					out["bytes"] += float64(len(rec.Body))
+					if err := yield(&rec); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, s := range f.shards {
+		if err := train(ctx, s.own); err != nil {
+			return nil, err
+		}
+		if _, err := s.engine.Reset(ctx, s.own.Snapshot(), s.peers.Snapshot()); err != nil {
+			return nil, err
+		}
+	}
+	return f, f.tellAll(ctx, out)
+}
+
+// tellAll has all tell the others everything.
+func (f *shared) tellAll(ctx context.Context, out figures) error {
+	for i, s := range f.shards {
+		x := s.engine.State().Export()
+		for m := range x.Members() {
+			for info := range x.Scopes(m.Name) {
+				for j, other := range f.shards {
+					if i == j {
+						continue
+					}
+					err := other.fill(other.peers, info, func(yield func(*aggregate.Record) error) error {
+						return x.Records(m.Name, info.Kind, func(rec *aggregate.Record) error {
+							if j == (i+1)%shardCount {
+								out["records"]++
+								out["told-bytes"] += float64(len(rec.Body))
+							}
+							return yield(rec)
+						})
+					})
+					if err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	held := 0.0
+	for _, s := range f.shards {
+		if err := train(ctx, s.peers); err != nil {
+			return err
+		}
+		_, peers := s.peers.Snapshot().Size()
+		_, own := s.own.Snapshot().Size()
+		out["peers-memory"] += float64(peers)
+		held += float64(own)
+		if _, err := s.engine.Reset(ctx, s.own.Snapshot(), s.peers.Snapshot()); err != nil {
+			return err
+		}
+		s.at = [2]*aggregate.Cursor{s.own.Cursor(s.own.Snapshot()), s.peers.Cursor(s.peers.Snapshot())}
+	}
+	out["memory"] = held * (shardCount - 1)
+	return nil
+}
+
+// change commits an object in its process, and has the others told.
+func (f *shared) change(ctx context.Context, member string, kind aggregate.Kind, rec *aggregate.Record) (told int, err error) {
+	s := f.shards[f.of[member]]
+	w := s.scopes[[2]string{member, string(kind)}]
+	w.Upsert(w.Item(rec))
+	if _, err := w.Commit(); err != nil {
+		return 0, err
+	}
+	changes, err := s.apply(ctx)
+	if err != nil {
+		return 0, err
+	}
+	x := s.engine.State().Export()
+	var out aggregate.Record
+	for _, ref := range changes.Objects {
+		is, err := x.Record(ref, &out)
+		if err != nil {
+			return told, err
+		}
+		told++
+		for _, other := range f.shards {
+			if other == s {
+				continue
+			}
+			w := other.scopes[[2]string{ref.Member, string(ref.Kind)}]
+			if is {
+				out.Update = true
+				w.Upsert(w.Item(&out))
+			} else {
+				w.Delete(ref.Namespace, ref.Name)
+			}
+			if _, err := w.Commit(); err != nil {
+				return told, err
+			}
+			if _, err := other.apply(ctx); err != nil {
+				return told, err
+			}
+		}
+	}
+	return told, nil
+}
+
+func policyShards(ctx context.Context, corpus string, objects int) (figures, error) {
+	set, bindings, err := shippedTwenty()
+	if err != nil {
+		return nil, err
+	}
+	kinds, _ := set.Kinds()
+	var others []aggregate.Kind
+	for _, k := range kinds {
+		if !slices.Contains(others, k.Kind) {
+			others = append(others, k.Kind)
+		}
+	}
+	s, err := newAppSet(ctx, corpus, objects, mixed, others)
+	if err != nil {
+		return nil, err
+	}
+	out := figures{}
+	f, err := newShared(ctx, s.index.Snapshot(), set, bindings, out)
+	if err != nil {
+		return nil, err
+	}
+	e, err := policy.NewEngine(policy.EngineOptions{Set: set, Bindings: bindings, Parallelism: 1})
+	if err != nil {
+		return nil, err
+	}
+	if err := reset(ctx, s.index.Snapshot(), e); err != nil {
+		return nil, err
+	}
+	one := &shard{own: s.index, engine: e, at: [2]*aggregate.Cursor{s.index.Cursor(s.index.Snapshot()), s.index.Cursor(s.index.Snapshot())}}
+	random := rand.New(rand.NewPCG(1, 1)) // the same deltas in every run
+	var alone, together time.Duration
+	for i := range shardDeltas {
+		kind := pod
+		switch i % 20 {
+		case 1, 3, 5:
+			kind = deployment
+		case 7:
+			kind = ingress
+		}
+		m := random.IntN(appMembers)
+		n := random.IntN(s.counts[kind])
+		started := cpuTime()
+		w := s.scopes[kind][m]
+		w.Upsert(s.item(kind, m, n, i+1, i%2 == 0))
+		if _, err := w.Commit(); err != nil {
+			return nil, err
+		}
+		batch, _ := one.at[0].Poll()
+		if _, err := e.Apply(ctx, batch, nil); err != nil {
+			return nil, err
+		}
+		alone += cpuTime() - started
+		o, _ := s.index.Snapshot().Get(aggregate.Ref{Member: s.member(m), Kind: kind, Namespace: namespaceOf(n), Name: nameOf(kind, m, n)})
+		rec, err := recordOf(o)
+		if err != nil {
+			return nil, err
+		}
+		rec.Update = true
+		started = cpuTime()
+		told, err := f.change(ctx, s.member(m), kind, &rec)
+		if err != nil {
+			return nil, err
+		}
+		together += cpuTime() - started
+		out["told"] += float64(told) / shardDeltas
+	}
+	out["one"], out["shards"] = float64(alone.Nanoseconds())/1e3/shardDeltas, float64(together.Nanoseconds())/1e3/shardDeltas
+	return out, sameFindings(e.State(), f, bindings)
+}
+
+// sameFindings refuses figures of processes that do not find the same.
+func sameFindings(one *policy.State, f *shared, bindings []policy.Binding) error {
+	for _, b := range bindings {
+		want, got := one.Total(b.Name), policy.Counts{}
+		for _, s := range f.shards {
+			got.Add(s.engine.State().Total(b.Name))
+		}
+		if want != got {
+			return fmt.Errorf("%s: %d processes have %+v, one has %+v", b.Name, shardCount, got, want)
+		}
+	}
+	return nil
+}
