@@ -76,6 +76,11 @@ type Options struct {
 	// Health returns how federator gets along with a member, nil where nobody knows. Nil: nothing
 	// is said of it.
 	Health func(member string) *MemberHealth
+	// Via returns the installations of federator between this one and a member, the nearest first. Nil: there
+	// are none.
+	Via func(member string) []string
+	// Installation is the ID of this one; "" where it has none.
+	Installation string
 	Now    func() time.Time // nil: time.Now
 
 	MaxGroups int // that a count may have; 0 means 10,000
@@ -111,6 +116,9 @@ func New(o Options) (*Handler, error) {
 	}
 	if o.WritesWith == nil {
 		o.WritesWith = func(string) string { return "" }
+	}
+	if o.Via == nil {
+		o.Via = func(string) []string { return nil }
 	}
 	return &Handler{o}, nil
 }

@@ -36,6 +36,7 @@ type memberQuery struct {
 
 	limit            int // of members; 0: none
 	details, summary bool
+	facts            bool
 }
 
 // parse parses the parameters, and chooses the snapshot.
@@ -54,7 +55,7 @@ func (q *memberQuery) parse(p params) (err error) {
 		}
 		q.states = append(q.states, state)
 	}
-	for name, to := range map[string]*bool{"notSynced": &q.notSynced, "details": &q.details, "summary": &q.summary} {
+	for name, to := range map[string]*bool{"notSynced": &q.notSynced, "details": &q.details, "summary": &q.summary, "facts": &q.facts} {
 		if *to, err = p.flag(name); err != nil {
 			return err
 		}
@@ -81,7 +82,7 @@ func (q *memberQuery) parsePage(p params) error {
 		switch {
 		case name == "limit" || name == "continue":
 			page[name] = values
-		case name != "details" && !isCommon(name):
+		case name != "details" && name != "facts" && !isCommon(name):
 			selected[name] = values
 		}
 	}
@@ -224,6 +225,7 @@ func (q *memberQuery) batch(ctx context.Context, names []string, yield func(Memb
 			continue
 		}
 		q.addHealth(&info, all.Member(name).All)
+		info.Facts = q.factsOf(name, all)
 		if !yield(info, nil) {
 			return false
 		}

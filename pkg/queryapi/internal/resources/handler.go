@@ -180,7 +180,7 @@ func (q *request) parse() error {
 	if q.grants.Empty() {
 		return q.forbidden()
 	}
-	return nil
+	return q.checkWhole(q.grants)
 }
 
 // compile compiles the selectors, which apply to objects as they are shown.
@@ -205,7 +205,7 @@ func (q *request) subresourceError() error {
 	return err
 }
 
-func (q *request) notFound() error {
+func (q *request) notFound() *apierrors.StatusError {
 	return apierrors.NewNotFound(q.resource.Resource.GroupResource(), q.info.Name)
 }
 

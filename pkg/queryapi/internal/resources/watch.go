@@ -35,6 +35,7 @@ type watchStream struct {
 	priorGrants []*authz.Grants // under which the client may have been sent objects
 	bookmarkDue bool            // events without a revision of their own were sent
 	matcher     *selection.Matcher
+	told        aggregate.Status // of the scope, to another federator
 
 	out     []byte
 	columns []byte // of a Table, until they are sent with the first event
@@ -93,6 +94,8 @@ func (q *request) watch() error {
 	timeout = min(timeout, 2*defaultWatchTimeout)
 	ctx, cancel := context.WithTimeout(q.r.Context(), timeout)
 	defer cancel()
+	q.setScopeHeader()
+	w.told = w.scopeStatus(q.snapshot)
 	err := w.serve(ctx, initial)
 	if err == nil || errors.Is(err, errWatchEnded) {
 		return nil
@@ -169,14 +172,6 @@ func (w *watchStream) stream(ctx context.Context, initial bool) error {
 	}
 }
 
-// sendFinalBookmark lets the client resume from where the watch ended.
-func (w *watchStream) sendFinalBookmark() error {
-	if err := w.sendBookmark(nil); err != nil {
-		return err
-	}
-	return w.flush()
-}
-
 // wait returns when there may be something to send.
 func (w *watchStream) wait(ctx context.Context, bookmark time.Time) error {
 	until := bookmark
@@ -246,10 +241,19 @@ func (w *watchStream) sendChanges() error {
 			return err
 		}
 	}
+	if err := w.checkMember(batch.Before, batch.After); err != nil {
+		return err
+	}
+	if err := w.tellScope(batch.After, true); err != nil {
+		return err
+	}
 	if err := w.sendMemberChanges(batch); err != nil {
 		return err
 	}
 	if err := w.sendLog(batch.After); err != nil {
+		return err
+	}
+	if err := w.tellScope(batch.After, false); err != nil {
 		return err
 	}
 	for name := range w.members {
@@ -408,48 +412,6 @@ func (w *watchStream) appendEvent(kind watch.EventType, o aggregate.Object, adde
 	}
 	w.out = append(w.out, "}\n"...)
 	return nil
-}
-
-// sendBookmark sends the position of the watch, if the client accepts bookmarks.
-func (w *watchStream) sendBookmark(annotations map[string]string) error {
-	if !w.params.AllowWatchBookmarks && annotations == nil {
-		return nil
-	}
-	gvk := w.resource.GroupVersionKind()
-	kind, version := gvk.Kind, gvk.GroupVersion().String()
-	switch w.encoder.shape {
-	case metadataOnly:
-		kind, version = "PartialObjectMetadata", metav1.SchemeGroupVersion.String()
-	case table:
-		kind, version = "Table", metav1.SchemeGroupVersion.String()
-	}
-	revision := max(w.sent, w.last.Revision())
-	object := map[string]any{
-		"kind": kind, "apiVersion": version,
-		"metadata": map[string]any{"resourceVersion": revisionString(revision), "annotations": annotations},
-	}
-	if w.encoder.shape == table {
-		object["rows"] = []any{}
-	}
-	if w.encoder.protobuf {
-		text, err := json.Marshal(object)
-		if err != nil {
-			return err
-		}
-		if text, err = w.encoder.toProtobuf(nil, text); err != nil {
-			return err
-		}
-		if w.out, err = appendProtobufEvent(w.out, watch.Bookmark, w.encoder.typeMeta(), text); err != nil {
-			return err
-		}
-		return w.flushIfFull()
-	}
-	text, err := json.Marshal(map[string]any{"type": watch.Bookmark, "object": object})
-	if err != nil {
-		return err
-	}
-	w.out = append(append(w.out, text...), '\n')
-	return w.flushIfFull()
 }
 
 // flushIfFull sends the buffered output, if it is large. A slow client keeps no more in
