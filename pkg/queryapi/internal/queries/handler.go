@@ -81,7 +81,7 @@ type Options struct {
 	Via func(member string) []string
 	// Installation is the ID of this one; "" where it has none.
 	Installation string
-	Now    func() time.Time // nil: time.Now
+	Now          func() time.Time // nil: time.Now
 
 	MaxGroups int // that a count may have; 0 means 10,000
 	MaxNodes  int // that related may find; 0 means 1,000
