@@ -129,7 +129,11 @@ func (d *discoverer) start(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 		defer cancel()
 		err := recoverPanic(func() error {
-			f.resources, f.silent, f.rejected, f.err = catalog.Discover(ctx, f.client, f.last)
+			last := f.last
+			if was := mb.facts.Load(); was != nil && was.Serves == nil {
+				last = nil // what was answered then was not taken
+			}
+			f.resources, f.silent, f.rejected, f.err = catalog.Discover(ctx, f.client, last)
 			if spec := mb.currentSpec(); spec.Upstream != nil && (f.err == nil || errors.Is(f.err, catalog.ErrUnchanged)) {
 				var err error
 				if f.facts, err = factsOf(ctx, f.client, spec.Upstream.Member); err != nil {
@@ -166,7 +170,8 @@ func (mb *member) discovered(f discovered) bool {
 	if contact, _, _, _ := mb.conn.state(); contact != connection.Connected {
 		f.started = time.Time{} // what it said before it was lost is not fresh
 	}
-	if errors.Is(f.err, catalog.ErrUnchanged) && mb.newFacts(f.facts) {
+	kept := f.err == nil && f.last != nil && f.facts != nil && f.facts.Serves == nil // its federator has begun, say, and does not know yet
+	if kept || errors.Is(f.err, catalog.ErrUnchanged) && mb.newFacts(f.facts) {
 		f.resources, f.silent, f.rejected, f.err = f.last, mb.unavailable, mb.rejected, nil
 	}
 	if errors.Is(f.err, catalog.ErrUnchanged) {

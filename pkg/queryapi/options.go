@@ -49,6 +49,9 @@ type Options struct {
 	// returns those between it and a member, the nearest first. "" and nil: it has none, and there are none.
 	Installation string
 	Via          func(member string) []string
+	// Known reports whether the index has all members: others that read them believe then that there are no more. Nil:
+	// it does.
+	Known func() bool
 
 	// ValuesRedacted says that values of Secrets and ConfigMaps are not in the index;
 	// callers that read such objects get a warning.

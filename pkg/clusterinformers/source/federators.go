@@ -72,6 +72,7 @@ type federatorSource struct {
 
 	members []clusterinformers.Spec // of the last look that succeeded
 	partial *connection.Refusal     // why these are not all; nil: they are
+	others  bool                    // the federator does not know yet which there are
 	seen    time.Time               // that look; zero: there was none
 	warned  map[string]bool
 }
@@ -140,7 +141,7 @@ func (f *federatorSource) look(ctx context.Context) clusterinformers.View {
 	if refused == nil || refused.Reason == connection.Loop {
 		f.seen = now
 	}
-	view := clusterinformers.View{Members: slices.Clone(f.members), Partial: f.seen.IsZero()}
+	view := clusterinformers.View{Members: slices.Clone(f.members), Partial: f.seen.IsZero() || f.others}
 	switch {
 	case refused == nil:
 		refused = f.partial
@@ -229,8 +230,10 @@ func (f *federatorSource) credentials(files *[]string) (*clientcmdapi.Cluster, *
 		path *string
 		data *[]byte
 	}{
-		{&cluster.CertificateAuthority, &cluster.CertificateAuthorityData}, {&user.ClientCertificate, &user.ClientCertificateData},
-		{&user.ClientKey, &user.ClientKeyData}, {&user.TokenFile, &token},
+		{&cluster.CertificateAuthority, &cluster.CertificateAuthorityData},
+		{&user.ClientCertificate, &user.ClientCertificateData},
+		{&user.ClientKey, &user.ClientKeyData},
+		{&user.TokenFile, &token},
 	} {
 		if err := inlineFile(file.path, file.data, files); err != nil {
 			return nil, nil, connection.Refuse(connection.FilePath, "%v", err)
@@ -248,7 +251,7 @@ func (f *federatorSource) credentials(files *[]string) (*clientcmdapi.Cluster, *
 
 // ask asks which members there are, and takes them.
 func (f *federatorSource) ask(ctx context.Context) *connection.Refusal {
-	all, installation, err := f.pages(ctx)
+	all, installation, partial, err := f.pages(ctx)
 	switch {
 	case errors.Is(err, upstream.ErrMalformed):
 		return connection.Refuse(connection.ServerError, "%v", err)
@@ -260,7 +263,7 @@ func (f *federatorSource) ask(ctx context.Context) *connection.Refusal {
 		f.members, f.partial = nil, nil
 		return connection.Refuse(connection.Loop, "the federator is this one")
 	}
-	f.members, f.partial = nil, nil
+	f.members, f.partial, f.others = nil, nil, partial
 	unfit, deep, example := 0, 0, ""
 	for _, m := range all {
 		name, ok := upstream.MemberName(f.Name, m.Name)
@@ -278,6 +281,8 @@ func (f *federatorSource) ask(ctx context.Context) *connection.Refusal {
 		}
 	}
 	switch {
+	case partial:
+		f.partial = connection.Refuse(connection.UnknownMembers, "the federator does not know yet which members it has")
 	case unfit > 0:
 		f.partial = connection.Refuse(connection.UnknownMembers, "%d members of the federator have names that cannot be used here, such as %q", unfit, message.Clip(example))
 	case deep > 0:
@@ -286,31 +291,32 @@ func (f *federatorSource) ask(ctx context.Context) *connection.Refusal {
 	return nil
 }
 
-// pages returns all members, and the ID of the installation that has them.
-func (f *federatorSource) pages(ctx context.Context) (all []upstream.Member, installation string, err error) {
+// pages returns all members, the ID of the installation that has them, and whether there may be others.
+func (f *federatorSource) pages(ctx context.Context) (all []upstream.Member, installation string, partial bool, err error) {
 	params := url.Values{"facts": {"true"}, "limit": {strconv.Itoa(upstream.PageSize)}}
 	for {
 		body, err := f.client.Query(ctx, upstream.MembersPath, params)
 		if err != nil {
-			return nil, "", err
+			return nil, "", false, err
 		}
 		page, err := upstream.Parse(body, upstream.PageSize)
 		switch {
 		case err != nil:
-			return nil, "", err
+			return nil, "", false, err
 		case installation != "" && page.Installation != installation:
-			return nil, "", fmt.Errorf("%w: two installations have answered", upstream.ErrMalformed)
+			return nil, "", false, fmt.Errorf("%w: two installations have answered", upstream.ErrMalformed)
 		case len(all) > 0 && len(page.Members) > 0 && all[len(all)-1].Name >= page.Members[0].Name:
-			return nil, "", fmt.Errorf("%w: its members are not in order", upstream.ErrMalformed)
+			return nil, "", false, fmt.Errorf("%w: its members are not in order", upstream.ErrMalformed)
 		}
+		partial = partial || page.Partial
 		installation, all = page.Installation, append(all, page.Members...)
 		switch {
 		case page.Continue == "":
-			return all, installation, nil
+			return all, installation, partial, nil
 		case len(page.Members) == 0:
-			return nil, "", fmt.Errorf("%w: a page has no members", upstream.ErrMalformed)
+			return nil, "", false, fmt.Errorf("%w: a page has no members", upstream.ErrMalformed)
 		case len(all) > maxFederatorMembers:
-			return nil, "", fmt.Errorf("%w: it has more than %d members", upstream.ErrMalformed, maxFederatorMembers)
+			return nil, "", false, fmt.Errorf("%w: it has more than %d members", upstream.ErrMalformed, maxFederatorMembers)
 		}
 		params.Set("continue", page.Continue)
 	}

@@ -43,6 +43,7 @@ var ErrMalformed = errors.New("the answer is not the members of a federator")
 type Page struct {
 	Installation string // of the federator that has answered
 	Continue     string // of the next page; "" on the last one
+	Partial      bool   // there may be other members
 	Members      []Member
 }
 
@@ -137,6 +138,8 @@ func (p *Page) read(body []byte, most int) error {
 			err = d.Decode(&p.Installation)
 		case "continue":
 			err = d.Decode(&p.Continue)
+		case "partial":
+			err = d.Decode(&p.Partial)
 		case "items":
 			if err := p.readMembers(d, most); err != nil {
 				return err

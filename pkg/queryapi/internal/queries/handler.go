@@ -81,7 +81,9 @@ type Options struct {
 	Via func(member string) []string
 	// Installation is the ID of this one; "" where it has none.
 	Installation string
-	Now          func() time.Time // nil: time.Now
+	// Known reports whether the index has all members. Nil: it does.
+	Known func() bool
+	Now   func() time.Time // nil: time.Now
 
 	MaxGroups int // that a count may have; 0 means 10,000
 	MaxNodes  int // that related may find; 0 means 1,000
@@ -116,6 +118,9 @@ func New(o Options) (*Handler, error) {
 	}
 	if o.WritesWith == nil {
 		o.WritesWith = func(string) string { return "" }
+	}
+	if o.Known == nil {
+		o.Known = func() bool { return true }
 	}
 	if o.Via == nil {
 		o.Via = func(string) []string { return nil }

@@ -37,6 +37,7 @@ type memberQuery struct {
 	limit            int // of members; 0: none
 	details, summary bool
 	facts            bool
+	known            bool // the snapshot has all members
 }
 
 // parse parses the parameters, and chooses the snapshot.
@@ -76,6 +77,7 @@ func (q *memberQuery) parse(p params) (err error) {
 
 // parsePage parses limit and continue, and sets the snapshot: that of the first page.
 func (q *memberQuery) parsePage(p params) error {
+	q.known = q.options.Known() // before the snapshot: what has come since is in it
 	q.snapshot = q.options.Index.Snapshot()
 	page, selected := url.Values{}, url.Values{}
 	for name, values := range p.values {

@@ -23,6 +23,8 @@ type MemberList struct {
 	Summary *MemberSummary `json:"summary,omitempty"`
 	// Installation is the ID of this federator, with facts.
 	Installation string `json:"installation,omitempty"`
+	// Partial says, with facts, that there may be other members: not all sources have said which there are.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // MemberInfo describes one member, as far as the caller may list it.
@@ -83,7 +85,7 @@ func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller)
 	}
 	list := &MemberList{header: newHeader("MemberList", q.snapshot), Items: []MemberInfo{}}
 	if q.facts {
-		list.Installation = q.options.Installation
+		list.Installation, list.Partial = q.options.Installation, !q.known
 	}
 	var stale freshness
 	if q.summary {
