@@ -103,7 +103,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	defer agents.close()
 	var corrections *enforcement.Enforcement // nil without the hub's policies; set before anything runs
 	f, err := fleet.New(cfg, fleet.Options{
-		Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(),
+		Revisions: keeper.First(), Installation: keeper.Installation(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(),
 		OnLoss: func(l clusterinformers.Loss) { recordLoss(corrections, l) },
 		OnKept: func(why string) {
 			if corrections != nil { // otherwise the log, /readyz and the metrics say it
