@@ -215,6 +215,15 @@ func (f *federatorSource) credentials(files *[]string) (*clientcmdapi.Cluster, *
 		if err != nil || config.Contexts[config.CurrentContext] == nil {
 			return nil, nil, connection.Refuse(connection.InvalidKubeconfig, "%s has no current context", f.Kubeconfig)
 		}
+		for _, c := range config.Clusters {
+			c.LocationOfOrigin = f.Kubeconfig
+		}
+		for _, u := range config.AuthInfos {
+			u.LocationOfOrigin = f.Kubeconfig
+		}
+		if err := clientcmd.ResolveLocalPaths(config); err != nil {
+			return nil, nil, connection.Refuse(connection.InvalidKubeconfig, "%s: a file that it names cannot be found", f.Kubeconfig)
+		}
 		current := config.Contexts[config.CurrentContext]
 		if cluster, user = config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]; cluster == nil || user == nil {
 			return nil, nil, connection.Refuse(connection.InvalidKubeconfig, "the current context of %s is incomplete", f.Kubeconfig)
