@@ -75,6 +75,8 @@ type federatorSource struct {
 	others  bool                    // the federator does not know yet which there are
 	seen    time.Time               // that look; zero: there was none
 	warned  map[string]bool
+
+	knownFor time.Duration
 }
 
 // NewFederator returns the source, or what is wrong with the options.
@@ -90,7 +92,7 @@ func NewFederator(o FederatorOptions) (clusterinformers.Source, error) {
 		return nil, errors.New("federator: either Server, CAFile and TokenFile are required, or Kubeconfig")
 	}
 	o.Interval = cmp.Or(o.Interval, defaultFederatorInterval)
-	return &federatorSource{FederatorOptions: o, warned: map[string]bool{}}, nil
+	return &federatorSource{FederatorOptions: o, warned: map[string]bool{}, knownFor: membersKnownFor}, nil
 }
 
 // ValidFederatorName reports whether a federator whose members are read may be called so: its name is the first
@@ -146,7 +148,7 @@ func (f *federatorSource) look(ctx context.Context) clusterinformers.View {
 	case refused == nil:
 		refused = f.partial
 	case refused.Reason == connection.Loop:
-	case now.Sub(f.seen) < membersKnownFor:
+	case now.Sub(f.seen) < f.knownFor:
 		refused = nil
 	default:
 		refused = connection.Refuse(connection.UnknownMembers, "it is not known which members the federator has: %s: %s", refused.Reason, refused.Message)
