@@ -234,7 +234,7 @@ func (i *informer) showLocked(p *listWatch, state aggregate.State, reason string
 // statusLocked is the listWatch's part of the scope's status. p.informer.mu must be held.
 func (p *listWatch) statusLocked() aggregate.Status {
 	s := aggregate.Status{State: p.state, Reason: p.reason, Unread: p.loaded || p.state == aggregate.Unknown || p.state == aggregate.Syncing}
-	if p.informer.member.federated.Load() {
+	if p.federated {
 		return combine(s, p.upstream)
 	}
 	return s

@@ -25,6 +25,7 @@ var errOverBudget = errors.New("over budget")
 type listWatch struct {
 	informer  *informer
 	namespace string
+	federated bool // the member is read at another federator
 	task      runqueue.Task
 	inbox     atomic.Pointer[answer]             // of the request under way
 	stop      atomic.Pointer[context.CancelFunc] // ends the request under way; nil where there is none
@@ -79,7 +80,8 @@ type listWatch struct {
 func newListWatch(i *informer, namespace, held string) *listWatch {
 	p := &listWatch{
 		informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown, retention: newRetention(*i.rule, i.member.quota.Limits),
-		machine: listwatch.New(held, listwatch.Options{Jitter: rand.N[time.Duration]}),
+		federated: i.member.federated.Load(),
+		machine:   listwatch.New(held, listwatch.Options{Jitter: rand.N[time.Duration]}),
 	}
 	if st := i.scope.Status(); st.State == aggregate.Synced || st.State == aggregate.Partial || st.State == aggregate.Stale {
 		// Objects of an earlier informer are there: as of the last contact.
@@ -347,7 +349,7 @@ func (p *listWatch) relist(now time.Time, cause string) {
 // tell takes the state in which the federator has the scope that the member is read at.
 func (p *listWatch) tell(text string) {
 	i := p.informer
-	if !i.member.federated.Load() {
+	if !p.federated {
 		return
 	}
 	status, err := federation.ParseStatus(text)

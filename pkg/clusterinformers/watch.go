@@ -198,7 +198,7 @@ func (p *listWatch) event(ev *decode.Event, now time.Time) error {
 	case watch.Bookmark:
 		return p.bookmark(ev, now)
 	}
-	if !p.machine.Listing() && !p.informer.member.federated.Load() {
+	if !p.machine.Listing() && !p.federated {
 		if err := p.checkOrder(rv, false); err != nil {
 			return err
 		}
