@@ -95,6 +95,25 @@ shards:
 			`FILE:5: sources.managedClusters.caFile: is required`,
 			`FILE:7: sources.clusterProfiles.providersFile: is required: access providers are programs, which only federator's own configuration may name`,
 		}},
+		{"federators", `sources:
+  federators:
+  - name: eu
+    server: https://u:hunter2@eu.example
+    caFile: ca.crt
+  - {name: eu, kubeconfig: eu.kubeconfig, tokenFile: token}
+  - {name: context, kubeconfig: eu.kubeconfig}
+  - {name: a/b, kubeconfig: eu.kubeconfig}
+  - {name: hub, kubeconfig: hub.kubeconfig}
+  hub: {enabled: true}
+`, []string{
+			`FILE:4: sources.federators[0].server: is not a URL such as https://host:8443`,
+			`FILE:3: sources.federators[0].tokenFile: is required`,
+			`FILE:6: sources.federators[1].name: "eu" is given twice`,
+			`FILE:6: sources.federators[1].kubeconfig: has what server, caFile and tokenFile say: set it or them`,
+			`FILE:7: sources.federators[2].name: "context" is not a DNS label such as eu, or one that members of other sources have`,
+			`FILE:8: sources.federators[3].name: "a/b" is not a DNS label such as eu, or one that members of other sources have`,
+			`FILE:9: sources.federators[4].name: "hub" is the first half of sources.hub.name`,
+		}},
 		{"meaning, several at once", `# comment
 kinds:
 - kind: Pod

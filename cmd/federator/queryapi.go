@@ -62,7 +62,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	source := querySource{f.Manager}
 	opts := queryapi.Options{
 		Queries: queries(f.Index, loop, f.Manager.Kinds, plans, held.onHub, held.series, testedBy(&cfg), cfg.Sources.Describing()),
-		Index:   f.Index, Loading: f.Loading, Grants: f.Grants(), Fleet: source, Proved: f.Manager.Proved, WritesHeld: f.Manager.WritesHeld, WritesWith: f.Manager.WritesWith, Health: healthOf(f.Manager), Logger: log, Metrics: metrics, Listener: listener,
+		Index:   f.Index, Loading: f.Loading, Grants: f.Grants(), Fleet: source, Proved: f.Manager.Proved, WritesHeld: f.Manager.WritesHeld, WritesWith: f.Manager.WritesWith, Health: healthOf(f.Manager), Installation: f.Installation, Via: f.Manager.Via, Known: f.Manager.Known, Logger: log, Metrics: metrics, Listener: listener,
 		Hub: hubREST, Local: hubREST == nil, ValuesRedacted: !cfg.KeepSecretValues,
 		TLS:            queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: q.TLS.Version()},
 		Authentication: queryapi.Authentication{Audiences: q.Audiences, ClientCAFile: q.ClientCAFile},

@@ -108,7 +108,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	}
 	defer shared.close()
 	f, err := fleet.New(cfg, fleet.Options{
-		Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(), Sources: shared.sources(),
+		Revisions: keeper.First(), Installation: keeper.Installation(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(), Sources: shared.sources(),
 		OnLoss: func(l clusterinformers.Loss) { recordLoss(corrections, l) },
 		OnKept: func(why string) {
 			if corrections != nil { // otherwise the log, /readyz and the metrics say it

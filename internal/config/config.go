@@ -49,6 +49,7 @@ type Sources struct {
 	ArgoCD          *ArgoCD          `yaml:"argoCD,omitempty" doc:"Clusters of an Argo CD on the hub: Secrets with the label argocd.argoproj.io/secret-type=cluster."`
 	ManagedClusters *ManagedClusters `yaml:"managedClusters,omitempty" doc:"ManagedClusters of Open Cluster Management on the hub, through its cluster-proxy."`
 	ClusterProfiles *ClusterProfiles `yaml:"clusterProfiles,omitempty" doc:"ClusterProfiles of the Cluster Inventory API on the hub."`
+	Federators      []Federator      `yaml:"federators,omitempty" doc:"Other federators, whose members are read at them, as far as they grant it, and never written to. No hub is needed.\nEach has name, a DNS label (its member fleet/eu-1 is called <name>/fleet.eu-1), server, the URL of its query API, caFile, certificates (PEM) that it is\nverified with, and tokenFile, a token that it accepts; or kubeconfig, a file whose current context has all of that. Files are reloaded when they change."`
 	Contexts        *Contexts        `yaml:"contexts,omitempty" doc:"Contexts of a kubeconfig. No hub is needed."`
 	Hub             *Hub             `yaml:"hub,omitempty" doc:"The hub itself as a member; it is never written to."`
 }
@@ -106,6 +107,15 @@ type ClusterProfiles struct {
 	Namespaces    []string `yaml:"namespaces" doc:"Namespaces to find ClusterProfiles in. Empty: all."`
 	ProfileEnv    []string `yaml:"profileEnv" doc:"Environment variables that ClusterProfiles may set for providers whose profileSourcedEnvVarsPolicy lets them. A variable can decide what code runs: name none that a program, or what it starts, takes code or addresses from."`
 	ProvidersFile string   `yaml:"providersFile" doc:"Access providers that federator may use, in the JSON of the Cluster Inventory API: providers with name, execConfig, profileSourcedCLIArgsPolicy and profileSourcedEnvVarsPolicy.\nThey are programs, which federator's image must have. Reloaded when it changes. Required."`
+}
+
+// Federator is the source of another federator's members.
+type Federator struct {
+	Name       string `yaml:"name"`
+	Server     string `yaml:"server,omitempty"`
+	CAFile     string `yaml:"caFile,omitempty"`
+	TokenFile  string `yaml:"tokenFile,omitempty"`
+	Kubeconfig string `yaml:"kubeconfig,omitempty"` // instead of server, caFile and tokenFile
 }
 
 // Contexts is the source of kubeconfig contexts.

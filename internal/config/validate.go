@@ -62,9 +62,10 @@ func (c *Config) validateSources(p *problems) {
 	if h := s.Hub; h != nil && h.Name == "" {
 		h.Name = defaultHub
 	}
-	if !s.OnHub() && s.Contexts == nil && (s.Hub == nil || !s.Hub.Enabled) {
+	if !s.OnHub() && s.Contexts == nil && len(s.Federators) == 0 && (s.Hub == nil || !s.Hub.Enabled) {
 		s.ClusterAPI = &ClusterAPI{}
 	}
+	s.validateFederators(p)
 	if s.Contexts != nil && len(s.Contexts.Names) == 0 {
 		p.add("sources.contexts.names", "at least one context is required")
 	}

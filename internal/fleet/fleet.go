@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"strings"
 	"sync"
@@ -24,6 +26,8 @@ type Fleet struct {
 	trainer *trainer
 	keeper  *keeper
 	Network connection.Network // where members may be
+	// Installation is the ID of this installation.
+	Installation string
 
 	known       atomic.Bool              // what is not in the index is not: all that was kept was loaded, or all members are known
 	lost        func(member string) bool // whether not all was loaded that was kept of it; nil: nothing was kept. Set once loaded.
@@ -35,10 +39,13 @@ type Fleet struct {
 type Options struct {
 	Revisions aggregate.Range // the first of its index
 	UserAgent string          // towards the hub
-	Logger    *slog.Logger
-	Metrics   prometheus.Registerer   // nil: none
-	Agents    clusterinformers.Agents // of members that are reached by their agents; nil: none
-	Persist   bool                    // keep the index over restarts, as the configuration says
+	// Installation is the ID of this installation, for other federators: it reads them, and they read it. "": a
+	// random one.
+	Installation string
+	Logger       *slog.Logger
+	Metrics      prometheus.Registerer   // nil: none
+	Agents       clusterinformers.Agents // of members that are reached by their agents; nil: none
+	Persist      bool                    // keep the index over restarts, as the configuration says
 	// Sources returns what members are read from, given all that the configuration describes; nil: these.
 	Sources func([]clusterinformers.Source) []clusterinformers.Source
 	// OnLoss is called when an audit has found that events were lost, as in clusterinformers.Options.
@@ -75,7 +82,8 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 		return nil, err
 	}
 	network := connection.Network{Allow: allow}
-	sources, err := newSources(cfg.Sources, network, opts.UserAgent, opts.Logger)
+	opts.Installation = cmp.Or(opts.Installation, rand.Text())
+	sources, err := newSources(cfg.Sources, network, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +113,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 		Audit:             cfg.Audit.Options(),
 		OnLoss:            opts.OnLoss,
 		MetricsPerScope:   cfg.Metrics.PerScope,
+		Installation:      opts.Installation,
 	})
 	if err != nil {
 		return nil, err
@@ -116,7 +125,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 			opts.Metrics.MustRegister(kept)
 		}
 	}
-	return &Fleet{Index: index, Manager: manager, trainer: trainer, keeper: kept, Network: network, made: time.Now(), giveUpAfter: cfg.GiveUpAfter}, nil
+	return &Fleet{Index: index, Manager: manager, trainer: trainer, keeper: kept, Network: network, Installation: opts.Installation, made: time.Now(), giveUpAfter: cfg.GiveUpAfter}, nil
 }
 
 // Maintain trains dictionaries, recompresses bodies and gives memory back after bursts, until

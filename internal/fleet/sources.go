@@ -29,7 +29,8 @@ func contextsSource(c *config.Contexts, o source.ContextsOptions) (clusterinform
 
 // newSources returns the sources that are configured. Where two describe one member the
 // first has it.
-func newSources(cfg config.Sources, network connection.Network, userAgent string, log *slog.Logger) ([]clusterinformers.Source, error) {
+func newSources(cfg config.Sources, network connection.Network, opts Options) ([]clusterinformers.Source, error) {
+	userAgent, log := opts.UserAgent, opts.Logger
 	var sources []clusterinformers.Source
 	add := func(name string, src clusterinformers.Source, err error) error {
 		if err != nil {
@@ -54,8 +55,22 @@ func newSources(cfg config.Sources, network connection.Network, userAgent string
 			return nil, err
 		}
 	}
+	for i, c := range cfg.Federators {
+		src, err := source.NewFederator(source.FederatorOptions{
+			Name: c.Name, Installation: opts.Installation, Server: c.Server, CAFile: c.CAFile, TokenFile: c.TokenFile, Kubeconfig: c.Kubeconfig, Network: network, Logger: log,
+		})
+		if err := add(fmt.Sprintf("federators[%d]", i), src, err); err != nil {
+			return nil, err
+		}
+	}
 	// What an object of the hub is called takes no name of the configuration's.
-	if err := addHubSources(cfg, userAgent, log, add); err != nil {
+	addReserving := func(name string, src clusterinformers.Source, err error) error {
+		if err == nil {
+			src = source.Reserving(src, cfg.FederatorNames(), log)
+		}
+		return add(name, src, err)
+	}
+	if err := addHubSources(cfg, userAgent, log, addReserving); err != nil {
 		return nil, err
 	}
 	return sources, nil

@@ -57,9 +57,6 @@ func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) 
 	if err != nil {
 		return nil, "", false, err
 	}
-	if mb.currentSpec().ReadOnly {
-		return nil, "", false, fmt.Errorf("member %q: %w", member, ErrReadOnly)
-	}
 	if err := mb.checkWritable(); err != nil {
 		return nil, "", false, err
 	}
@@ -79,7 +76,7 @@ func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) 
 }
 
 // CheckWritable returns why nothing may be written to a member at the moment although it
-// is read: ErrPaused, ErrFrozen or ErrWritesRefused, or nil. A client that Writer has returned before continues to
+// is read: ErrReadOnly, ErrPaused, ErrFrozen or ErrWritesRefused, or nil. A client that Writer has returned before continues to
 // work, so writers call it right before each write.
 func (m *Manager) CheckWritable(member string) error {
 	m.mu.Lock()
@@ -92,6 +89,9 @@ func (m *Manager) CheckWritable(member string) error {
 }
 
 func (mb *member) checkWritable() error {
+	if mb.currentSpec().ReadOnly {
+		return fmt.Errorf("member %q: %w", mb.name, ErrReadOnly)
+	}
 	why := mb.hold()
 	switch {
 	case why == nil:
@@ -309,7 +309,7 @@ func (mb *member) transportOptions(spec Spec) memberclient.TransportOptions {
 		Prolong: mb.manager.lateness.Prolong,
 		OnDial:  mb.conn.onDial, OnRead: mb.conn.onRead,
 		Stock: opts.StockTransport, OnStock: mb.goneStock,
-		OnViolation: mb.violatedHTTP2,
+		OnViolation: mb.violatedHTTP2, Reader: mb.readerOf(spec),
 	}
 }
 

@@ -1,9 +1,12 @@
 package clusterinformers
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+	"federator.dev/federator/pkg/clusterinformers/internal/upstream"
 )
 
 // discoveryRetries are the delays after which discovery is repeated once something
@@ -93,6 +97,7 @@ type discovered struct {
 	resources catalog.APIResources
 	silent    map[string]bool           // groups whose discovery failed
 	rejected  map[aggregate.Kind]string // and why
+	facts     *upstream.Facts           // where the member is read at another federator
 	err       error
 }
 
@@ -124,7 +129,17 @@ func (d *discoverer) start(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 		defer cancel()
 		err := recoverPanic(func() error {
-			f.resources, f.silent, f.rejected, f.err = catalog.Discover(ctx, f.client, f.last)
+			last := f.last
+			if was := mb.facts.Load(); was != nil && was.Serves == nil {
+				last = nil // what was answered then was not taken
+			}
+			f.resources, f.silent, f.rejected, f.err = catalog.Discover(ctx, f.client, last)
+			if spec := mb.currentSpec(); spec.Upstream != nil && (f.err == nil || errors.Is(f.err, catalog.ErrUnchanged)) {
+				var err error
+				if f.facts, err = factsOf(ctx, f.client, spec.Upstream.Member); err != nil {
+					f.err = err
+				}
+			}
 			return nil
 		})
 		if err != nil {
@@ -155,6 +170,10 @@ func (mb *member) discovered(f discovered) bool {
 	if contact, _, _, _ := mb.conn.state(); contact != connection.Connected {
 		f.started = time.Time{} // what it said before it was lost is not fresh
 	}
+	kept := f.err == nil && f.last != nil && f.facts != nil && f.facts.Serves == nil // its federator has begun, say, and does not know yet
+	if kept || errors.Is(f.err, catalog.ErrUnchanged) && mb.newFacts(f.facts) {
+		f.resources, f.silent, f.rejected, f.err = f.last, mb.unavailable, mb.rejected, nil
+	}
 	if errors.Is(f.err, catalog.ErrUnchanged) {
 		mb.confirmDiscovery(f.started, f.resets)
 		return true
@@ -177,6 +196,7 @@ func (mb *member) discovered(f discovered) bool {
 	mb.findings++
 	mb.discoveredAt, mb.discoveredResets, mb.unavailable, mb.truncated = f.started, f.resets, f.silent, len(f.resources) >= catalog.MaxKinds
 	mb.setRejected(f.rejected)
+	mb.facts.Store(f.facts)
 	mb.conn.clearError(discoveryErrors)
 	text := mb.describeDiscovery(f)
 	mb.mu.Lock()
@@ -240,6 +260,66 @@ func (mb *member) setRejected(refused map[aggregate.Kind]string) {
 }
 
 const maxRejectionsLogged = 10
+
+// factsOf asks another federator what a member is known to serve: discovery there has what is collected.
+func factsOf(ctx context.Context, client *memberclient.Client, member string) (*upstream.Facts, error) {
+	body, err := client.Query(ctx, upstream.MembersPath, url.Values{"facts": {"true"}, "namePrefix": {member}, "limit": {"1"}})
+	if err != nil {
+		return nil, err
+	}
+	page, err := upstream.Parse(body, 1)
+	if err != nil {
+		return nil, fmt.Errorf("GET %s: %w", upstream.MembersPath, err)
+	}
+	if len(page.Members) == 0 || page.Members[0].Name != member {
+		return &upstream.Facts{}, nil // nothing is known of it
+	}
+	return &page.Members[0].Facts, nil
+}
+
+// newFacts reports whether facts are others than before.
+func (mb *member) newFacts(f *upstream.Facts) bool {
+	was := mb.facts.Load()
+	return (f == nil) != (was == nil) || f != nil && !f.Equal(was)
+}
+
+// addFacts makes what is known of what a member serves no more than what its federator knows.
+func (mb *member) addFacts(m *aggregate.Member) {
+	if !mb.federated.Load() {
+		return
+	}
+	f := mb.facts.Load()
+	if f == nil || f.Serves == nil {
+		m.Serves, m.Silent = nil, nil
+		return
+	}
+	m.Serves = slices.Concat(m.Serves, f.Serves)
+	slices.Sort(m.Serves)
+	m.Serves = slices.Compact(slices.Grow(m.Serves, 1)) // not nil
+	m.Silent = slices.Concat(m.Silent, f.Silent)
+	slices.Sort(m.Silent)
+	m.Silent = slices.Compact(m.Silent)
+}
+
+// readerOf is what this installation calls itself to the federator that a member is read at.
+func (mb *member) readerOf(spec Spec) string {
+	if spec.Upstream == nil {
+		return ""
+	}
+	return cmp.Or(mb.manager.opts.Installation, "federator")
+}
+
+// Via returns the installations of federator between this one and a member, the nearest first.
+func (m *Manager) Via(member string) []string {
+	mb, err := m.lookup(member)
+	if err != nil {
+		return nil
+	}
+	if up := mb.currentSpec().Upstream; up != nil {
+		return up.Via
+	}
+	return nil
+}
 
 const (
 	discoveryTimeout = 30 * time.Second

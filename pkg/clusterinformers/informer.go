@@ -86,7 +86,7 @@ func newInformer(ctx context.Context, m *member, kind aggregate.Kind, res catalo
 	parts := continued(scope, served)
 	i.continues = len(parts) > 0
 	i.encoding.Store(int32(decode.JSON))
-	if m.speaksProtobuf() && decode.Supports(res.GVK) {
+	if m.speaksProtobuf() && !m.federated.Load() && decode.Supports(res.GVK) {
 		i.encoding.Store(int32(decode.Protobuf))
 	}
 	if !m.quota.AddScope() {
@@ -233,7 +233,23 @@ func (i *informer) showLocked(p *listWatch, state aggregate.State, reason string
 
 // statusLocked is the listWatch's part of the scope's status. p.informer.mu must be held.
 func (p *listWatch) statusLocked() aggregate.Status {
-	return aggregate.Status{State: p.state, Reason: p.reason, Unread: p.loaded || p.state == aggregate.Unknown || p.state == aggregate.Syncing}
+	s := aggregate.Status{State: p.state, Reason: p.reason, Unread: p.loaded || p.state == aggregate.Unknown || p.state == aggregate.Syncing}
+	if p.federated {
+		return combine(s, p.upstream)
+	}
+	return s
+}
+
+// combine returns the status of what is read at another federator: it is never better than there.
+func combine(own, there aggregate.Status) aggregate.Status {
+	if statePrecedence[there.State] <= statePrecedence[own.State] {
+		return own
+	}
+	s := aggregate.Status{State: there.State, Reason: "at its federator", Unread: own.Unread || !there.Read()}
+	if there.Reason != "" {
+		s.Reason = message.Clip(s.Reason + ": " + there.Reason)
+	}
+	return s
 }
 
 // setNote changes the condition of the held version, which other members may
@@ -273,21 +289,23 @@ var statePrecedence = map[aggregate.State]int{
 
 // statusLocked is the scope's status as it follows from the listWatches. i.mu must be held.
 func (i *informer) statusLocked() aggregate.Status {
-	worst := i.listWatches[0]
+	worst, s := i.listWatches[0], i.listWatches[0].statusLocked()
 	for _, p := range i.listWatches[1:] {
-		if statePrecedence[p.state] > statePrecedence[worst.state] {
-			worst = p
+		if is := p.statusLocked(); statePrecedence[is.State] > statePrecedence[s.State] {
+			worst, s = p, is
 		}
 	}
-	s := worst.statusLocked()
 	s.Unread = slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return !p.statusLocked().Read() })
 	if worst.namespace != "" && s.Reason != "" {
 		s.Reason = "namespace " + worst.namespace + ": " + s.Reason
 	}
-	if s.State != aggregate.Synced {
+	if s.State != aggregate.Synced && s.State != aggregate.Partial {
 		return s
 	}
 	var reasons []string
+	if s.Reason != "" {
+		reasons = append(reasons, s.Reason)
+	}
 	for _, gap := range []string{i.rule.narrowingNote(i.res().Namespaced), i.leftOutNoteLocked()} {
 		if gap != "" {
 			s.State, reasons = aggregate.Partial, append(reasons, gap)

@@ -31,7 +31,8 @@ func (p *listWatch) listPage(ctx context.Context, a *memberclient.Client) (*page
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	opts := metav1.ListOptions{ResourceVersion: p.request.ResourceVersion, Continue: p.request.Continue, Limit: p.request.Limit}
-	body, encoding, err := p.do(ctx, a, &opts)
+	scope := ""
+	body, encoding, err := p.do(memberclient.WithScope(ctx, &scope), a, &opts)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +49,11 @@ func (p *listWatch) listPage(ctx context.Context, a *memberclient.Client) (*page
 		return nil, fmt.Errorf("list page of more than %d bytes: %w", limit, decode.ErrTooLarge)
 	}
 	i.contact(time.Now())
-	return p.decodePage(raw, encoding)
+	g, err := p.decodePage(raw, encoding)
+	if g != nil {
+		g.scope = scope
+	}
+	return g, err
 }
 
 // slotPatience is how long a first list that is large waits for others: API servers drop
@@ -224,6 +229,7 @@ func (o *object) size() int64 {
 type page struct {
 	items                 []*object
 	resourceVersion, more string // more continues the list
+	scope                 string // its state, as a federator says
 }
 
 // size is what items cost.

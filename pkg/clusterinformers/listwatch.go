@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"federator.dev/federator/internal/federation"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/listwatch"
@@ -24,6 +25,7 @@ var errOverBudget = errors.New("over budget")
 type listWatch struct {
 	informer  *informer
 	namespace string
+	federated bool // the member is read at another federator
 	task      runqueue.Task
 	inbox     atomic.Pointer[answer]             // of the request under way
 	stop      atomic.Pointer[context.CancelFunc] // ends the request under way; nil where there is none
@@ -41,16 +43,17 @@ type listWatch struct {
 	aheadOfScope size   // charged for items of a list under way, beyond what the scope holds
 	loaded       bool   // what is held was read by an earlier process, and nothing since
 	leftOut      leftOut
-	retention    *retention // nil where all is kept
-	reached      string     // the newest resourceVersion since the listWatch started
-	applied      string     // what was put into the scope is of this resourceVersion; "" where a list is due
-	proved       time.Time  // when it was last known to hold what the member has; zero: never
-	resumed      bool       // it continues what an earlier process has held, and has not been proved
-	since        time.Time  // of the state
-	changes      int        // since proved
-	newest       witness    // of the events of this watch and earlier ones
-	before       [2]witness // of those of earlier watches: up to the last one, and up to the doubt
-	doubt        int64      // that of the latter
+	retention    *retention       // nil where all is kept
+	reached      string           // the newest resourceVersion since the listWatch started
+	applied      string           // what was put into the scope is of this resourceVersion; "" where a list is due
+	proved       time.Time        // when it was last known to hold what the member has; zero: never
+	resumed      bool             // it continues what an earlier process has held, and has not been proved
+	since        time.Time        // of the state
+	changes      int              // since proved
+	newest       witness          // of the events of this watch and earlier ones
+	before       [2]witness       // of those of earlier watches: up to the last one, and up to the doubt
+	doubt        int64            // that of the latter
+	upstream     aggregate.Status // of the scope at the federator that the member is read at, as it has said last
 
 	// The task's:
 	machine  listwatch.Machine
@@ -77,7 +80,8 @@ type listWatch struct {
 func newListWatch(i *informer, namespace, held string) *listWatch {
 	p := &listWatch{
 		informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown, retention: newRetention(*i.rule, i.member.quota.Limits),
-		machine: listwatch.New(held, listwatch.Options{Jitter: rand.N[time.Duration]}),
+		federated: i.member.federated.Load(),
+		machine:   listwatch.New(held, listwatch.Options{Jitter: rand.N[time.Duration]}),
 	}
 	if st := i.scope.Status(); st.State == aggregate.Synced || st.State == aggregate.Partial || st.State == aggregate.Stale {
 		// Objects of an earlier informer are there: as of the last contact.
@@ -234,6 +238,7 @@ func (p *listWatch) answered(now time.Time, a *answer) {
 		p.watch, p.floor = a.watch, p.request.ResourceVersion
 		p.open.Store(a.watch)
 		p.informer.member.conn.clearError(string(p.informer.kind))
+		p.tell(a.watch.scope)
 		if !p.suspect && p.request.Verb == listwatch.Watch {
 			p.markUp()
 		}
@@ -244,6 +249,7 @@ func (p *listWatch) answered(now time.Time, a *answer) {
 // took takes a page of a list.
 func (p *listWatch) took(now time.Time, g *page) {
 	p.informer.member.conn.clearError(string(p.informer.kind))
+	p.tell(g.scope)
 	if err := p.stagePage(g); err != nil {
 		p.failed(now, nil, err)
 		return
@@ -338,4 +344,27 @@ func (p *listWatch) relist(now time.Time, cause string) {
 	p.informer.mu.Lock()
 	p.cause = cause
 	p.informer.mu.Unlock()
+}
+
+// tell takes the state in which the federator has the scope that the member is read at.
+func (p *listWatch) tell(text string) {
+	i := p.informer
+	if !p.federated {
+		return
+	}
+	status, err := federation.ParseStatus(text)
+	if err != nil {
+		status = aggregate.Status{Reason: "it does not say in which state the scope is"}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if p.upstream == status {
+		return
+	}
+	told := p.upstream != aggregate.Status{}
+	p.upstream = status
+	i.publishLocked()
+	if told {
+		i.member.triggerDiscovery() // what it does not serve may be another, too
+	}
 }

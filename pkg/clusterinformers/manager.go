@@ -390,6 +390,16 @@ type Spec struct {
 	Hold connection.Hold
 	// Role is what this process is to the member, where several share a fleet.
 	Role aggregate.Role
+	// Upstream is set for a member that is read at another federator: its scopes are never in a better state than there. It
+	// should be ReadOnly.
+	Upstream *Upstream
+}
+
+// Upstream is what another federator says of a member of its own.
+type Upstream struct {
+	Member string   // as it is called there
+	Via    []string // installations of federator between this one and the member, the nearest first
+	Scopes string   // something about its scopes: where it is another, what the member serves is asked for again
 }
 
 // WriteAccess is with which credentials a member is written to.

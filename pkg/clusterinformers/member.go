@@ -23,6 +23,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 	"federator.dev/federator/pkg/clusterinformers/internal/runqueue"
+	"federator.dev/federator/pkg/clusterinformers/internal/upstream"
 )
 
 // member keeps the index equal to one member. Everything it starts ends with run.
@@ -72,6 +73,9 @@ type member struct {
 	definitions definitions
 	loaded      *loaded // by an earlier process; nil: nothing
 
+	federated atomic.Bool                    // it is read at another federator
+	facts     atomic.Pointer[upstream.Facts] // what that has said last of what it serves; nil: nothing
+
 	// What discovery last found in addition to the resources; loop's goroutine only.
 	discoveredAt     time.Time                 // when discovery started; zero once that is not fresh
 	discoveredResets int                       // resets at that time
@@ -112,6 +116,7 @@ func newMember(m *Manager, spec Spec) *member {
 		joined: time.Now(), informers: map[aggregate.Kind]*runningInformer{}, absent: map[aggregate.Kind]aggregate.Status{}, relisting: map[aggregate.Kind]bool{},
 		changeLimiter: rate.NewLimiter(rate.Every(changeInterval), changeBurst),
 	}
+	mb.federated.Store(spec.Upstream != nil)
 	mb.auditor = newAuditor(mb)
 	mb.conn = newConn(mb.identify, mb.wakeScopes, m.lateness.Prolong)
 	mb.conn.verify, mb.conn.away = mb.verifyOrder, &m.away
@@ -260,9 +265,13 @@ func (mb *member) update(spec Spec) {
 	if spec.UID == "" {
 		spec.UID = mb.spec.UID
 	}
-	same, before := reflect.DeepEqual(mb.spec, spec), mb.spec.Hold
+	same, before, told := reflect.DeepEqual(mb.spec, spec), mb.spec.Hold, mb.spec.Upstream
 	mb.spec = spec
 	mb.mu.Unlock()
+	mb.federated.Store(spec.Upstream != nil)
+	if spec.Upstream != nil && (told == nil || told.Scopes != spec.Upstream.Scopes) {
+		mb.triggerDiscovery()
+	}
 	mb.logHold(before, spec.Hold)
 	if !same {
 		mb.triggerSpec()
@@ -368,6 +377,7 @@ func (mb *member) publish(spec Spec) {
 		slices.Sort(m.Serves)
 		m.Serves = slices.Compact(slices.Grow(m.Serves, 1)) // not nil
 		m.Silent = slices.Sorted(maps.Keys(mb.unavailable))
+		mb.addFacts(&m)
 	}
 	m.GivenUp = mb.isGivenUp
 	mb.mu.Unlock()

@@ -61,6 +61,8 @@ type Options struct {
 	// OnLoss is called when an audit has found that events were lost; it must not block. nil: it is
 	// only logged, counted and shown.
 	OnLoss func(Loss)
+	// Installation is the ID of this installation, for other federators whose members are read. "": it has none.
+	Installation string
 	// KeepSecretValues turns the redaction of Secret and ConfigMap values off.
 	KeepSecretValues bool
 }

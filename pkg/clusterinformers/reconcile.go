@@ -287,6 +287,8 @@ func (mb *member) absentStatus(kind aggregate.Kind) aggregate.Status {
 		return aggregate.Status{State: aggregate.Unknown, Reason: "the member's discovery of the API group fails"}
 	case mb.truncated:
 		return aggregate.Status{State: aggregate.Unknown, Reason: "the member serves more kinds than federator reads"}
+	case mb.federated.Load() && !mb.facts.Load().Lacks(kind):
+		return aggregate.Status{State: aggregate.Unknown, Reason: "its federator does not hold it"}
 	}
 	return aggregate.Status{State: aggregate.NotServed}
 }

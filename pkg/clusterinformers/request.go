@@ -40,6 +40,7 @@ type watchResponse struct {
 	requested decode.Encoding // the requested encoding
 	deadline  time.Time       // when it is taken for dead
 	over      func()          // ends the request; nil where closing the body does
+	scope     string          // its state, as a federator says
 }
 
 // close ends the request. It may block as long as the connection does, unless over is nil.
@@ -109,7 +110,8 @@ func (p *listWatch) openWatch(ctx context.Context, client *memberclient.Client) 
 	over := client.Track(func() { cancel(nil) })
 	late := time.AfterFunc(openTimeout, func() { cancel(errNoAnswer) })
 	requested := decode.Encoding(p.informer.encoding.Load())
-	body, encoding, err := p.do(h2.WithRequestOptions(ctx, p.requestOptions()), client, &opts)
+	scope := ""
+	body, encoding, err := p.do(memberclient.WithScope(h2.WithRequestOptions(ctx, p.requestOptions()), &scope), client, &opts)
 	late.Stop()
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errNoAnswer) {
@@ -118,7 +120,7 @@ func (p *listWatch) openWatch(ctx context.Context, client *memberclient.Client) 
 		over()
 		return nil, err
 	}
-	w := &watchResponse{client: client, encoding: encoding, requested: requested, deadline: time.Now().Add(timeout + watchSlack)}
+	w := &watchResponse{client: client, scope: scope, encoding: encoding, requested: requested, deadline: time.Now().Add(timeout + watchSlack)}
 	if s, detached := body.(stream.Stream); detached {
 		over()
 		w.body = s

@@ -137,11 +137,11 @@ func (mb *member) verifyCluster(ctx context.Context, client *memberclient.Client
 		was = r.reached()
 	}
 	uid, err := client.ClusterUID(ctx, was)
-	if was == "" || err == nil || !versionTooLarge(err) && classify(err) != unsupported {
+	if was == "" || err == nil || classify(err) != expired && classify(err) != unsupported {
 		return uid, err
 	}
 	// A replica may only lag; a list of what is newest decides. What the server refuses
-	// as none of its own is above all that it has.
+	// as none of its own is above all that it has, or was another process's of a federator.
 	newest, err := client.NewestResourceVersion(ctx, namespaces)
 	if err != nil {
 		return "", err
@@ -176,7 +176,7 @@ func (mb *member) verifyOrder(ctx context.Context, client *memberclient.Client) 
 	switch _, err := client.ClusterUID(ctx, most); {
 	case err == nil:
 		return mb.verifyHistory(ctx, client)
-	case !versionTooLarge(err) && classify(err) != unsupported:
+	case classify(err) != expired && classify(err) != unsupported:
 		return unlessRefused(err)
 	}
 	newest, err := client.NewestResourceVersion(ctx, namespaces)

@@ -34,9 +34,10 @@ type reader struct {
 
 // decoderKey is what a decoder is made for, within a manager.
 type decoderKey struct {
-	kind     aggregate.Kind
-	version  string
-	encoding decode.Encoding
+	kind      aggregate.Kind
+	version   string
+	encoding  decode.Encoding
+	federated bool // the member is read at another federator
 }
 
 // maxDecoders bounds the decoders that a reader keeps.
@@ -56,7 +57,7 @@ func (r *readers) put(w *reader) { r.pool.Put(w) }
 
 // decoder returns a decoder for an informer's objects.
 func (w *reader) decoder(i *informer, encoding decode.Encoding) (*decode.Decoder, error) {
-	key := decoderKey{i.kind, i.res().GVK.Version, encoding}
+	key := decoderKey{i.kind, i.res().GVK.Version, encoding, i.member.federated.Load()}
 	if d := w.decoders[key]; d != nil {
 		return d, nil
 	}
@@ -73,7 +74,7 @@ func (w *reader) decoder(i *informer, encoding decode.Encoding) (*decode.Decoder
 
 // rules are what of an object is kept.
 func (i *informer) rules() decode.Rules {
-	return decode.Rules{Drop: splitPaths(i.rule.Drop), Redact: !i.member.manager.opts.KeepSecretValues && decode.Sensitive(i.kind)}
+	return decode.Rules{Drop: splitPaths(i.rule.Drop), Redact: !i.member.manager.opts.KeepSecretValues && decode.Sensitive(i.kind), Federator: i.member.federated.Load()}
 }
 
 // decoder returns a new decoder for the informer's objects.
@@ -197,7 +198,7 @@ func (p *listWatch) event(ev *decode.Event, now time.Time) error {
 	case watch.Bookmark:
 		return p.bookmark(ev, now)
 	}
-	if !p.machine.Listing() {
+	if !p.machine.Listing() && !p.federated {
 		if err := p.checkOrder(rv, false); err != nil {
 			return err
 		}
@@ -241,6 +242,9 @@ func (p *listWatch) bookmark(ev *decode.Event, now time.Time) error {
 		p.bookmarked(rv)
 		p.answerCapture(now, true)
 	default:
+	}
+	if ev.Scope != "" {
+		p.tell(ev.Scope) // with what came before
 	}
 	return nil
 }

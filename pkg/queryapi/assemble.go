@@ -37,7 +37,7 @@ func (s *Server) assemble() error {
 		return fmt.Errorf("query API: %w", err)
 	}
 	builtin, err := queries.New(queries.Options{
-		Index: s.options.Index, LastContact: s.options.Fleet.LastContact, Proved: s.options.Proved, Held: s.options.WritesHeld, WritesWith: s.options.WritesWith, Health: s.options.Health, Tokens: tokens, Pins: pins,
+		Index: s.options.Index, LastContact: s.options.Fleet.LastContact, Proved: s.options.Proved, Held: s.options.WritesHeld, WritesWith: s.options.WritesWith, Health: s.options.Health, Via: s.options.Via, Installation: s.options.Installation, Known: s.options.Known, Tokens: tokens, Pins: pins,
 		View: func(snapshot *aggregate.Snapshot) queries.View { return queryView{s.catalog.View(snapshot)} },
 	})
 	if err != nil {

@@ -27,7 +27,7 @@ func TestOpenAPI_ListsTheParametersThatAreAccepted(t *testing.T) {
 		"resource": "pods", "groupBy": "member", "member": "blue/eu-1", "namespace": "shop", "name": "web",
 		"depth": "2", "kinds": "pods", "direction": "up", "fieldSelector": "metadata.name=web",
 		"labelSelector": "federator.dev/member=blue.eu-1", "pretty": "true", "require": "synced", "timeout": "30s",
-		"namePrefix": "blue/", "state": "Synced", "notSynced": "false", "details": "true", "summary": "false", "limit": "5", "continue": "",
+		"namePrefix": "blue/", "state": "Synced", "notSynced": "false", "details": "true", "facts": "true", "summary": "false", "limit": "5", "continue": "",
 	}
 	for _, path := range []string{"/query/v1/count", "/query/v1/find", "/query/v1/related", "/query/v1/members", "/query/v1/whoami"} {
 		p := doc.Paths.Paths[path]

@@ -45,6 +45,13 @@ type Options struct {
 	// Health returns how federator gets along with a member, nil where nobody knows. Nil: nothing
 	// is said of it.
 	Health func(member string) *MemberHealth
+	// Installation is the ID of this installation of federator, by which others that read it find loops, and Via
+	// returns those between it and a member, the nearest first. "" and nil: it has none, and there are none.
+	Installation string
+	Via          func(member string) []string
+	// Known reports whether the index has all members: others that read them believe then that there are no more. Nil:
+	// it does.
+	Known func() bool
 
 	// ValuesRedacted says that values of Secrets and ConfigMaps are not in the index;
 	// callers that read such objects get a warning.

@@ -18,6 +18,7 @@ const every = `sources:
   argoCD: {namespaces: [argocd]}
   managedClusters: {proxyURL: "https://proxy.example:9092", caFile: ca.crt}
   clusterProfiles: {providersFile: providers.json}
+  federators: [{name: eu, kubeconfig: eu.kubeconfig}]
   contexts: {names: [dev]}
   hub: {enabled: true}
 query:
@@ -28,7 +29,7 @@ ui:
 
 // given are the values above: they are no defaults.
 var given = map[string]string{
-	"sources.hub.enabled": "`false`", "query.askMembers.userPrefix": "", "ui.oidc.issuer": "", "ui.oidc.clientID": "", "sources.contexts.names": "",
+	"sources.hub.enabled": "`false`", "query.askMembers.userPrefix": "", "ui.oidc.issuer": "", "ui.oidc.clientID": "", "sources.contexts.names": "", "sources.federators": "",
 	"sources.argoCD.namespaces": "", "sources.managedClusters.proxyURL": "", "sources.managedClusters.caFile": "", "sources.clusterProfiles.providersFile": "",
 }
 

@@ -72,8 +72,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 {{- if not $sources -}}
-{{- fail "clusters.namespaces is required, or clusters.allNamespaces=true, which grants read access to every Secret on the hub, or one of sources" -}}
+{{- fail "clusters.namespaces is required, or clusters.allNamespaces=true, which grants read access to every Secret on the hub, or one of sources that is on the hub" -}}
 {{- end -}}
+{{- $federators := list -}}
+{{- range .Values.sources.federators -}}
+{{- $dir := printf "/etc/federator/federators/%s" .name -}}
+{{- $federators = append $federators (dict "name" .name "server" .server "caFile" (printf "%s/ca.crt" $dir) "tokenFile" (printf "%s/token" $dir)) -}}
+{{- end -}}
+{{- if $federators }}{{ $_ := set $sources "federators" $federators }}{{ end -}}
 {{- toYaml $sources -}}
 {{- end -}}
 

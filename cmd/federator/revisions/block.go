@@ -21,6 +21,12 @@ type Store interface {
 	String() string
 }
 
+// Installed is a Store that only one installation of federator has.
+type Installed interface {
+	// Installation returns the ID of the installation, once something was reserved.
+	Installation() string
+}
+
 var (
 	// ErrMalformed is the error for a stored number that no reservation can have written.
 	ErrMalformed = errors.New("not the number of a block of revisions")

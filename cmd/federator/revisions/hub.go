@@ -26,6 +26,7 @@ type hubStore struct {
 	leases    coordinationclient.LeaseInterface
 	namespace string
 	holder    string
+	uid       string // of the Lease, once something was reserved
 }
 
 // OnHub keeps the number on the hub, in a namespace. holder is the process's name in the
@@ -35,10 +36,13 @@ func OnHub(hub *rest.Config, namespace, holder string) (Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("revisions: hub: %w", err)
 	}
-	return &hubStore{client.CoordinationV1().Leases(namespace), namespace, holder}, nil
+	return &hubStore{leases: client.CoordinationV1().Leases(namespace), namespace: namespace, holder: holder}, nil
 }
 
 func (s *hubStore) String() string { return "Lease " + s.namespace + "/" + LeaseName + " of the hub" }
+
+// Installation implements Installed.
+func (s *hubStore) Installation() string { return s.uid }
 
 // Reserve implements Store. A lost race is retried: another process made progress.
 func (s *hubStore) Reserve(ctx context.Context, floor uint64) (uint64, error) {
@@ -76,9 +80,12 @@ func (s *hubStore) reserve(ctx context.Context, floor uint64) (uint64, error) {
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, BlockAnnotation, strconv.FormatUint(n, 10))
 	lease.Spec.HolderIdentity, lease.Spec.RenewTime = &s.holder, &metav1.MicroTime{Time: now.Truncate(time.Microsecond)}
 	if !found {
-		_, err = s.leases.Create(ctx, lease, metav1.CreateOptions{})
+		lease, err = s.leases.Create(ctx, lease, metav1.CreateOptions{})
 	} else {
-		_, err = s.leases.Update(ctx, lease, metav1.UpdateOptions{}) // only if it has this resourceVersion
+		lease, err = s.leases.Update(ctx, lease, metav1.UpdateOptions{}) // only if it has this resourceVersion
+	}
+	if err == nil && s.uid == "" {
+		s.uid = string(lease.UID)
 	}
 	return n, err
 }

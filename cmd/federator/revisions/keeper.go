@@ -37,9 +37,11 @@ type Keeper struct {
 	store Store
 	log   *slog.Logger
 
-	first aggregate.Range
-	last  uint64 // block reserved
-	next  uint64 // the next block is reserved when this many revisions are left: half of the last one
+	first        aggregate.Range
+	last         uint64 // block reserved
+	installation string
+
+	next uint64 // the next block is reserved when this many revisions are left: half of the last one
 
 	reserved, failed prometheus.Counter
 }
@@ -62,6 +64,9 @@ func Reserve(ctx context.Context, store Store, log *slog.Logger) (*Keeper, error
 		if err == nil {
 			k.first = rangeAt(k.last, time.Now())
 			k.next = uint64(k.first.End-k.first.First) / 2
+			if of, is := store.(Installed); is {
+				k.installation = of.Installation()
+			}
 			return k, nil
 		}
 		if errors.Is(err, ErrPermanent) || ctx.Err() != nil || sleep.For(ctx, backoff) != nil {
@@ -70,6 +75,10 @@ func Reserve(ctx context.Context, store Store, log *slog.Logger) (*Keeper, error
 		log.Warn("reserving revisions failed; retrying", "error", err)
 	}
 }
+
+// Installation returns the ID of this installation of federator, that of its processes together; "" where the store
+// has none.
+func (k *Keeper) Installation() string { return k.installation }
 
 // First returns the first revisions of the index.
 func (k *Keeper) First() aggregate.Range { return k.first }

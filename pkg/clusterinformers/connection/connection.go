@@ -43,6 +43,8 @@ const (
 	NotInitialized Reason = "NotInitialized" // the control plane is not initialized
 	NotAccepted    Reason = "NotAccepted"    // the hub does not accept the ManagedCluster
 	NoKubeconfig   Reason = "NoKubeconfig"   // there is no kubeconfig Secret, or it has no value
+	UnknownMembers Reason = "UnknownMembers" // a federator, of which it is not known which members it has
+	Loop           Reason = "Loop"           // a federator that is this one
 )
 
 // Reasons for refusing a kubeconfig: the rules for kubeconfigs of a hub.
@@ -81,7 +83,7 @@ const (
 // Transient reports whether a reason may pass without anybody changing anything.
 func (r Reason) Transient() bool {
 	switch r {
-	case Connecting, Unreachable, Unauthorized, ServerError, UntrustedServer, ExecPluginFailed, Panicked:
+	case UnknownMembers, Connecting, Unreachable, Unauthorized, ServerError, UntrustedServer, ExecPluginFailed, Panicked:
 		return true
 	}
 	return false

@@ -14,6 +14,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"federator.dev/federator/internal/federation"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/stream"
 )
@@ -27,6 +28,7 @@ type Event struct {
 	Record           aggregate.Record
 	Unfit            error          // of Added and Modified: an error that is ErrUnfit, or nil
 	InitialEventsEnd bool           // of a Bookmark
+	Scope            string         // of a Bookmark of a federator: the state of the scope; "" where it does not say
 	Status           *metav1.Status // of an Error
 	Bytes            int            // of the frame
 }
@@ -395,7 +397,7 @@ func (d *Decoder) finishEvent(ev *Event, unfit error) {
 	case watch.Added, watch.Modified:
 		ev.Unfit = unfit
 	case watch.Bookmark:
-		ev.InitialEventsEnd = d.initialEventsEnd()
+		ev.InitialEventsEnd, ev.Scope = d.bookmarkAnnotations()
 		ev.Record = aggregate.Record{
 			ResourceVersion: strings.Clone(ev.Record.ResourceVersion),
 			Labels:          ev.Record.Labels[:0], Owners: ev.Record.Owners[:0],
@@ -405,13 +407,14 @@ func (d *Decoder) finishEvent(ev *Event, unfit error) {
 	}
 }
 
-// initialEventsEnd reports whether the last decoded object has the annotation.
-func (d *Decoder) initialEventsEnd() bool {
+// bookmarkAnnotations returns what the last decoded object says in annotations: whether the initial events end, and
+// in which state a federator has the scope.
+func (d *Decoder) bookmarkAnnotations() (end bool, scope string) {
 	if d.t.meta < 0 || d.t.out[d.t.meta] != '{' {
-		return false
+		return false, ""
 	}
 	r := readerOf(d.t.out[d.t.meta:])
-	end, valid := false, true
+	valid := true
 	for more := r.Open('{'); more; more = r.Next('}') {
 		if key, _ := r.Key(); string(key) != "annotations" || r.Peek() != '{' {
 			r.Skip()
@@ -425,12 +428,17 @@ func (d *Decoder) initialEventsEnd() bool {
 				r.Skip()
 			case string(key) == metav1.InitialEventsAnnotationKey:
 				end = r.text() == "true"
+			case string(key) == federation.ScopeAnnotation:
+				scope = strings.Clone(r.text())
 			default:
 				r.Skip()
 			}
 		}
 	}
-	return end && valid
+	if !valid {
+		return false, ""
+	}
+	return end, scope
 }
 
 // protobufEvent decodes one metav1.WatchEvent.

@@ -1,6 +1,9 @@
 package decode
 
-import "federator.dev/federator/pkg/aggregate"
+import (
+	"federator.dev/federator/api"
+	"federator.dev/federator/pkg/aggregate"
+)
 
 // Rules say what is removed from an object. They change only the body: the rest of the
 // record is as the member served it.
@@ -13,6 +16,9 @@ type Rules struct {
 	// federator.dev/redacted: "true". Annotations that are not all strings are
 	// replaced.
 	Redact bool
+	// Federator says that another federator has served the object: the annotations that it adds are removed, and
+	// metadata.resourceVersion is that of the object's own cluster.
+	Federator bool
 }
 
 const (
@@ -42,15 +48,20 @@ type drop struct {
 
 // shaper applies rules to canonical JSON and keeps it canonical.
 type shaper struct {
-	drop   dropped
-	redact bool
+	drop      dropped
+	redact    bool
+	federator bool
+	original  []byte // the resourceVersion in the object's own cluster, as JSON; nil: unknown
 	// added is the member that is added to an object at a position if absent.
 	added [places]string
 	out   []byte
 }
 
 func newShaper(r Rules) *shaper {
-	s := &shaper{drop: dropped{}, redact: r.Redact}
+	s := &shaper{drop: dropped{}, redact: r.Redact, federator: r.Federator}
+	if r.Federator {
+		r.Drop = append([][]string{{"metadata", "annotations", api.MemberKey}, {"metadata", "annotations", api.ResourceVersionKey}}, r.Drop...)
+	}
 	for _, path := range r.Drop {
 		at := s.drop
 		for i, name := range path {
@@ -66,7 +77,7 @@ func newShaper(r Rules) *shaper {
 	if r.Redact {
 		s.added = [places]string{atRoot: "metadata", inMetadata: "annotations", inAnnotations: redactedKey}
 	}
-	if !s.redact && len(s.drop) == 0 {
+	if !s.redact && !s.federator && len(s.drop) == 0 {
 		return nil
 	}
 	return s
@@ -77,9 +88,9 @@ func (s *shaper) shape(body []byte) []byte {
 	if cap(s.out) > maxKeptBuffer {
 		s.out = nil
 	}
-	s.out = s.out[:0]
+	s.out, s.original = s.out[:0], nil
 	at := elsewhere
-	if s.redact {
+	if s.redact || s.federator {
 		at = atRoot
 	}
 	r := readerOf(body)
@@ -118,10 +129,15 @@ func (s *shaper) add(start int, name string, d *drop, at position) {
 
 // member writes a member, whose value r reads, of an object that starts at start.
 func (s *shaper) member(start int, r *reader, key []byte, name string, d *drop, at position) {
-	if d != nil && d.whole || at == inAnnotations && name == lastApplied {
+	if at == inAnnotations && s.federator && name == api.ResourceVersionKey {
+		s.original = append(s.original, r.Value()...)
+		return
+	}
+	if d != nil && d.whole || at == inAnnotations && s.redact && name == lastApplied {
 		r.Skip()
 		return
 	}
+	before := len(s.out)
 	if len(s.out) > start {
 		s.out = append(s.out, ',')
 	}
@@ -130,7 +146,16 @@ func (s *shaper) member(start int, r *reader, key []byte, name string, d *drop, 
 	if d != nil {
 		below = d.below
 	}
+	if at == inMetadata && name == "resourceVersion" && s.original != nil {
+		r.Skip()
+		s.out = append(s.out, s.original...)
+		return
+	}
+	value := len(s.out)
 	s.value(r, name, below, at)
+	if at == inMetadata && s.federator && name == "annotations" && string(s.out[value:]) == "{}" {
+		s.out = s.out[:before] // it has none of its own
+	}
 }
 
 func (s *shaper) value(r *reader, name string, below dropped, at position) {
@@ -142,6 +167,9 @@ func (s *shaper) value(r *reader, name string, below dropped, at position) {
 		case "metadata":
 			within = inMetadata
 		case "data", "binaryData", "stringData":
+			if !s.redact {
+				break
+			}
 			if within = inValues; c != '{' && c != 'n' {
 				r.Skip()
 				s.out = append(s.out, `""`...) // regardless of its type
@@ -159,6 +187,7 @@ func (s *shaper) value(r *reader, name string, below dropped, at position) {
 		}
 	case inAnnotations:
 		switch {
+		case !s.redact:
 		case name == redactedKey:
 			r.Skip()
 			s.out = append(s.out, `"true"`...)

@@ -32,6 +32,14 @@ func WithStream(ctx context.Context, contentType *string) context.Context {
 	return context.WithValue(ctx, streamKey{}, contentType)
 }
 
+// scopeKey marks requests whose answer of a federator says in which state the scope is. Its value is a *string.
+type scopeKey struct{}
+
+// WithScope returns a context for a request to a federator. What its answer says of the scope goes to scope.
+func WithScope(ctx context.Context, scope *string) context.Context {
+	return context.WithValue(ctx, scopeKey{}, scope)
+}
+
 // bodyOf is the body of a response, which counts as under way until it is closed. Of a
 // request whose body the caller bounds it is a stream, if it was one.
 func (t *transport) bodyOf(r *http.Request, resp *http.Response) io.ReadCloser {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -130,4 +131,27 @@ func (a *Client) NewestResourceVersion(ctx context.Context, of schema.GroupVersi
 	req := c.Get().Resource(of.Resource).SpecificallyVersionedParams(&metav1.ListOptions{Limit: 1}, scheme.ParameterCodec, optionsVersion)
 	meta, err := getMetadata(ctx, req, of.String())
 	return meta.ResourceVersion, err
+}
+
+// Query asks a federator's query API, at the root of the server, and returns the answer.
+func (a *Client) Query(ctx context.Context, path string, params url.Values) ([]byte, error) {
+	root, err := url.Parse(a.config.Host)
+	if err != nil {
+		return nil, err
+	}
+	cfg := rest.CopyConfig(a.config)
+	cfg.Host = root.Scheme + "://" + root.Host
+	client := &Client{config: cfg, http: a.http}
+	c, err := client.REST(corev1.SchemeGroupVersion)
+	if err != nil {
+		return nil, err
+	}
+	req := c.Get().AbsPath(path).SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0)
+	for name, values := range params {
+		for _, v := range values {
+			req = req.Param(name, v)
+		}
+	}
+	body, err := req.Do(ctx).Raw()
+	return body, WrapRequest(path, err)
 }

@@ -12,6 +12,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/internal/federation"
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
@@ -36,6 +37,7 @@ type TransportOptions struct {
 	Network                   connection.Network
 	Trusted                   bool // loopback addresses are allowed
 	PingInterval, PingTimeout time.Duration
+	Reader                    string                            // ID of this installation, for a server that is a federator; "" for all others
 	Prolong                   func(time.Duration) time.Duration // timeouts of pings and writes of our own transport; may be nil
 	OnDial                    func()                            // called at each new connection; may be nil
 	OnRead                    func()                            // called whenever anything comes over one; may be nil
@@ -71,7 +73,7 @@ func NewHTTPClient(cfg *rest.Config, o TransportOptions) (*http.Client, error) {
 	}
 	// For HTTP/1.1 servers, which know no pings.
 	dialer.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: o.PingInterval, Interval: max(o.PingTimeout/3, time.Second), Count: 3}
-	t := &transport{conns: map[*trackedConn]struct{}{}, onRead: o.OnRead}
+	t := &transport{conns: map[*trackedConn]struct{}{}, onRead: o.OnRead, reader: o.Reader}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dialer.DialContext(ctx, network, address)
 		if err != nil {
@@ -162,6 +164,7 @@ type transport struct {
 	hub  bool // the operator's own, whose bodies are not bounded
 
 	onRead func() // may be nil
+	reader string // as in TransportOptions
 
 	mu       sync.Mutex
 	retired  bool
@@ -176,6 +179,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.mu.Lock()
 	t.inFlight++
 	t.mu.Unlock()
+	if t.reader != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set(federation.ReaderHeader, t.reader)
+	}
 	resp, err := t.next.RoundTrip(r)
 	if err != nil {
 		t.requestDone()
@@ -183,6 +190,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if contentType, ok := r.Context().Value(streamKey{}).(*string); ok {
 		*contentType = resp.Header.Get("Content-Type")
+	}
+	if scope, ok := r.Context().Value(scopeKey{}).(*string); ok {
+		*scope = resp.Header.Get(federation.ScopeHeader)
 	}
 	resp.Body = t.bodyOf(r, resp)
 	if c := resp.StatusCode; c >= 300 && c < 400 && c != http.StatusNotModified {

@@ -77,7 +77,14 @@ type Options struct {
 	// Health returns how federator gets along with a member, nil where nobody knows. Nil: nothing
 	// is said of it.
 	Health func(member string) *MemberHealth
-	Now    func() time.Time // nil: time.Now
+	// Via returns the installations of federator between this one and a member, the nearest first. Nil: there
+	// are none.
+	Via func(member string) []string
+	// Installation is the ID of this one; "" where it has none.
+	Installation string
+	// Known reports whether the index has all members. Nil: it does.
+	Known func() bool
+	Now   func() time.Time // nil: time.Now
 
 	MaxGroups int // that a count may have; 0 means 10,000
 	MaxNodes  int // that related may find; 0 means 1,000
@@ -112,6 +119,12 @@ func New(o Options) (*Handler, error) {
 	}
 	if o.WritesWith == nil {
 		o.WritesWith = func(string) string { return "" }
+	}
+	if o.Known == nil {
+		o.Known = func() bool { return true }
+	}
+	if o.Via == nil {
+		o.Via = func(string) []string { return nil }
 	}
 	return &Handler{o}, nil
 }

@@ -74,7 +74,7 @@ func age(d time.Duration) string { return max(0, d).Round(time.Second).String() 
 
 // mayListAll returns what was granted of all that there is in members.
 func (q *memberQuery) mayListAll(ctx context.Context, members []string) (*authz.Grants, error) {
-	if !q.details || q.options.Health == nil {
+	if !q.facts && (!q.details || q.options.Health == nil) {
 		return nil, nil
 	}
 	return q.reader.GrantsIn(ctx, selection.List, EveryKind, q.snapshot, members)

@@ -39,6 +39,8 @@ type memberQuery struct {
 	ask              *part.Ask // nil: the result is whole
 	of               []asked   // of a part
 	details, summary bool
+	facts            bool
+	known            bool // the snapshot has all members
 }
 
 // parse parses the parameters, and chooses the snapshot.
@@ -57,7 +59,7 @@ func (q *memberQuery) parse(p params) (err error) {
 		}
 		q.states = append(q.states, state)
 	}
-	for name, to := range map[string]*bool{"notSynced": &q.notSynced, "details": &q.details, "summary": &q.summary} {
+	for name, to := range map[string]*bool{"notSynced": &q.notSynced, "details": &q.details, "summary": &q.summary, "facts": &q.facts} {
 		if *to, err = p.flag(name); err != nil {
 			return err
 		}
@@ -82,13 +84,14 @@ func (q *memberQuery) parse(p params) (err error) {
 
 // parsePage parses limit and continue, and sets the snapshot: that of the first page.
 func (q *memberQuery) parsePage(p params) error {
+	q.known = q.options.Known() // before the snapshot: what has come since is in it
 	q.snapshot = q.options.Index.Snapshot()
 	page, selected := url.Values{}, url.Values{}
 	for name, values := range p.values {
 		switch {
 		case name == "limit" || name == "continue":
 			page[name] = values
-		case name != "details" && !isCommon(name):
+		case name != "details" && name != "facts" && !isCommon(name):
 			selected[name] = values
 		}
 	}
@@ -240,6 +243,7 @@ func (q *memberQuery) batch(ctx context.Context, names []string, yield func(Memb
 			continue
 		}
 		q.addHealth(&info, all.Member(name).All)
+		info.Facts = q.factsOf(name, all)
 		if !yield(info, nil) {
 			return false
 		}

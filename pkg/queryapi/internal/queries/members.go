@@ -21,6 +21,10 @@ type MemberList struct {
 	Continue string       `json:"continue,omitempty"` // parameter of the next page; "" on the last one
 	// Summary is of all selected members; then there are no Items.
 	Summary *MemberSummary `json:"summary,omitempty"`
+	// Installation is the ID of this federator, with facts.
+	Installation string `json:"installation,omitempty"`
+	// Partial says, with facts, that there may be other members: not all sources have said which there are.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // MemberInfo describes one member, as far as the caller may list it.
@@ -44,6 +48,7 @@ type MemberInfo struct {
 	// HealthForbidden says what they would need.
 	Health          *MemberHealth `json:"health,omitempty"`
 	HealthForbidden string        `json:"healthForbidden,omitempty"`
+	Facts           *MemberFacts  `json:"facts,omitempty"` // with facts
 }
 
 // ScopeDetails describe one kind of a member.
@@ -79,6 +84,9 @@ func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller)
 		return err
 	}
 	list := &MemberList{header: newHeader("MemberList", q.snapshot), Items: []MemberInfo{}}
+	if q.facts {
+		list.Installation, list.Partial = q.options.Installation, !q.known
+	}
 	stale := freshness{asked: q.of}
 	if q.summary {
 		if list.Summary, stale, err = q.summarize(r.Context()); err != nil {

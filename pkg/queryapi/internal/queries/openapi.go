@@ -84,6 +84,7 @@ var operations = map[string]Operation{
 			{Name: "state", Description: "Only members with a kind in this state, such as Stale; also separated by commas.", Repeated: true},
 			{Name: "notSynced", Description: "Only members that are not fresh for a kind.", Type: "boolean"},
 			{Name: "details", Description: "Describe each kind of each member and, where the caller may list everything in it, its connection, budget, errors and audits.", Type: "boolean"},
+			{Name: "facts", Description: "With what another federator needs in order to read a member here: its identity, and which kinds it serves.", Type: "boolean"},
 			{Name: "summary", Description: "Return totals of the members in place of the members.", Type: "boolean"},
 			{Name: "limit", Description: "Maximum number of members in the response.", Type: "integer"},
 			{Name: "continue", Description: "Where the next page starts, as the response before says."},

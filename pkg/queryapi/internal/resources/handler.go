@@ -203,7 +203,7 @@ func (q *request) parse() error {
 	if q.grants.Empty() {
 		return q.forbidden()
 	}
-	return nil
+	return q.checkWhole(q.grants)
 }
 
 // compile compiles the selectors, which apply to objects as they are shown.
@@ -237,7 +237,7 @@ func negotiateFor(r *http.Request, info *apirequest.RequestInfo, member string) 
 	return nil, err
 }
 
-func (q *request) notFound() error {
+func (q *request) notFound() *apierrors.StatusError {
 	return apierrors.NewNotFound(q.resource.Resource.GroupResource(), q.info.Name)
 }
 

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/klog/v2"
 
+	"federator.dev/federator/internal/federation"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
@@ -128,6 +129,7 @@ type fleet struct {
 	uids    map[string]int
 	count   int // of versions
 	now     time.Time
+	reader  string                  // another federator that makes the requests; "": nobody such
 	slow    bool                    // clients of watches do not read from the start
 	bridges [][2]aggregate.Revision // of what was loaded
 }
@@ -332,6 +334,9 @@ func (f *fleet) request(ctx context.Context, path string, query url.Values, acce
 	ok(f.t, err)
 	if accept != "" {
 		r.Header.Set("Accept", accept)
+	}
+	if f.reader != "" {
+		r.Header.Set(federation.ReaderHeader, f.reader)
 	}
 	return r
 }

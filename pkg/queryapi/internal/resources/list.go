@@ -45,6 +45,7 @@ func (q *request) list() error {
 		}
 		q.w.Header().Add("Warning", header)
 	}
+	q.setScopeHeader()
 	objects := find.List(q.r.Context())
 	if q.params.Limit > 0 {
 		if objects, err = q.page(find, &meta); err != nil {

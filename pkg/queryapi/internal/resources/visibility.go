@@ -72,6 +72,9 @@ func (w *watchStream) regrant(at *aggregate.Snapshot) error {
 	if err != nil {
 		return errors.Join(errWatchEnded, err) // grants are unknown
 	}
+	if err := w.checkWhole(grants); err != nil {
+		return err
+	}
 	w.histories.release(w.history, w.grants)
 	w.history, w.version = w.histories.record(w.historyKey(selection.Watch), grants)
 	w.retainHistory()

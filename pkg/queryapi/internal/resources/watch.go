@@ -15,7 +15,6 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
-	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -39,6 +38,7 @@ type watchStream struct {
 	marks       []int           // a buffer
 	text        []byte          // a buffer
 	matcher     *selection.Matcher
+	told        aggregate.Status // of the scope, to another federator
 
 	out     []byte
 	columns []byte // of a Table, until they are sent with the first event
@@ -103,6 +103,8 @@ func (q *request) watch() error {
 	timeout = min(timeout, 2*defaultWatchTimeout)
 	ctx, cancel := context.WithTimeout(q.r.Context(), timeout)
 	defer cancel()
+	q.setScopeHeader()
+	w.told = w.scopeStatus(q.snapshot)
 	err = w.serve(ctx, initial)
 	if err == nil || errors.Is(err, errWatchEnded) {
 		return nil
@@ -180,17 +182,6 @@ func (w *watchStream) stream(ctx context.Context, initial bool) error {
 	}
 }
 
-// sendFinalBookmark lets the client resume from where the watch ended.
-func (w *watchStream) sendFinalBookmark() error {
-	if err := w.sendBookmark(nil); err != nil {
-		return err
-	}
-	if w.ask != nil {
-		w.out = part.Append(w.out, part.End, nil)
-	}
-	return w.flush()
-}
-
 // wait returns when there may be something to send.
 func (w *watchStream) wait(ctx context.Context, bookmark time.Time) error {
 	until := bookmark
@@ -260,10 +251,19 @@ func (w *watchStream) sendChanges() error {
 			return err
 		}
 	}
+	if err := w.checkMember(batch.Before, batch.After); err != nil {
+		return err
+	}
+	if err := w.tellScope(batch.After, true); err != nil {
+		return err
+	}
 	if err := w.sendMemberChanges(batch); err != nil {
 		return err
 	}
 	if err := w.sendLog(batch.After); err != nil {
+		return err
+	}
+	if err := w.tellScope(batch.After, false); err != nil {
 		return err
 	}
 	for name := range w.members {
@@ -438,23 +438,6 @@ func (w *watchStream) encodeEvent(dst []byte, kind watch.EventType, o aggregate.
 		dst = append(dst, "]}"...)
 	}
 	return append(dst, "}\n"...), nil
-}
-
-// sendBookmark sends the position of the watch, if the client accepts bookmarks.
-func (w *watchStream) sendBookmark(annotations map[string]string) error {
-	revision := max(w.sent, w.last.Revision())
-	if w.ask != nil {
-		w.appendMark(revision, annotations != nil)
-		return w.flushIfFull()
-	}
-	if !w.params.AllowWatchBookmarks && annotations == nil {
-		return nil
-	}
-	var err error
-	if w.out, err = w.appendBookmark(w.out, revision, annotations); err != nil {
-		return err
-	}
-	return w.flushIfFull()
 }
 
 // flushIfFull sends the buffered output, if it is large. A slow client keeps no more in
