@@ -51,10 +51,18 @@
 // and views goes on. What both versions find keeps the time at which it was first seen. State.Compare says how they
 // differ.
 //
+// # Several processes
+//
+// Several processes may share a fleet. Each reads some members and judges those whose Role in its index says so; of the
+// others it knows what their judges tell, in a second index. Policies see both as one fleet. A State's Export is what a
+// process tells: of each object what it contributes to views, and what policies read of it through data.fleet, which
+// is named by a digest. What a peer has told for other policies than one's own is Unknown, from the moment at which
+// either has them. Of the keys of views a KeyOwner says who judges which.
+//
 // # Layers
 //
 // This package is the door. Below it, references run one way: internal/engine and
-// internal/adhoc, then state, then matview, completeness, instants, binding and quarantine, then
+// internal/adhoc, then state, then projection, then matview, completeness, instants, binding and quarantine, then
 // verdict, budget, fleetdoc and sorted; module loads packages, limits bounds builtins.
 // Package explain evaluates a verdict again, for people.
 //

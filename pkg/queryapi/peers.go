@@ -108,9 +108,12 @@ func (s *Server) peersChain() (http.Handler, error) {
 // withEnd ends requests of peers, whose listener is another's, with the server.
 func (s *Server) withEnd(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), shutdownKey{}, s.ending))
+		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(s.ended, cancel)()
+		if of := s.running.Load(); of != nil {
+			ctx = context.WithValue(ctx, shutdownKey{}, of.watches)
+			defer context.AfterFunc(of.all, cancel)()
+		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

@@ -47,13 +47,14 @@ type Server struct {
 	minted        *fanout.Revisions
 	unions        unions
 	pulse         *fanout.Pulse
-	ending, ended context.Context // of requests of peers: watches, and all
-	endWatches    context.CancelFunc
-	endAll        context.CancelFunc
+	running       atomic.Pointer[lifetime]
 	peers         http.Handler // see PeersHandler
 	inflight      tracker
 	started       atomic.Bool
 }
+
+// lifetime is how long requests last at most.
+type lifetime struct{ watches, all context.Context }
 
 // New returns a server that is ready to Run. It reads files and does not use the network;
 // it takes ownership of Options.Listener.
@@ -66,8 +67,6 @@ func New(o Options) (*Server, error) {
 		options: o, log: o.Logger, encoders: newEncoders(),
 		requestShares: newCallerShares(o.Fairness.MaxInFlight, o.Local), watchShares: newCallerShares(o.Fairness.MaxWatches, o.Local),
 	}
-	s.ended, s.endAll = context.WithCancel(context.Background())
-	s.ending, s.endWatches = context.WithCancel(s.ended)
 	if s.metrics, err = newMetrics(o.Metrics); err != nil {
 		return nil, fmt.Errorf("query API: %w", err)
 	}
@@ -158,7 +157,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// Requests outlive ctx while they drain; watches end with ctx itself.
 	requests, abandon := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), shutdownKey{}, ctx))
 	defer abandon()
-	defer context.AfterFunc(ctx, s.endWatches)()
+	s.running.Store(&lifetime{watches: ctx, all: requests})
 	server := s.httpServer(requests)
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -188,8 +187,6 @@ func (s *Server) Run(ctx context.Context) error {
 		_ = server.Close() // the listener is closed already
 	}
 	abandon()
-	s.endWatches()
-	s.endAll()
 	<-s.inflight.drain()
 	stop()
 	workers.Wait()
@@ -215,7 +212,6 @@ func (s *Server) drain(ctx context.Context, server *http.Server) error {
 // Close closes a server that is not run.
 func (s *Server) Close() error {
 	s.started.Store(true)
-	s.endAll()
 	return errors.Join(s.options.Listener.Close(), s.closeResources())
 }
 

@@ -197,7 +197,7 @@ func (n *exportNotes) changed(change *fleetview.Change) {
 		if !was && !is {
 			continue
 		}
-		name := ""
+		var name string
 		if d.After != nil {
 			name = d.After.Name
 		} else {

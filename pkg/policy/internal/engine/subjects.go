@@ -55,12 +55,12 @@ func (r *pass) evaluateChangedObjects(notes []deltaEffect) error {
 
 // evaluateObjectsOfChangedMembers evaluates unchanged objects of members that changed.
 func (r *pass) evaluateObjectsOfChangedMembers() error {
+	if len(r.changed)+len(r.rejudged) == 0 {
+		return nil
+	}
 	members := maps.Clone(r.rejudged)
 	for m := range r.changed {
 		members[m] = true
-	}
-	if len(members) == 0 {
-		return nil
 	}
 	var tasks []task
 	for _, kind := range slices.Collect(r.after.Kinds()) {

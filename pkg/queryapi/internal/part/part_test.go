@@ -43,7 +43,7 @@ func TestFrames_AreReadAsTheyWereWritten(t *testing.T) {
 	if kind, _, err = r.Next(); err != nil || kind != part.End {
 		t.Errorf("%c %v", kind, err)
 	}
-	for n := range len(out) {
+	for n := range out {
 		r := part.NewReader(bytes.NewReader(out[:n]))
 		for {
 			kind, _, err := r.Next()
