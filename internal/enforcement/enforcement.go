@@ -288,13 +288,18 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	changed := func(c *policy.Changes, batch *aggregate.Batch) {
 		corrector.Changed(c, batch)
 		if e.shards != nil {
+			e.shards.Changed(c)
 			e.shards.follow(c, batch)
 		}
 		e.policies.VerdictsChanged(c, batch)
 	}
-	e.Loop, err = enforce.New(enforce.Options{
+	loop := enforce.Options{
 		Index: opts.Index, Memory: opts.Memory, Set: set, Bindings: own, Limits: opts.Limits, Changed: changed, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
-	})
+	}
+	if e.shards != nil {
+		loop.Peers, loop.Exports, loop.KeyOwner = e.shards.Told, true, e.shards.KeyOwner
+	}
+	e.Loop, err = enforce.New(loop)
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,11 @@ type Shards struct {
 	// Unsettled returns why another process may have the same corrections as this one, "" if none has: keys of views change
 	// their owner. nil: none ever has.
 	Unsettled func() string
+	// Told is what the other processes have told of the members that they judge, and KeyOwner which keys of views are
+	// judged here at first. Changed is called after each change of the verdicts, on the Loop's goroutine. Required.
+	Told     *aggregate.Index
+	KeyOwner policy.KeyOwner
+	Changed  func(*policy.Changes)
 }
 
 // shards are what a process has for those that it shares the fleet with.
@@ -54,8 +59,8 @@ type shards struct {
 // wireShards wires what comes of other processes, and changes the options of a Dispatcher to it.
 func (e *Enforcement) wireShards(opts *Options, to *remediate.Options) error {
 	o := opts.Shards
-	if o.Epoch == "" || o.Fleet == nil || o.Peer == nil || opts.Identity == "" {
-		return errors.New("enforcement: shards: Epoch, Fleet, Peer and Identity are required")
+	if o.Epoch == "" || o.Fleet == nil || o.Peer == nil || o.Told == nil || o.Changed == nil || opts.Identity == "" {
+		return errors.New("enforcement: shards: Epoch, Fleet, Peer, Told, Changed and Identity are required")
 	}
 	s := &shards{Shards: *o, diffs: facts.NewDifferences(o.Fleet)}
 	e.shards = s

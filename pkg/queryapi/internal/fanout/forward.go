@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"federator.dev/federator/internal/federation"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -25,10 +26,13 @@ func (h *Handler) Forward(w http.ResponseWriter, r *http.Request, peer *Peer, u 
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(base)
 			p.Out.Host = ""
-			accept := p.Out.Header["Accept"]
+			accept, reader := p.Out.Header["Accept"], p.Out.Header[federation.ReaderHeader]
 			p.Out.Header = http.Header{"User-Agent": {"federator/peer"}, "Accept-Encoding": {"identity"}} // no credentials of the client
 			if len(accept) > 0 {
 				p.Out.Header["Accept"] = accept
+			}
+			if len(reader) > 0 {
+				p.Out.Header[federation.ReaderHeader] = reader
 			}
 			SetIdentity(p.Out, u)
 		},
