@@ -266,7 +266,7 @@ func TestShards_MapThatIsNotUnderstood(t *testing.T) {
 		return err
 	})
 	until(t, func() error {
-		if st := a.Status(); st.Problem == nil || !strings.Contains(st.Problem.Error(), "ConfigMap malformed/"+shards.DefaultConfigMap+": binaryData[map.json.gz]: it is not gzip") {
+		if st := a.Status(); st.Problem == nil || !strings.Contains(st.Problem.Error(), "ConfigMap "+w.namespace+"/"+shards.DefaultConfigMap+": binaryData[map.json.gz]: it is not gzip") {
 			return fmt.Errorf("the problem is another one: %w", st.Problem)
 		}
 		return nil

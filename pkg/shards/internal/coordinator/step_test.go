@@ -28,23 +28,28 @@ func TestStep_StandbyTakesOver(t *testing.T) {
 		want    shardmap.Member
 	}{
 		"gone": {
-			[]shardmap.Process{process("b", 1), process("c", 1)}, map[string]*coordinator.Report{"b": report(1, true)},
+			[]shardmap.Process{process("b", 1), process("c", 1)},
+			map[string]*coordinator.Report{"b": report(1, true)},
 			shardmap.Member{Name: "fleet/m", UID: "u", Judge: "b", Standby: "c"},
 		},
 		"gone, and the standby has not read all": {
-			[]shardmap.Process{process("b", 1), process("c", 1)}, map[string]*coordinator.Report{"b": report(1, false)},
+			[]shardmap.Process{process("b", 1), process("c", 1)},
+			map[string]*coordinator.Report{"b": report(1, false)},
 			shardmap.Member{Name: "fleet/m", UID: "u", Judge: "b", Standby: "c", Unready: true},
 		},
 		"started again": {
-			[]shardmap.Process{process("a", 2), process("b", 1), process("c", 1)}, map[string]*coordinator.Report{"a": report(1, true), "b": report(1, true)},
+			[]shardmap.Process{process("a", 2), process("b", 1), process("c", 1)},
+			map[string]*coordinator.Report{"a": report(1, true), "b": report(1, true)},
 			shardmap.Member{Name: "fleet/m", UID: "u", Judge: "b", Standby: "a"},
 		},
 		"started again, and nobody has read all": {
-			[]shardmap.Process{process("a", 2), process("b", 1), process("c", 1)}, map[string]*coordinator.Report{"a": report(2, false), "b": report(1, false)},
+			[]shardmap.Process{process("a", 2), process("b", 1), process("c", 1)},
+			map[string]*coordinator.Report{"a": report(2, false), "b": report(1, false)},
 			shardmap.Member{Name: "fleet/m", UID: "u", Judge: "a", Standby: "b", Unready: true},
 		},
 		"started again, and goes on where it was": {
-			[]shardmap.Process{process("a", 2), process("b", 1), process("c", 1)}, map[string]*coordinator.Report{"a": report(2, true), "b": report(1, true)},
+			[]shardmap.Process{process("a", 2), process("b", 1), process("c", 1)},
+			map[string]*coordinator.Report{"a": report(2, true), "b": report(1, true)},
 			shardmap.Member{Name: "fleet/m", UID: "u", Judge: "a", Standby: "b"},
 		},
 	} {
