@@ -22,6 +22,7 @@ func (l *link) take(in *incoming) error {
 	if in.taken != nil && in.taken.UID != m.uid {
 		if m.source == l.peer.ID {
 			m.orphan("process " + l.peer.ID + " judges another member of this name")
+			l.im.wake.Fire()
 		}
 		return nil
 	}

@@ -218,3 +218,35 @@ func TestImporter_AMemberMoves(t *testing.T) {
 	i.fleet(m1, "a")
 	i.equals(a, m1)
 }
+
+// TestImporter_AnotherMemberOfTheName replaces the first one, and is told once its judge knows it.
+func TestImporter_AnotherMemberOfTheName(t *testing.T) {
+	a, i := told(t, exchange.ExporterOptions{}, exchange.ImporterOptions{})
+	set := func(uid string) {
+		if err := i.SetFleet([]exchange.FleetMember{{Name: m1, UID: uid, Judge: "a"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("another")
+	if m, ok := i.index.Snapshot().Member(m1); !ok || m.UID != "another" || i.state(m1, "Pod").State != aggregate.Unknown || i.Complete(m1) {
+		t.Errorf("%+v", m)
+	}
+	a.index.RemoveMember(m1)
+	clear(a.scopes)
+	a.put(m1, "another")
+	a.replace(m1, "Pod", "digest", record("z", 1, ""))
+	a.tell()
+	i.equals(a, m1)
+	set(m1)
+	if i.Complete(m1) {
+		t.Error("what is told of another member completes this one")
+	}
+	set("another") // and a has told of it, long ago
+	i.equals(a, m1)
+	if err := i.SetFleet(nil); err != nil {
+		t.Fatal(err)
+	}
+	for m := range i.index.Snapshot().Members() {
+		t.Error(m.Name, "is there")
+	}
+}

@@ -54,7 +54,7 @@ type ExporterOptions struct {
 	MaxRecord int           // bytes of a record; a scope with a larger one is OverBudget for others; 4 MiB by default
 	Gather    time.Duration // between two steps, for which changes are gathered; 10 ms by default
 	Heartbeat time.Duration // between frontiers while there is nothing else; 1 s by default
-	Stall     time.Duration // after which an importer that does not read is cut; 30 s by default
+	Stall     time.Duration // after which an importer that does not read is cut; 1 min by default, since it writes a large member at once
 	Audit     time.Duration // for which digests of a scope that has not changed are used again; 5 min by default
 }
 
@@ -69,7 +69,7 @@ func (o *ExporterOptions) validate() error {
 	o.MaxRecord = cmp.Or(o.MaxRecord, defaultMaxRecord)
 	o.Gather = cmp.Or(o.Gather, 10*time.Millisecond)
 	o.Heartbeat = cmp.Or(o.Heartbeat, time.Second)
-	o.Stall = cmp.Or(o.Stall, 30*time.Second)
+	o.Stall = cmp.Or(o.Stall, time.Minute)
 	o.Audit = cmp.Or(o.Audit, 5*time.Minute)
 	return nil
 }

@@ -120,7 +120,8 @@ func NewImporter(o ImporterOptions) (*Importer, error) {
 	return im, nil
 }
 
-// SetPeers says which other processes there are.
+// SetPeers says which other processes there are. One with another URL or Client is connected again, and goes on from where
+// it was; members of one that is gone are Stale until another judge has told of them.
 func (im *Importer) SetPeers(peers []Peer) {
 	wanted := make(map[string]Peer, len(peers))
 	for _, p := range peers {

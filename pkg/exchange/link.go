@@ -151,14 +151,14 @@ func (l *link) stream(ctx context.Context) error {
 	defer cancel(nil)
 	silence := time.AfterFunc(l.im.o.Silence, func() { cancel(ErrSilent) })
 	defer silence.Stop()
-	err := l.read(ctx, cancel, func() { silence.Reset(l.im.o.Silence) })
+	err := l.read(ctx, cancel, silence)
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-func (l *link) read(ctx context.Context, cancel context.CancelCauseFunc, heard func()) error {
+func (l *link) read(ctx context.Context, cancel context.CancelCauseFunc, silence *time.Timer) error {
 	request, err := l.request(ctx)
 	if err != nil {
 		return err
@@ -186,10 +186,13 @@ func (l *link) read(ctx context.Context, cancel context.CancelCauseFunc, heard f
 		if err != nil {
 			return err
 		}
-		heard()
+		if t == wire.TypeEnd {
+			silence.Stop() // a member that is large takes its time to be written
+		}
 		if err := r.frame(t, payload); err != nil {
 			return err
 		}
+		silence.Reset(l.im.o.Silence)
 	}
 }
 

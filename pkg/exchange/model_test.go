@@ -36,7 +36,7 @@ type world struct {
 // that is not Stale is what its judge has had; at a frontier it is what the judge had then; once quiet it is what it has.
 func TestExchange_EqualsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed.Of(t), 0))
-	histories := 12
+	histories := 8
 	if testing.Short() {
 		histories = 3
 	}

@@ -108,29 +108,35 @@ type deadlines struct {
 	flushed time.Time
 }
 
-func (d *deadlines) Write(p []byte) (int, error) {
-	begun := time.Now()
-	if err := d.control.SetWriteDeadline(begun.Add(d.stall)); err != nil {
-		return 0, err
-	}
-	n, err := d.w.Write(p)
+func (d *deadlines) Write(p []byte) (n int, err error) {
+	err = d.within(func() (err error) {
+		n, err = d.w.Write(p)
+		return err
+	})
 	d.bytes += int64(n)
-	return n, d.why(begun, err)
+	return n, err
 }
 
 // flush sends what was written.
 func (d *deadlines) flush() error {
-	begun := time.Now()
-	d.flushed = begun
-	return d.why(begun, d.control.Flush())
+	d.flushed = time.Now()
+	return d.within(d.control.Flush)
 }
 
-// why says that an error came late: net/http's own may be any.
-func (d *deadlines) why(begun time.Time, err error) error {
-	if err != nil && time.Since(begun) >= d.stall {
+// within ends a write that takes too long. While nothing is written there is no deadline: it would end the stream, too.
+func (d *deadlines) within(write func() error) error {
+	begun := time.Now()
+	if err := d.control.SetWriteDeadline(begun.Add(d.stall)); err != nil {
+		return err
+	}
+	err := write()
+	if err != nil && time.Since(begun) >= d.stall { // net/http's own may be any
 		return errStalled
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return d.control.SetWriteDeadline(time.Time{})
 }
 
 // stream tells one importer.

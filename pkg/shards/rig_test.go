@@ -91,10 +91,11 @@ type world struct {
 
 func newWorld(t *testing.T, namespace string, members int) *world {
 	t.Helper()
-	w := &world{t: t, hub: shared.Start(t).Hub, namespace: namespace}
+	w := &world{t: t, hub: shared.Start(t).Hub}
 	w.client = w.hub.Client()
-	_, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	ns, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: namespace + "-"}}, metav1.CreateOptions{})
 	must(t, err)
+	w.namespace = ns.Name
 	kinds := slices.DeleteFunc(sim.BuiltinKinds(), func(k sim.Kind) bool { return k.Kind != "Namespace" && k.Kind != "ConfigMap" })
 	w.fleet, err = sim.New(sim.Options{Members: members, Kinds: kinds})
 	must(t, err)

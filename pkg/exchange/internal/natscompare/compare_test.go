@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -195,7 +196,7 @@ func overNATS(b *testing.B, batch, per int) {
 		n := 0
 		for frames := wire.NewReader(bytes.NewReader(plain), 4<<20); ; n++ {
 			_, p, err := frames.Next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			_ = wire.ParseRecord(p, &rec)

@@ -98,6 +98,7 @@ func (l *Leader) Step(k Known) Decision {
 		return Decision{}
 	}
 	s := newStep(l, k)
+	s.forget()
 	l.measure(&s)
 	s.follow()
 	s.lost()
@@ -138,6 +139,7 @@ type step struct {
 	was     *shardmap.Map // empty where there is none
 	members []shardmap.Member
 	urgent  bool
+	deleted bool // the map was, or put back to what it was
 }
 
 func newStep(l *Leader, k Known) step {
@@ -207,6 +209,15 @@ func (s *step) version() int64 {
 	return v
 }
 
+// forget lets nothing count that was said before, where the map was deleted or put back: there may have been others, which this
+// leader has not seen.
+func (s *step) forget() {
+	s.deleted = s.Map != nil && s.Hub < s.Map.Version
+	if s.deleted {
+		s.leader.first = s.version() + 1
+	}
+}
+
 // follow takes the members that the sources describe, and drops those that are gone.
 func (s *step) follow() {
 	known := make(map[string]Described, len(s.Fleet))
@@ -224,6 +235,7 @@ func (s *step) follow() {
 		case described && d.UID != "":
 			m.UID = d.UID
 		}
+		m.Unready = m.Unready || s.deleted
 		s.members = append(s.members, m)
 	}
 	for _, d := range known {

@@ -126,11 +126,9 @@ func (w *world) event() {
 	p := w.procs[w.r.IntN(len(w.procs))]
 	switch w.r.IntN(8) {
 	case 0:
-		if p.alive {
-			w.logf("%s is killed", p.id)
-			p.alive = false
-		} else {
-			p.start()
+		w.logf("%s is killed", p.id)
+		if p.alive = false; w.r.IntN(2) == 0 {
+			p.start() // at once
 		}
 	case 1:
 		if p.acts() && p.cut == 0 {
@@ -336,7 +334,7 @@ func (w *world) wrote(from, m *shardmap.Map) {
 	}
 	w.hubMap, w.hubRV = m, w.version
 	w.logf("map %d: %d processes, %d members", m.Version, len(m.Processes), len(m.Members))
-	if before != nil && (m.Version <= before.Version || from != before) {
+	if before != nil && (m.Version <= before.Version || from != before && from.Version <= before.Version) {
 		w.fail("map %d is written over %d by somebody who did not know it", m.Version, before.Version)
 	}
 	w.checkMap(before, m)
@@ -368,7 +366,7 @@ func (w *world) checkMap(before, m *shardmap.Map) {
 		former, lives := m.Process(was.Judge)
 		if old, _ := before.Process(was.Judge); lives && old.Epoch == former.Epoch && !was.Unready {
 			for _, p := range w.procs { // it takes over from one that lives: it has read all
-				if to, _ := m.Process(p.id); p.id == e.Judge && p.epoch == to.Epoch && !p.ready(e.Name, e.UID) {
+				if to, _ := m.Process(p.id); p.id == e.Judge && p.epoch == to.Epoch && !p.ready(e.Name, e.UID) && p.members[e.Name] == e.UID {
 					w.fail("%s goes from %s to %s, which has not read it", e.Name, was.Judge, e.Judge)
 				}
 			}
