@@ -22,7 +22,7 @@ import (
 )
 
 // newEnforcement wires the policies of a hub, as a configuration says. Nothing runs yet.
-func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, log *slog.Logger, metrics prometheus.Registerer) (*enforcement.Enforcement, error) {
+func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, shards *enforcement.Shards, log *slog.Logger, metrics prometheus.Registerer) (*enforcement.Enforcement, error) {
 	base, err := baseSources(cfg)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,12 @@ func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, lo
 	if err != nil {
 		return nil, err
 	}
+	identity := "" // one of its own
+	if shards != nil {
+		identity = cfg.Shards.Name // which the others know it by
+	}
 	return enforcement.New(enforcement.Options{
+		Identity: identity, Shards: shards,
 		Hub: hubREST, Index: f.Index, Memory: f.Verdicts(), Members: memberAccess{f.Manager},
 		Git:       policysource.Options{Base: base, Dial: f.Network.Dialer().DialContext, AllowFile: cfg.Policies.AllowFile},
 		Namespace: cfg.Policies.Namespace, SecretNamespaces: cfg.Policies.SecretNamespaces, Signers: cfg.Policies.Signers,

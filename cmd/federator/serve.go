@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -102,7 +103,11 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	}
 	defer agents.close()
 	var corrections *enforcement.Enforcement // nil without the hub's policies; set before anything runs
-	shared, err := newSharing(ctx, &cfg, keeper.First().First, log, registry)
+	var lead func() (time.Time, error)       // who corrects also says who holds what
+	if cfg.Policies.Hub {
+		lead = func() (time.Time, error) { return corrections.Lease() }
+	}
+	shared, err := newSharing(ctx, &cfg, keeper.First().First, lead, log, registry)
 	if err != nil {
 		return err
 	}
@@ -138,7 +143,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		e, err := newEnforcement(&cfg, config, f, log, registry)
+		e, err := newEnforcement(&cfg, config, f, shared.corrections(keeper.First().First), log, registry)
 		if err != nil {
 			return err
 		}
@@ -188,14 +193,14 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook, nil); err != nil {
 		return err
 	}
-	c := components{fleet: f, keeper: keeper, policies: evaluate, servers: servers, agents: agents.run, shared: shared.run}
+	c := components{fleet: f, keeper: keeper, policies: shared.judged(evaluate), servers: servers, agents: agents.run, shared: shared.run}
 	if c.held, err = newHeld(&cfg, f, hub, loop, log); err != nil {
 		return err
 	}
 	if c.query, err = newQueryServer(ctx, cfg, f, loop, c.held, shared, log, registry); err != nil {
 		return err
 	}
-	shared.serve(f, loop, c.query)
+	shared.serve(f, loop, corrections, c.query)
 	return run(ctx, c, state, log)
 }
 

@@ -3,13 +3,16 @@ package main
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"federator.dev/federator/cmd/federator/revisions"
 	"federator.dev/federator/internal/component"
 	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/enforcement"
 	"federator.dev/federator/internal/fleet"
 	"federator.dev/federator/internal/sharing"
 	"federator.dev/federator/pkg/aggregate"
@@ -26,7 +29,7 @@ type sharedFleet struct {
 }
 
 // newSharing opens the listener of peers. Nothing runs yet.
-func newSharing(ctx context.Context, cfg *config.Config, epoch aggregate.Revision, log *slog.Logger, metrics prometheus.Registerer) (*sharedFleet, error) {
+func newSharing(ctx context.Context, cfg *config.Config, epoch aggregate.Revision, lead func() (time.Time, error), log *slog.Logger, metrics prometheus.Registerer) (*sharedFleet, error) {
 	if !cfg.Shards.Many() {
 		return &sharedFleet{}, nil
 	}
@@ -44,7 +47,7 @@ func newSharing(ctx context.Context, cfg *config.Config, epoch aggregate.Revisio
 	}
 	s, err := sharing.New(sharing.Options{
 		Hub: hub, Namespace: cfg.Policies.Namespace, Name: cfg.Shards.Name, Address: cfg.Shards.Address, Listener: listener,
-		Count: cfg.Shards.Count, Replication: cfg.Shards.Replication, Epoch: epoch, Logger: log, Metrics: metrics,
+		Count: cfg.Shards.Count, Replication: cfg.Shards.Replication, Epoch: epoch, Lead: lead, Logger: log, Metrics: metrics,
 	})
 	if err != nil {
 		listener.Close()
@@ -69,16 +72,40 @@ func (s *sharedFleet) addTo(o *queryapi.Options) {
 }
 
 // serve says what peers are answered from. server is nil where no queries are answered.
-func (s *sharedFleet) serve(f *fleet.Fleet, loop *enforce.Loop, server *queryapi.Server) {
+func (s *sharedFleet) serve(f *fleet.Fleet, loop *enforce.Loop, e *enforcement.Enforcement, server *queryapi.Server) {
 	if s.Sharing == nil {
 		return
 	}
-	s.server = server
-	if server == nil {
-		s.Serve(f.Manager, f.Index, loop, nil)
-		return
+	parts := sharing.Parts{Manager: f.Manager, Own: f.Index, Loop: loop}
+	if s.server = server; server != nil {
+		parts.Queries = server.PeersHandler()
 	}
-	s.Serve(f.Manager, f.Index, loop, server.PeersHandler())
+	if e != nil {
+		parts.Corrections, parts.FleetChanged = e.Handler(), e.FleetChanged
+	}
+	s.Serve(parts)
+}
+
+// corrections are what corrections need of the other processes; nil where there are none.
+func (s *sharedFleet) corrections(epoch aggregate.Revision) *enforcement.Shards {
+	if s.Sharing == nil {
+		return nil
+	}
+	return &enforcement.Shards{
+		Epoch: strconv.FormatUint(uint64(epoch), 10), Fleet: s.IntentsFleet, Peer: sharing.PeerOf, Unsettled: s.Unsettled,
+		Told: s.PeersIndex(), KeyOwner: s.KeyOwner(), Changed: s.Changed,
+	}
+}
+
+// judged has policies judge once it is known what is judged here.
+func (s *sharedFleet) judged(evaluate func(context.Context) error) func(context.Context) error {
+	if s.Sharing == nil {
+		return evaluate
+	}
+	return func(ctx context.Context) error {
+		s.Known(ctx)
+		return evaluate(ctx)
+	}
 }
 
 // mintedNumbers are the revisions of a query API.

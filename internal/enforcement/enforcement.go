@@ -310,7 +310,7 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	e.Sources, err = hub.NewPolicySources(hub.PolicySourcesOptions{
 		Config: statuses, Manager: e.Git, SecretNamespaces: opts.SecretNamespaces, ReservedNames: reserved, IsLeader: e.isLeader, OnChange: e.trigger,
 		Approved: func(source, commit string) remediate.Approved { return e.approvals.Commit(source, commit) },
-		State:    e.Loop.State, Events: e.events, Logger: log,
+		State:    e.Loop.State, Shared: e.shards != nil, Events: e.events, Logger: log,
 	})
 	if err != nil {
 		return err

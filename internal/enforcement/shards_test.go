@@ -35,7 +35,11 @@ func newSharded(t *testing.T, identity string, s *enforcement.Shards) (*enforcem
 func TestHandler_AnswersPeersOnly(t *testing.T) {
 	fleet := &intents.Fleet{Self: "federator-0"}
 	peer := func(r *http.Request) string { return r.Header.Get("Test-Peer") }
-	good := enforcement.Shards{Epoch: "1", Fleet: func() *intents.Fleet { return fleet }, Peer: peer}
+	told, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := enforcement.Shards{Epoch: "1", Fleet: func() *intents.Fleet { return fleet }, Peer: peer, Told: told, Changed: func(*policy.Changes) {}}
 	e, err := newSharded(t, "federator-0", &good)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +55,12 @@ func TestHandler_AnswersPeersOnly(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []enforcement.Shards{{}, {Epoch: "1", Fleet: good.Fleet}, {Epoch: "1", Peer: peer}, {Fleet: good.Fleet, Peer: peer}} {
+	for _, without := range []func(*enforcement.Shards){
+		func(s *enforcement.Shards) { s.Epoch = "" }, func(s *enforcement.Shards) { s.Fleet = nil }, func(s *enforcement.Shards) { s.Peer = nil },
+		func(s *enforcement.Shards) { s.Told = nil }, func(s *enforcement.Shards) { s.Changed = nil },
+	} {
+		bad := good
+		without(&bad)
 		if _, err := newSharded(t, "federator-0", &bad); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}

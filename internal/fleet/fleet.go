@@ -128,6 +128,11 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 	return &Fleet{Index: index, Manager: manager, trainer: trainer, keeper: kept, Network: network, Installation: opts.Installation, made: time.Now(), giveUpAfter: cfg.GiveUpAfter}, nil
 }
 
+// Train trains dictionaries for an index, and recompresses its bodies, until ctx is done.
+func Train(ctx context.Context, index *aggregate.Index, log *slog.Logger) {
+	newTrainer(index, log).run(ctx)
+}
+
 // Maintain trains dictionaries, recompresses bodies and gives memory back after bursts, until
 // ctx is done.
 func (f *Fleet) Maintain(ctx context.Context) {

@@ -72,6 +72,9 @@ func (s *Sharing) followMap(ctx context.Context) error {
 			}
 			s.importer.SetPeers(told)
 			s.view.set(s.o.Name, m, peers)
+			if s.fleet.set(m, told) && s.changed != nil {
+				s.changed()
+			}
 		}
 		select {
 		case <-changed:

@@ -16,10 +16,14 @@ import (
 
 	"federator.dev/federator/internal/component"
 	"federator.dev/federator/internal/election"
+	"federator.dev/federator/internal/fleet"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/exchange"
+	"federator.dev/federator/pkg/intents"
+	"federator.dev/federator/pkg/intents/facts"
+	"federator.dev/federator/pkg/intents/relay"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/pkg/shards"
@@ -54,6 +58,7 @@ type Sharing struct {
 	importer *exchange.Importer
 	exporter *exchange.Exporter
 	view     assignments
+	fleet    intentsFleet
 	meter    meter
 	applied  atomic.Int64 // version of the map whose keys the loop judges
 
@@ -62,6 +67,7 @@ type Sharing struct {
 	own     *aggregate.Index
 	loop    *enforce.Loop // nil without policies
 	server  *http.Server
+	changed func() // who judges what has changed; may be nil
 }
 
 // New wires it. Nothing runs yet; Run closes the listener.
@@ -88,6 +94,7 @@ func New(o Options) (*Sharing, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.fleet.self = o.Name
 	if s.importer, err = exchange.NewImporter(exchange.ImporterOptions{Index: s.peers, Logger: o.Logger}); err != nil {
 		return nil, err
 	}
@@ -141,14 +148,30 @@ func exported(c policy.ExportedChanges) exchange.Changes {
 // Assignment implements queryapi.Peers.
 func (s *Sharing) Assignment() *queryapi.Assignment { return s.view.newest() }
 
-// Serve says what is read here, what is judged by it, nil for nothing, and what answers peers. It is called before Run.
-func (s *Sharing) Serve(manager *clusterinformers.Manager, own *aggregate.Index, loop *enforce.Loop, queries http.Handler) {
-	s.manager, s.own, s.loop = manager, own, loop
+// Parts are what a process does with its part of the fleet.
+type Parts struct {
+	Manager *clusterinformers.Manager // reads it
+	Own     *aggregate.Index          // has what is read
+	Loop    *enforce.Loop             // judges it; nil: nothing does
+	Queries http.Handler              // answers peers from it; nil: nothing does
+	// Corrections answers peers about corrections, and FleetChanged is told when who judges what has changed; nil: there are none.
+	Corrections  http.Handler
+	FleetChanged func()
+}
+
+// Serve says what peers are answered from. It is called before Run.
+func (s *Sharing) Serve(p Parts) {
+	s.manager, s.own, s.loop, s.changed = p.Manager, p.Own, p.Loop, p.FleetChanged
 	mux := http.NewServeMux()
 	mux.Handle("/shards/v1/", s.shards.Handler())
 	mux.Handle("/exchange/v1/", s.exporter)
-	if queries != nil {
-		mux.Handle("/", queries)
+	if p.Corrections != nil {
+		for _, path := range []string{intents.Path, facts.Path, relay.Path} {
+			mux.Handle(path, p.Corrections)
+		}
+	}
+	if p.Queries != nil {
+		mux.Handle("/", p.Queries)
 	}
 	s.server = &http.Server{
 		Handler: mux, TLSConfig: s.shards.TLS(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
@@ -163,7 +186,8 @@ func (s *Sharing) Run(ctx context.Context) error {
 	defer cancel(nil)
 	var running sync.WaitGroup
 	defer running.Wait()
-	parts := []func(context.Context) error{s.shards.Run, s.exporter.Run, s.importer.Run, s.followMap, s.followKeys, s.listen, s.measureLoad}
+	train := func(ctx context.Context) error { fleet.Train(ctx, s.peers, s.o.Logger); return context.Cause(ctx) }
+	parts := []func(context.Context) error{s.shards.Run, s.exporter.Run, s.importer.Run, s.followMap, s.followKeys, s.listen, s.measureLoad, train}
 	if s.elector != nil {
 		parts = append(parts, s.elector.Run)
 	}
@@ -180,6 +204,7 @@ func (s *Sharing) Run(ctx context.Context) error {
 
 // listen serves peers until the context ends.
 func (s *Sharing) listen(ctx context.Context) error {
+	s.server.BaseContext = func(net.Listener) context.Context { return ctx } // what peers read ends with it
 	var ending sync.WaitGroup
 	ending.Go(func() {
 		<-ctx.Done()
@@ -202,6 +227,21 @@ func (s *Sharing) Close() error { return s.o.Listener.Close() }
 func (s *Sharing) ready(member string) bool {
 	m, ok := s.manager.Member(member)
 	return ok && m.Synced
+}
+
+// Known returns once this process knows a map, or ctx is done: before, it is not known what it judges.
+func (s *Sharing) Known(ctx context.Context) {
+	for {
+		m, changed := s.shards.Map()
+		if m != nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // setFleet has the peers' index follow which members others judge.

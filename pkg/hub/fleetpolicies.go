@@ -231,6 +231,10 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 			problems[fp.Name] = why
 			continue
 		}
+		if f.opts.Verdicts != nil && r.rollout != nil {
+			problems[fp.Name] = policyProblem{"RolloutNotSupported", rolloutNotSupported}
+			continue
+		}
 		rollings[fp.Name] = r
 	}
 	terms := f.approvalTerms(policies, origins, rollings)

@@ -49,6 +49,9 @@ type PolicySourcesOptions struct {
 	// If it is not set, they take their place at once.
 	State    func() *policy.State
 	IsLeader func() bool // whether this process writes to the hub
+	// Shared says that other processes judge members, too: by what is judged here alone no version may take effect, and
+	// spec.rollout is refused.
+	Shared bool
 	// OnChange is called when the results of Origin may have changed other than by a new
 	// state of the Manager. It must not block. May be nil.
 	OnChange func()
@@ -255,7 +258,10 @@ func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySo
 		}
 		// After a restart, its packages are what they were, and not active yet.
 		packages := slices.Concat(ps.Status.Packages, state.Policies[ps.Name].Packages)
-		src, bad := toSource(ps, ps.Spec.Rollout != nil || sourcerollout.Asks(ps.Name, packages, policies), s.secrets.get)
+		src, bad := toSource(ps, !s.opts.Shared && (ps.Spec.Rollout != nil || sourcerollout.Asks(ps.Name, packages, policies)), s.secrets.get)
+		if s.opts.Shared && ps.Spec.Rollout != nil && bad.reason == "" {
+			bad = problem{"RolloutNotSupported", rolloutNotSupported}
+		}
 		if bad.reason != "" {
 			s.problems[ps.Name] = bad
 			src.Problem = bad.message
@@ -271,6 +277,9 @@ func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySo
 	}
 	s.configured = append([]policysource.Source{}, sources...)
 }
+
+// rolloutNotSupported is why neither a source nor a policy rolls out in a fleet that several processes share.
+const rolloutNotSupported = "spec.rollout is not supported where several processes share the fleet: the evidence would be that of one of them"
 
 // Policies returns the active packages of all sources, with those that roll out beside them, and
 // a channel that is closed when anything about them has changed.
