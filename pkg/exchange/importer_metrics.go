@@ -19,23 +19,17 @@ type importerMetrics struct {
 var reasons = []string{"again", "bound", "broken", "disagrees", "malformed", "silent"}
 
 func newImporterMetrics(im *Importer) *importerMetrics {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "federator_exchange_" + name, Help: help}, append([]string{"peer"}, labels...))
-	}
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "federator_exchange_" + name, Help: help}, []string{"peer"})
-	}
 	return &importerMetrics{
 		im:        im,
 		stale:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "federator_exchange_stale_members", Help: "Members of other processes that are Stale, since their process does not tell what changes."}),
-		bytes:     counter("received_bytes_total", "Bytes received from a process, compressed."),
-		records:   counter("received_records_total", "Records of objects that a process has told."),
-		states:    counter("received_states_total", "How often a process has told everything, since what had changed was not known."),
-		audited:   counter("audited_scopes_total", "Scopes that were compared with what a process has."),
-		differs:   counter("audit_differences_total", "Scopes that were not what a process has. There should be none."),
-		ended:     counter("streams_ended_total", "Streams of a process that ended, by reason.", "reason"),
-		connected: gauge("connected", "Whether a process tells what changes."),
-		frontier:  gauge("frontier_timestamp_seconds", "When a process had told everything, by its clock."),
+		bytes:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "federator_exchange_received_bytes_total", Help: "Bytes received from a process, compressed."}, []string{"peer"}),
+		records:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "federator_exchange_received_records_total", Help: "Records of objects that a process has told."}, []string{"peer"}),
+		states:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "federator_exchange_received_states_total", Help: "How often a process has told everything, since what had changed was not known."}, []string{"peer"}),
+		audited:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "federator_exchange_audited_scopes_total", Help: "Scopes that were compared with what a process has."}, []string{"peer"}),
+		differs:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "federator_exchange_audit_differences_total", Help: "Scopes that were not what a process has. There should be none."}, []string{"peer"}),
+		ended:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "federator_exchange_streams_ended_total", Help: "Streams of a process that ended, by reason."}, []string{"peer", "reason"}),
+		connected: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "federator_exchange_connected", Help: "Whether a process tells what changes."}, []string{"peer"}),
+		frontier:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "federator_exchange_frontier_timestamp_seconds", Help: "When a process had told everything, by its clock."}, []string{"peer"}),
 	}
 }
 

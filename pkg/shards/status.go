@@ -84,10 +84,10 @@ type metrics struct {
 func newMetrics() *metrics {
 	return &metrics{
 		writes: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "federator", Name: "shard_map_writes_total", Help: "Maps that this process has written as the leader.",
+			Name: "federator_shard_map_writes_total", Help: "Maps that this process has written as the leader.",
 		}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "federator", Name: "shard_failures_total", Help: "What failed of the leader's: a map that was not written (map), a peer that did not report (report).",
+			Name: "federator_shard_failures_total", Help: "What failed of the leader's: a map that was not written (map), a peer that did not report (report).",
 		}, []string{"what"}),
 	}
 }
@@ -112,19 +112,15 @@ func (m *metrics) noteWrite(err error) {
 // collector collects the metrics.
 type collector struct{ *Shards }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("federator_shard_"+name, help, labels, nil)
-}
-
 var (
-	versionDesc   = desc("map_version", "Version of the map of shards that this process knows; 0: none.")
-	processesDesc = desc("processes", "Processes that share the fleet, by the map.")
-	membersDesc   = desc("members", "Members that this process holds, by role: judge, standby or joining.", "role")
-	unjudgedDesc  = desc("members_unjudged", "Members that no process judges, by the map.")
-	ageDesc       = desc("lease_age_seconds", "Time since this process last renewed its Lease; -1: it never has.")
-	problemDesc   = desc("map_unusable", "1 while the map is not usable or does not fit its ConfigMap, otherwise 0.")
-	movesDesc     = desc("moves", "Members that have moved since this process leads; 0 in others.")
-	imbalanceDesc = desc("imbalance_ratio", "Measured load of the highest process beside the mean, in the leader; 0 in others.")
+	versionDesc   = prometheus.NewDesc("federator_shard_map_version", "Version of the map of shards that this process knows; 0: none.", nil, nil)
+	processesDesc = prometheus.NewDesc("federator_shard_processes", "Processes that share the fleet, by the map.", nil, nil)
+	membersDesc   = prometheus.NewDesc("federator_shard_members", "Members that this process holds, by role: judge, standby or joining.", []string{"role"}, nil)
+	unjudgedDesc  = prometheus.NewDesc("federator_shard_members_unjudged", "Members that no process judges, by the map.", nil, nil)
+	ageDesc       = prometheus.NewDesc("federator_shard_lease_age_seconds", "Time since this process last renewed its Lease; -1: it never has.", nil, nil)
+	problemDesc   = prometheus.NewDesc("federator_shard_map_unusable", "1 while the map is not usable or does not fit its ConfigMap, otherwise 0.", nil, nil)
+	movesDesc     = prometheus.NewDesc("federator_shard_moves", "Members that have moved since this process leads; 0 in others.", nil, nil)
+	imbalanceDesc = prometheus.NewDesc("federator_shard_imbalance_ratio", "Measured load of the highest process beside the mean, in the leader; 0 in others.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

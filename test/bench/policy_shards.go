@@ -25,9 +25,9 @@ func shardsCost(ctx context.Context, b *bench) ([]row, error) {
 		return nil, err
 	}
 	return []row{
-		lower("policy/shards_cpu", "µs", got["shards"], got["one"], fmt.Sprintf("CPU of a delta in %d processes together, commits included, beside one process: %.2f times; %.2f records are told of each delta; without the way between them; goal at most 1.25 times", shardCount, got["shards"]/got["one"], got["told"])),
-		lower("policy/shards_bytes", "%", 100*got["told-bytes"]/got["bytes"], 0, fmt.Sprintf("of the bytes of all objects, uncompressed, are told: of %.0f of %.0f objects; goal 8", got["records"], got["objects"])),
-		lower("policy/shards_memory", "%", 100*got["peers-memory"]/got["memory"], 0, fmt.Sprintf("of what an index of the objects of peers would take is what is held of them, %.1f MiB; goal 15", got["peers-memory"]/mib)),
+		lower("shard/cpu", "µs", got["shards"], got["one"], fmt.Sprintf("CPU of a delta in %d processes together, commits included, beside one process: %.2f times; %.2f records are told of each delta; without the way between them; goal at most 1.25 times", shardCount, got["shards"]/got["one"], got["told"])),
+		lower("shard/bytes", "%", 100*got["told-bytes"]/got["bytes"], 0, fmt.Sprintf("of the bytes of all objects, uncompressed, are told: of %.0f of %.0f objects; goal 8", got["records"], got["objects"])),
+		lower("shard/memory", "%", 100*got["peers-memory"]/got["memory"], 0, fmt.Sprintf("of what an index of the objects of peers would take is what is held of them, %.1f MiB; goal 15", got["peers-memory"]/mib)),
 	}, nil
 }
 
