@@ -43,6 +43,7 @@ WRITES ?= 500
 LOSSES ?= 1000
 AUDITS ?= 10000
 LATENCY ?= 60ms
+SHARDS ?= 6
 # Arguments for the programs behind demo and bench, e.g. ARGS='-run index'.
 ARGS ?=
 
@@ -213,8 +214,9 @@ fuzz: ## run every fuzz target for FUZZTIME
 	done
 
 .PHONY: shards
-shards: ## compare processes that share a fleet with one that has it alone, over HISTORIES random histories
+shards: kube ## compare processes that share a fleet with one that has it alone, over HISTORIES random histories, and play their stories with SHARDS members
 	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'TestShards_EqualOneProcess' -timeout 8h -count=1 -v ./pkg/policy
+	SHARDS=$(SHARDS) go test -count=1 -timeout $(TIMEOUT) -v ./test/shards
 
 .PHONY: oracle
 oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind: of written, generated and shipped policies, of time, and of versions; and PROGRAMS random programs compiled and interpreted

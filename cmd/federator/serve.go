@@ -136,7 +136,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	var hook http.Handler
 	evaluate := component.Idle
 	if loop != nil {
-		evaluate = loop.Run
+		evaluate = shared.judged(loop.Run)
 	}
 	if cfg.Policies.Hub {
 		config, err := fleet.HubConfig(&cfg, userAgent())
@@ -193,7 +193,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook, nil); err != nil {
 		return err
 	}
-	c := components{fleet: f, keeper: keeper, policies: shared.judged(evaluate), servers: servers, agents: agents.run, shared: shared.run}
+	c := components{fleet: f, keeper: keeper, policies: evaluate, servers: servers, agents: agents.run, shared: shared.run}
 	if c.held, err = newHeld(&cfg, f, hub, loop, log); err != nil {
 		return err
 	}

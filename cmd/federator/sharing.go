@@ -93,11 +93,12 @@ func (s *sharedFleet) corrections(epoch aggregate.Revision) *enforcement.Shards 
 	}
 	return &enforcement.Shards{
 		Epoch: strconv.FormatUint(uint64(epoch), 10), Fleet: s.IntentsFleet, Peer: sharing.PeerOf, Unsettled: s.Unsettled,
-		Told: s.PeersIndex(), KeyOwner: s.KeyOwner(), Changed: s.Changed,
+		Told: s.PeersIndex(), KeyOwner: s.KeyOwner(), Changed: s.Changed, Known: s.Known,
 	}
 }
 
-// judged has policies judge once it is known what is judged here.
+// judged has policies judge once it is known what is judged here. Those of a hub are not among them: they wait by
+// themselves, as their leader is who says it.
 func (s *sharedFleet) judged(evaluate func(context.Context) error) func(context.Context) error {
 	if s.Sharing == nil {
 		return evaluate

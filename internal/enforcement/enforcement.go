@@ -371,7 +371,7 @@ func (e *Enforcement) Run(ctx context.Context) error {
 		}
 	})
 	components := []func(context.Context) error{
-		e.Git.Run, e.stop.Run, e.Loop.Run, e.dispatcher.Run, e.gitops.Run, e.rollbacks.Run, e.bulk.Run, e.Sources.Run, e.policies.Run, e.approvals.Run, e.events.Run, e.reports.Run, e.requireKinds,
+		e.Git.Run, e.stop.Run, e.evaluate, e.dispatcher.Run, e.gitops.Run, e.rollbacks.Run, e.bulk.Run, e.Sources.Run, e.policies.Run, e.approvals.Run, e.events.Run, e.reports.Run, e.requireKinds,
 	}
 	if e.shards != nil {
 		components = append(components, e.shards.receiver.Run, e.shards.facts.Run)

@@ -35,6 +35,9 @@ type Shards struct {
 	Told     *aggregate.Index
 	KeyOwner policy.KeyOwner
 	Changed  func(*policy.Changes)
+	// Known returns once it is known what is judged here, or ctx is done: before, nothing is evaluated. It may wait for who
+	// leads. nil: it always is.
+	Known func(ctx context.Context)
 }
 
 // shards are what a process has for those that it shares the fleet with.
@@ -171,6 +174,14 @@ func (s *shards) follow(c *policy.Changes, batch *aggregate.Batch) {
 	}
 	s.evaluated, s.was = true, unsettled
 	s.sender.Evaluated(c.After.Snapshot.Members(), unsettled)
+}
+
+// evaluate runs the Loop, once it is known what is judged here.
+func (e *Enforcement) evaluate(ctx context.Context) error {
+	if e.shards != nil && e.shards.Known != nil {
+		e.shards.Known(ctx)
+	}
+	return e.Loop.Run(ctx)
 }
 
 func hasAny[T any](list iter.Seq[T]) bool {

@@ -1,9 +1,14 @@
 package enforcement_test
 
 import (
+	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -29,6 +34,63 @@ func newSharded(t *testing.T, identity string, s *enforcement.Shards) (*enforcem
 		t.Fatal(err)
 	}
 	return enforcement.New(enforcement.Options{Hub: &rest.Config{Host: "http://127.0.0.1:1"}, Index: index, Members: noMembers{}, Namespace: "federator", Identity: identity, Shards: s})
+}
+
+// TestRun_LeadsBeforeItIsKnownWhatIsJudged: it is the leader who says what is judged where, so nobody waits for that to lead.
+func TestRun_LeadsBeforeItIsKnownWhatIsJudged(t *testing.T) {
+	leads := make(chan struct{})
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/leases") {
+			http.NotFound(w, r)
+			return
+		}
+		lease, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(lease)
+		select {
+		case <-leads:
+		default:
+			close(leads)
+		}
+	}))
+	defer hub.Close()
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := enforcement.New(enforcement.Options{
+		Hub: &rest.Config{Host: hub.URL}, Index: index, Members: noMembers{}, Namespace: "federator", Identity: "federator-0",
+		Shards: &enforcement.Shards{
+			Epoch: "1", Fleet: func() *intents.Fleet { return nil }, Peer: func(*http.Request) string { return "" }, Told: index, Changed: func(*policy.Changes) {},
+			Known: func(ctx context.Context) {
+				select {
+				case <-leads:
+				case <-ctx.Done():
+				}
+			},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- e.Run(ctx) }()
+	select {
+	case <-leads:
+	case err := <-ended:
+		t.Fatal(err)
+	case <-time.After(30 * time.Second):
+		t.Error("it does not stand for election")
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }
 
 // TestHandler_AnswersPeersOnly, below the paths of all that they ask.

@@ -176,12 +176,22 @@ var bindings = []policy.Binding{{Name: "names", Package: "names"}, {Name: "repli
 
 func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)) *testServer {
 	t.Helper()
+	return startWith(t, nil, change)
+}
+
+// startWith is start with another loop.
+func startWith(t testing.TB, changeLoop func(*enforce.Options), change func(*queryapi.Options, *policyquery.Violations)) *testServer {
+	t.Helper()
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	j := &testServer{t: t, index: index, registry: prometheus.NewRegistry(), scopes: map[string]*aggregate.Scope{}}
-	if j.loop, err = enforce.New(enforce.Options{Index: index, Set: load(t, "high"), Bindings: bindings}); err != nil {
+	looped := enforce.Options{Index: index, Set: load(t, "high"), Bindings: bindings}
+	if changeLoop != nil {
+		changeLoop(&looped)
+	}
+	if j.loop, err = enforce.New(looped); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -214,20 +224,20 @@ func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)
 	j.client = &http.Client{Transport: transport}
 	looping, endLoop := context.WithCancel(context.Background())
 	serving, endServer := context.WithCancel(context.Background())
-	looped, served := make(chan error, 1), make(chan error, 1)
-	go func() { looped <- j.loop.Run(looping) }()
+	ended, served := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- j.loop.Run(looping) }()
 	go func() { served <- j.server.Run(serving) }()
-	ended := false
+	once := false
 	j.endLoop = func() {
 		endLoop()
-		err := <-looped
-		looped <- err
+		err := <-ended
+		ended <- err
 	}
 	j.end = func() {
-		if ended {
+		if once {
 			return
 		}
-		ended = true
+		once = true
 		endServer()
 		select {
 		case err := <-served:
@@ -238,7 +248,7 @@ func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)
 			t.Error("the server does not end")
 		}
 		endLoop()
-		if err := <-looped; !errors.Is(err, context.Canceled) {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	}

@@ -98,7 +98,7 @@ type builtinQuery struct {
 func (a builtinQuery) ServeShared(w http.ResponseWriter, r *http.Request, c Caller, fleet SharedFleet) error {
 	of, _ := fleet.(sharedFleet)
 	if a.shared != nil {
-		return a.shared(w, r, c, &queries.Shared{Ask: of.ask, Readable: func(resource schema.GroupResource, members []string) ([]string, error) {
+		return a.shared(w, r, c, &queries.Shared{Ask: of.askPage, Readable: func(resource schema.GroupResource, members []string) ([]string, error) {
 			return of.server.readableMembers(r.Context(), c.User(), "list", resource, members)
 		}})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -265,10 +266,15 @@ type sharedFleet struct {
 
 // Ask implements SharedFleet.
 func (f sharedFleet) Ask(query url.Values) (*Parts, error) {
-	return f.ask(query, 0, aggregate.Position{})
+	return f.server.shared.Ask(f.r, f.caller.user, query, 0, aggregate.Position{})
 }
 
-func (f sharedFleet) ask(query url.Values, at aggregate.Revision, after aggregate.Position) (*Parts, error) {
+// askPage is Ask for a page after a position, at a revision. What is for the merged answer is not for parts.
+func (f sharedFleet) askPage(query url.Values, at aggregate.Revision, after aggregate.Position) (*Parts, error) {
+	query = maps.Clone(query)
+	for _, name := range []string{"continue", "require", "timeout", "timeoutSeconds"} {
+		query.Del(name)
+	}
 	return f.server.shared.Ask(f.r, f.caller.user, query, at, after)
 }
 

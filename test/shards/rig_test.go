@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ query:
   tls: {certFile: %s, keyFile: %s}
   clientCAFile: %s
 shards: {count: %d, replication: %d, name: %s, listen: %s, address: %s}
-policies: {namespace: federator, dirs: [%s]}
+policies: {namespace: %s, dirs: [%s]%s}
 persistence: {off: true}
 listen: {serve: %s, admin: %s}
 log: {format: text, level: %s}
@@ -69,6 +68,7 @@ type fleet struct {
 	kube      *kube.Fleet
 	binary    string
 	dir       string
+	namespace string // of the processes on the hub
 	ca        []byte
 	cred      kube.Credentials
 	processes []*shard
@@ -98,22 +98,19 @@ func (f *fleet) until(what string, check func() error) {
 	}
 }
 
-func memberName(i int) string { return fmt.Sprint("fleet/member-", i+1) }
+// setup is how processes share the fleet.
+type setup struct {
+	replication int
+	corrections string // of the hub's policies, in YAML; "": there are none
+}
 
-// newFleet starts a hub and its members, and configures processes, which do not run yet.
-func newFleet(t *testing.T, members, processes, replication int) *fleet {
+// newFleet configures three processes, which do not run yet, in a namespace of the hub that no other test has.
+func newFleet(t *testing.T, with setup) *fleet {
 	t.Helper()
-	f := &fleet{t: t, kube: kube.StartTest(t, kube.Options{Members: members}), dir: t.TempDir()}
+	const processes = 3
+	f := &fleet{t: t, kube: shared.Start(t), binary: filepath.Join(built, "federator"), dir: t.TempDir(), namespace: strings.ToLower(t.Name()[len("TestShards_"):])}
 	ctx := t.Context()
-	f.do(f.kube.Hub.InstallCRDs(ctx, "../../charts/federator/crds"))
-	f.do(f.kube.Hub.Apply(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: federator}\n")))
-	for i, m := range f.kube.Members {
-		f.do(f.kube.Hub.Register(ctx, kube.Cluster{Namespace: "fleet", Name: fmt.Sprint("member-", i+1), Kubeconfig: m.Kubeconfig()}))
-	}
-	f.binary = filepath.Join(f.dir, "federator")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", f.binary, "federator.dev/federator/cmd/federator").CombinedOutput(); err != nil {
-		t.Fatalf("build federator: %v\n%s", err, out)
-	}
+	f.do(f.kube.Hub.Apply(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+f.namespace+"}\n")))
 	crt, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	f.do(err)
 	f.ca = crt
@@ -127,6 +124,11 @@ func newFleet(t *testing.T, members, processes, replication int) *fleet {
 	}
 	certFile, keyFile, hubCA := write("tls.crt", crt), write("tls.key", key), write("hub.crt", f.kube.Hub.RESTConfig().CAData)
 	write("policies/once.rego", []byte(once))
+	corrections := ""
+	if with.corrections != "" {
+		write("policies/fix.rego", []byte(fix))
+		corrections = ", hub: true, corrections: " + with.corrections
+	}
 	level := "info"
 	if os.Getenv("SHARDS_DEBUG") != "" {
 		level = "debug"
@@ -139,7 +141,7 @@ func newFleet(t *testing.T, members, processes, replication int) *fleet {
 		s.peers, err = tcpproxy.Listen(context.WithoutCancel(ctx), "127.0.0.1:0", listen)
 		f.do(err)
 		write(filepath.Join(s.name, "federator.yaml"), []byte(fmt.Sprintf(configuration, f.kube.Hub.KubeconfigFile(), s.query, certFile, keyFile, hubCA,
-			processes, replication, s.name, listen, s.peers.Addr(), filepath.Join(f.dir, "policies"), freeAddress(t), freeAddress(t), level)))
+			processes, with.replication, s.name, listen, s.peers.Addr(), f.namespace, filepath.Join(f.dir, "policies"), corrections, freeAddress(t), freeAddress(t), level)))
 		f.processes = append(f.processes, s)
 	}
 	t.Cleanup(func() {
@@ -154,8 +156,47 @@ func newFleet(t *testing.T, members, processes, replication int) *fleet {
 			}
 			_ = s.peers.Close()
 		}
+		f.clear()
 	})
 	return f
+}
+
+// clear deletes what a test has put into the members.
+func (f *fleet) clear() {
+	f.t.Helper()
+	ctx := context.WithoutCancel(f.t.Context())
+	for _, m := range f.kube.Members {
+		maps := m.Client().CoreV1().ConfigMaps("default")
+		list, err := maps.List(ctx, metav1.ListOptions{})
+		f.do(err)
+		for _, cm := range list.Items {
+			if strings.HasPrefix(cm.Name, "once-") || strings.HasPrefix(cm.Name, "fix-") {
+				f.do(maps.Delete(ctx, cm.Name, metav1.DeleteOptions{}))
+			}
+		}
+	}
+}
+
+// leader is the process that leads: the one that says what the others hold, and corrects.
+func (f *fleet) leader() (leader *shard) {
+	f.t.Helper()
+	f.until("one process leads", func() error {
+		lease, err := f.kube.Hub.Client().CoordinationV1().Leases(f.namespace).Get(f.t.Context(), "federator", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if lease.Spec.HolderIdentity == nil {
+			return errors.New("nobody leads")
+		}
+		for _, s := range f.alive() {
+			if *lease.Spec.HolderIdentity == s.name || strings.Contains(*lease.Spec.HolderIdentity, fmt.Sprintf("_%d_", s.PID())) {
+				leader = s
+				return nil
+			}
+		}
+		return fmt.Errorf("%s leads, which does not live", *lease.Spec.HolderIdentity)
+	})
+	return leader
 }
 
 // freeAddress returns an address that nobody listens on.
@@ -250,41 +291,48 @@ func (s *shard) answer(ctx context.Context) (objects map[string]string, old map[
 	return objects, old, nil
 }
 
-// probe asks all processes that live again and again, until stop: what never changes must be in each answer, unless the
-// answer says that its member is not fresh. It returns how many answers there were, and how many were not whole.
-func (f *fleet) probe(ctx context.Context, never map[string]string) (stop func() (answers, partial int)) {
+// sample is an answer of a process.
+type sample struct {
+	of    *shard
+	asked time.Time
+	err   error
+	whole bool            // it has all objects that never change
+	old   map[string]bool // members that it says are not fresh
+}
+
+// probe asks all processes again and again, until stop: what never changes must be in each answer, unless the
+// answer says that its member is not fresh. It returns the answers, and what was none.
+func (f *fleet) probe(ctx context.Context, never map[string]string) (stop func() []sample) {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	var answers, partial int
+	var all []sample
 	for _, s := range f.processes {
 		asking.Go(func() {
 			last, began := "", time.Now()
 			for ctx.Err() == nil {
+				asked := time.Now()
 				objects, old, err := s.answer(ctx)
-				state := fmt.Sprint("error ", err != nil, ", not fresh ", old)
-				if state != last && ctx.Err() == nil {
+				if ctx.Err() != nil {
+					return
+				}
+				if state := fmt.Sprint("error ", err != nil, ", not fresh ", old); state != last {
 					f.t.Logf("%s after %s: %s", s.name, time.Since(began).Round(100*time.Millisecond), state)
 					last = state
 				}
-				if err == nil {
-					whole := true
-					for key, want := range never {
-						if objects[key] == want {
-							continue
-						}
-						whole = false
-						if parts := strings.SplitN(key, "/", 3); !old[parts[0]+"/"+parts[1]] {
-							f.t.Errorf("%s answers without %s, and says nothing of it: not fresh are %v", s.name, key, old)
-						}
+				whole := err == nil
+				for key, want := range never {
+					if err != nil || objects[key] == want {
+						continue
 					}
-					mu.Lock()
-					answers++
-					if !whole {
-						partial++
+					whole = false
+					if parts := strings.SplitN(key, "/", 3); !old[parts[0]+"/"+parts[1]] {
+						f.t.Errorf("%s answers without %s, and says nothing of it: not fresh are %v", s.name, key, old)
 					}
-					mu.Unlock()
 				}
+				mu.Lock()
+				all = append(all, sample{s, asked, err, whole, old})
+				mu.Unlock()
 				select {
 				case <-ctx.Done():
 				case <-time.After(200 * time.Millisecond):
@@ -292,10 +340,10 @@ func (f *fleet) probe(ctx context.Context, never map[string]string) (stop func()
 			}
 		})
 	}
-	return func() (int, int) {
+	return func() []sample {
 		cancel()
 		asking.Wait()
-		return answers, partial
+		return all
 	}
 }
 

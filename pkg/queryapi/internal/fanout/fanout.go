@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -69,6 +70,7 @@ type request struct {
 	info   *apirequest.RequestInfo
 	user   user.Info
 	params *selection.Params
+	asked  url.Values // parameters of a query, which mean something to it alone; nil: a request for resources
 
 	at    *vector            // that the client names; nil: the newest
 	token *selection.Token   // of a list that is continued

@@ -128,6 +128,9 @@ func (q *request) places(a *Assignment) ([]place, error) {
 
 // query returns the parameters of a part.
 func (q *request) query(i int) url.Values {
+	if q.asked != nil {
+		return q.asked
+	}
 	v := q.r.URL.Query()
 	for _, name := range []string{"continue", "timeoutSeconds", "timeout", "require"} {
 		v.Del(name)

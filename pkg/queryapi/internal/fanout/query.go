@@ -16,7 +16,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// Ask asks all processes for their parts of a query, with these parameters, of a page after a position
+// Ask asks all processes for their parts of a query, with exactly these parameters, of a page after a position
 // at a revision that was minted for the first; 0: the newest.
 func (h *Handler) Ask(r *http.Request, u user.Info, query url.Values, at aggregate.Revision, after aggregate.Position) (*part.Answers, error) {
 	ctx, cancel := context.WithCancel(r.Context())
@@ -25,7 +25,7 @@ func (h *Handler) Ask(r *http.Request, u user.Info, query url.Values, at aggrega
 	to := *r.URL
 	to.RawQuery = query.Encode()
 	r.URL = &to
-	q := &request{Handler: h, r: r, user: u, as: at}
+	q := &request{Handler: h, r: r, user: u, as: at, asked: query}
 	var ok bool
 	if q.info, ok = apirequest.RequestInfoFrom(ctx); !ok {
 		panic("fanout: a request without request info")

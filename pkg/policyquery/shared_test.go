@@ -1,0 +1,182 @@
+package policyquery_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policyquery"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// sharer is one of two processes that share a fleet.
+type sharer struct {
+	*testServer
+	id         string
+	peers      *aggregate.Index // what the other one has told
+	assignment atomic.Pointer[queryapi.Assignment]
+	listener   *httptest.Server
+	judges     []string
+}
+
+// Assignment implements queryapi.Peers.
+func (p *sharer) Assignment() *queryapi.Assignment { return p.assignment.Load() }
+
+// servedKinds are what the members of one process serve.
+type servedKinds []aggregate.Kind
+
+func (s servedKinds) Resources() (out []queryapi.ServedResource, changed <-chan struct{}) {
+	for _, kind := range s {
+		name, group := kind.Split()
+		out = append(out, queryapi.ServedResource{
+			Kind: kind, Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: strings.ToLower(name) + "s"}, Namespaced: true,
+		})
+	}
+	return out, nil
+}
+
+func (s servedKinds) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
+	out := map[aggregate.Kind]bool{}
+	for _, kind := range s {
+		out[kind] = true
+	}
+	return out, nil
+}
+
+func (servedKinds) LastContact(string, aggregate.Kind) time.Time { return time.Now() }
+
+// pair starts two processes that share a fleet: the first judges fleet/a and fleet/c, the second fleet/b. Their members serve
+// Deployments, those of the second also what else is named.
+func pair(t *testing.T, set *policy.Set, bindings []policy.Binding, also ...aggregate.Kind) (processes []*sharer, hub *reviews) {
+	t.Helper()
+	hub = &reviews{}
+	hub.allows.Store(true)
+	at := httptest.NewServer(hub)
+	t.Cleanup(at.Close)
+	changed := make(chan struct{})
+	processes = []*sharer{{id: "p-0", judges: []string{"fleet/a", "fleet/c"}}, {id: "p-1", judges: []string{"fleet/b"}}}
+	publish := func() {
+		for _, p := range processes {
+			a := &queryapi.Assignment{Self: p.id, Judges: map[string]string{}, Changed: changed}
+			for _, o := range processes {
+				for _, member := range o.judges {
+					a.Judges[member] = o.id
+				}
+				if o != p && o.listener != nil {
+					a.Peers = append(a.Peers, queryapi.Peer{ID: o.id, Epoch: o.index.First(), URL: o.listener.URL, Client: o.listener.Client()})
+				}
+			}
+			p.assignment.Store(a)
+		}
+	}
+	publish()
+	for i, p := range processes {
+		var err error
+		if p.peers, err = aggregate.New(aggregate.Options{Revisions: aggregate.Block(8)}); err != nil {
+			t.Fatal(err)
+		}
+		kinds := servedKinds{"Deployment.apps"}
+		if i == 1 {
+			kinds = append(kinds, also...)
+		}
+		p.testServer = startWith(t, func(o *enforce.Options) {
+			o.Peers, o.Exports, o.Set, o.Bindings = p.peers, true, set, bindings
+		}, func(o *queryapi.Options, q *policyquery.Violations) {
+			o.Local, o.Hub = false, &rest.Config{Host: at.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+			o.Authorization.AllowTTL, o.Authorization.DenyTTL = time.Second, time.Second
+			o.Peers, o.Minted = p, aggregate.Block(uint64(9+i))
+			o.Fleet, q.Kinds = kinds, kinds.Kinds
+		})
+		p.token = "ann"
+		p.listener = httptest.NewUnstartedServer(p.server.PeersHandler())
+		p.listener.EnableHTTP2 = true
+		p.listener.StartTLS()
+		t.Cleanup(p.listener.Close)
+		t.Cleanup(p.listener.CloseClientConnections)
+		for _, member := range p.judges {
+			p.join(member)
+		}
+		if err := p.loop.SetKeyOwner(t.Context(), policy.KeyOwner{Self: p.id, Now: []string{"p-0", "p-1"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish()
+	return processes, hub
+}
+
+// tell has each process know what the other one exports, and evaluate it.
+func tell(t *testing.T, processes []*sharer) {
+	t.Helper()
+	for i, p := range processes {
+		p.awaitEvaluation()
+		to := processes[1-i].peers
+		x := p.loop.State().Export()
+		for m := range x.Members() {
+			if err := to.PutMember(m); err != nil {
+				t.Fatal(err)
+			}
+			for info := range x.Scopes(m.Name) {
+				scope, err := to.OpenScope(m.Name, info.Kind, info.Version)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var items []aggregate.Item
+				if err := x.Records(m.Name, info.Kind, func(r *aggregate.Record) error {
+					items = append(items, scope.Item(r))
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := scope.Replace(items, info.Status); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// TestShared_PagesAreOneList: the pages of a list of what several processes find are that list, each finding once and in order.
+func TestShared_PagesAreOneList(t *testing.T) {
+	processes, _ := pair(t, load(t, "high"), bindings)
+	for _, p := range processes {
+		for _, member := range p.judges {
+			for n := range 7 {
+				p.put(member, fmt.Sprint("web-", n), 1, "")
+			}
+		}
+	}
+	tell(t, processes)
+	for _, query := range []string{"", "orderBy=severity"} {
+		var all *policyquery.ViolationList
+		processes[0].until(func() error {
+			if all, _ = processes[0].list(query); len(all.Items) != 7+21 {
+				return fmt.Errorf("%q: %d findings", query, len(all.Items))
+			}
+			return nil
+		})
+		for limit := 1; limit < 30; limit += 3 {
+			var got []policyquery.Finding
+			for more := ""; ; {
+				page, _ := processes[len(got)%2].list(query + fmt.Sprintf("&limit=%d", limit) + more)
+				got = append(got, page.Items...)
+				if page.Continue == "" || len(got) > len(all.Items) {
+					break
+				}
+				more = "&continue=" + page.Continue
+			}
+			if !slices.EqualFunc(got, all.Items, func(a, b policyquery.Finding) bool { return a.Policy == b.Policy && a.Subject == b.Subject }) {
+				t.Fatalf("%q by %d: %d findings, not those of the list", query, limit, len(got))
+			}
+		}
+	}
+}
