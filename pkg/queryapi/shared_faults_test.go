@@ -283,8 +283,13 @@ func TestShared_MovingMembers(t *testing.T) {
 		same("standing by", path)
 	}
 	watcher := f.follow(t, first, "/fleet/api/v1/pods", url.Values{}, "application/json", true)
-	f.dead[second] = true
 	f.kill(second)
+	for _, path := range paths[:4] {
+		same("its judge does not answer", path)
+	}
+	sooner := f.follow(t, first, "/fleet/api/v1/pods", url.Values{}, "application/json", false)
+	until(t, "who begins to watch has all", func() bool { sooner.mu.Lock(); defer sooner.mu.Unlock(); return len(sooner.state) == 15 })
+	f.dead[second] = true
 	f.publish()
 	for _, path := range paths[:4] {
 		same("its judge is lost", path)
