@@ -303,6 +303,23 @@ func TestShared_MovingMembers(t *testing.T) {
 	until(t, "another has all", func() bool { again.mu.Lock(); defer again.mu.Unlock(); return len(again.state) == 15 })
 
 	f = share(t, 3, nil)
+	f.join("a/eu-1", "a/eu-2")
+	first, second, third = f.processes[0], f.processes[1], f.processes[2]
+	for i := range 5 {
+		f.put(7, sharedObject{"a/eu-2", "Pod", "blue", fmt.Sprint("p", i), "a", "1"}, sharedObject{"a/eu-1", "Pod", "blue", fmt.Sprint("p", i), "a", "1"})
+	}
+	copied(third, aggregate.Standby)
+	f.kill(second)
+	for _, path := range paths[:4] {
+		same("who holds it judges nothing", path)
+	}
+	f.dead[second] = true
+	f.publish()
+	for _, path := range paths[:4] {
+		same("who holds it judges nothing, and its judge is lost", path)
+	}
+
+	f = share(t, 3, nil)
 	f.join("a/eu-1", "a/eu-2", "a/eu-3")
 	first, second, third = f.processes[0], f.processes[1], f.processes[2]
 	for i := range 5 {

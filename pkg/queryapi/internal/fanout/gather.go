@@ -83,12 +83,8 @@ func (q *request) gatherAll(ask part.Ask) error {
 		return err
 	}
 	if q.at == nil && g.cover() {
-		places = places[:0]
-		for _, s := range g.parts {
-			s.end()
-			places = append(places, place{id: s.place.id})
-		}
-		if err := q.askAll(places, ask); err != nil {
+		g.end()
+		if err := q.askAll(g.others(), ask); err != nil {
 			return err
 		}
 	}
@@ -126,6 +122,16 @@ func (g *gathered) cover() bool {
 	g.also = slices.Concat(g.also, more)
 	slices.Sort(g.also)
 	return true
+}
+
+// others are the processes that may answer for what lost ones judge, also those that judge nothing.
+func (g *gathered) others() (places []place) {
+	for _, id := range g.assignment.living() {
+		if !slices.Contains(g.lost, id) {
+			places = append(places, place{id: id})
+		}
+	}
+	return places
 }
 
 // places returns the processes to ask: those that the client's revision is of, or all that judge.
