@@ -42,29 +42,42 @@ func TestShards_Standby(t *testing.T) {
 	f.lose("the leader", leader, never, 2*wholeWithin)
 }
 
+// holders is what the map on the hub says.
+type holders struct {
+	Processes []struct {
+		ID string `json:"id"`
+	} `json:"processes"`
+	Members []struct {
+		Name    string `json:"n"`
+		Judge   int    `json:"j"`
+		Standby int    `json:"s"`
+	} `json:"members"`
+}
+
+func (f *fleet) held() (held holders, err error) {
+	cm, err := f.kube.Hub.Client().CoreV1().ConfigMaps(f.namespace).Get(f.t.Context(), shards.DefaultConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return held, err
+	}
+	for _, data := range cm.BinaryData {
+		z, err := gzip.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return held, err
+		}
+		if err := json.NewDecoder(z).Decode(&held); err != nil {
+			return held, err
+		}
+	}
+	return held, nil
+}
+
 // twice waits until all members have two holders, which have read them.
 func (f *fleet) twice(what string) {
 	f.t.Helper()
 	f.until(what+": all members are held twice", func() error {
-		cm, err := f.kube.Hub.Client().CoreV1().ConfigMaps(f.namespace).Get(f.t.Context(), shards.DefaultConfigMap, metav1.GetOptions{})
+		held, err := f.held()
 		if err != nil {
 			return err
-		}
-		var held struct {
-			Members []struct {
-				Name    string `json:"n"`
-				Judge   int    `json:"j"`
-				Standby int    `json:"s"`
-			} `json:"members"`
-		}
-		for _, data := range cm.BinaryData {
-			z, err := gzip.NewReader(bytes.NewReader(data))
-			if err != nil {
-				return err
-			}
-			if err := json.NewDecoder(z).Decode(&held); err != nil {
-				return err
-			}
 		}
 		if len(held.Members) != size() {
 			return fmt.Errorf("the map has %d members", len(held.Members))
@@ -106,11 +119,16 @@ func (f *fleet) lose(what string, s *shard, never map[string]string, within time
 	stop := f.probe(f.t.Context(), never)
 	lease, err := f.kube.Hub.Client().CoordinationV1().Leases(f.namespace).Get(f.t.Context(), shards.LeasePrefix+s.name, metav1.GetOptions{})
 	f.do(err)
+	before, err := f.held()
+	f.do(err)
 	s.Kill()
 	killed := time.Now()
 	f.t.Logf("%s had renewed its Lease %s before it was killed", s.name, killed.Sub(lease.Spec.RenewTime.Time).Round(time.Millisecond))
 	f.judged("after " + what + " was killed")
 	whole := time.Since(killed)
+	after, err := f.held()
+	f.do(err)
+	f.t.Logf("the map said %+v, and says %+v", before, after)
 	f.exact("after " + what + " was killed")
 	var short, old, failed time.Duration // after it was killed, of the last answer
 	var answers, shorts, olds, errs int
