@@ -104,10 +104,11 @@ func (f *fleet) twice(what string) {
 				return err
 			}
 			defer resp.Body.Close()
-			if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-				return fmt.Errorf("%s: %s, %v", resp.Status, text, err)
+			text, err := io.ReadAll(resp.Body)
+			if err == nil && resp.StatusCode != http.StatusOK {
+				err = fmt.Errorf("%s: %s", resp.Status, text)
 			}
-			return nil
+			return err
 		})
 	}
 }
