@@ -283,8 +283,13 @@ func TestShared_MovingMembers(t *testing.T) {
 		same("standing by", path)
 	}
 	watcher := f.follow(t, first, "/fleet/api/v1/pods", url.Values{}, "application/json", true)
-	f.dead[second] = true
 	f.kill(second)
+	for _, path := range paths[:4] {
+		same("its judge does not answer", path)
+	}
+	sooner := f.follow(t, first, "/fleet/api/v1/pods", url.Values{}, "application/json", false)
+	until(t, "who begins to watch has all", func() bool { sooner.mu.Lock(); defer sooner.mu.Unlock(); return len(sooner.state) == 15 })
+	f.dead[second] = true
 	f.publish()
 	for _, path := range paths[:4] {
 		same("its judge is lost", path)
@@ -296,6 +301,23 @@ func TestShared_MovingMembers(t *testing.T) {
 	})
 	again := f.follow(t, third, "/fleet/api/v1/pods", url.Values{}, "application/json", false)
 	until(t, "another has all", func() bool { again.mu.Lock(); defer again.mu.Unlock(); return len(again.state) == 15 })
+
+	f = share(t, 3, nil)
+	f.join("a/eu-1", "a/eu-2")
+	first, second, third = f.processes[0], f.processes[1], f.processes[2]
+	for i := range 5 {
+		f.put(7, sharedObject{"a/eu-2", "Pod", "blue", fmt.Sprint("p", i), "a", "1"}, sharedObject{"a/eu-1", "Pod", "blue", fmt.Sprint("p", i), "a", "1"})
+	}
+	copied(third, aggregate.Standby)
+	f.kill(second)
+	for _, path := range paths[:4] {
+		same("who holds it judges nothing", path)
+	}
+	f.dead[second] = true
+	f.publish()
+	for _, path := range paths[:4] {
+		same("who holds it judges nothing, and its judge is lost", path)
+	}
 
 	f = share(t, 3, nil)
 	f.join("a/eu-1", "a/eu-2", "a/eu-3")

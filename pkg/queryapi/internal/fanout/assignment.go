@@ -54,8 +54,10 @@ func (a *Assignment) derive() {
 		for judge, members := range a.byJudge {
 			a.digests[judge] = part.Digest(members)
 		}
-		if _, ok := a.digests[a.Self]; !ok {
-			a.digests[a.Self] = part.Digest(nil)
+		for _, id := range a.living() {
+			if _, ok := a.digests[id]; !ok {
+				a.digests[id] = part.Digest(nil)
+			}
 		}
 	})
 }
@@ -68,9 +70,23 @@ func (a *Assignment) Judge(member string) (peer *Peer, self, known bool) {
 	return a.live[judge], known && judge == a.Self, known
 }
 
-// judging returns the live processes that judge members, and this one, by ID.
+// living returns all live processes, by ID.
+func (a *Assignment) living() []string {
+	ids := []string{a.Self}
+	for i := range a.Peers {
+		ids = append(ids, a.Peers[i].ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// judging returns the live processes that judge members, and this one, by ID; where some members have no judge, all that
+// may hold them.
 func (a *Assignment) judging() []string {
 	a.derive()
+	if len(a.unjudged) > 0 {
+		return a.living()
+	}
 	ids := []string{a.Self}
 	for id := range a.byJudge {
 		if id != a.Self {

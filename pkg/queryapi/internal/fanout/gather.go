@@ -21,6 +21,7 @@ import (
 // gathered is what all processes answered.
 type gathered struct {
 	assignment *Assignment
+	also       []string  // members that are asked of who holds them without judging them, in order
 	parts      []*stream // that answered, by ID
 	absent     []string  // members that none of them answers for, in order
 	lead       *part.Header
@@ -77,15 +78,15 @@ func (q *request) gatherAll(ask part.Ask) error {
 	if err != nil {
 		return err
 	}
-	streams := make([]*stream, len(places))
-	var asking sync.WaitGroup
-	for i, at := range places {
-		asking.Go(func() { streams[i] = q.open(at, q.query(i), q.askOf(at, i, ask)) })
-	}
-	asking.Wait()
-	g.parts = streams
-	if err := q.sort(); err != nil {
+	g.also = g.assignment.unjudged
+	if err := q.askAll(places, ask); err != nil {
 		return err
+	}
+	if q.at == nil && g.cover() {
+		g.end()
+		if err := q.askAll(g.others(), ask); err != nil {
+			return err
+		}
 	}
 	if q.at == nil {
 		if err := q.separate(ask); err != nil {
@@ -94,6 +95,43 @@ func (q *request) gatherAll(ask part.Ask) error {
 	}
 	g.findAbsent()
 	return nil
+}
+
+// askAll asks processes for their parts, and keeps those that there are.
+func (q *request) askAll(places []place, ask part.Ask) error {
+	streams := make([]*stream, len(places))
+	var asking sync.WaitGroup
+	for i, at := range places {
+		asking.Go(func() { streams[i] = q.open(at, q.query(i), q.askOf(at, i, ask)) })
+	}
+	asking.Wait()
+	q.g.parts = streams
+	return q.sort()
+}
+
+// cover adds what lost processes judge to what the others are asked for, and reports whether that is more: it takes a
+// while until it is known that a process does not live.
+func (g *gathered) cover() bool {
+	var more []string
+	for _, id := range g.lost {
+		more = append(more, g.assignment.byJudge[id]...)
+	}
+	if len(more) == 0 {
+		return false
+	}
+	g.also = slices.Concat(g.also, more)
+	slices.Sort(g.also)
+	return true
+}
+
+// others are the processes that may answer for what lost ones judge, also those that judge nothing.
+func (g *gathered) others() (places []place) {
+	for _, id := range g.assignment.living() {
+		if !slices.Contains(g.lost, id) {
+			places = append(places, place{id: id})
+		}
+	}
+	return places
 }
 
 // places returns the processes to ask: those that the client's revision is of, or all that judge.
@@ -153,7 +191,7 @@ func (q *request) query(i int) url.Values {
 
 // askOf returns what a process is asked.
 func (q *request) askOf(at place, i int, ask part.Ask) part.Ask {
-	ask.Known, ask.Except, ask.Also = q.g.assignment.digests[at.id], at.except, q.g.assignment.unjudged
+	ask.Known, ask.Except, ask.Also = q.g.assignment.digests[at.id], at.except, q.g.also
 	if q.token != nil {
 		if q.at != nil {
 			ask.Also = at.also
