@@ -137,7 +137,7 @@ func (a *params) orderDigest(selected []boundBinding, scope readScope) string {
 	sum := fnv.New64a()
 	for _, b := range selected {
 		_, _ = io.WriteString(sum, b.Name+"\x00"+b.severities[0]+"\x00") // never fails
-		if b.Next == nil || a.part { // other processes have other members
+		if b.Next == nil || a.part {                                     // other processes have other members
 			continue
 		}
 		for _, member := range scope.membersOf(b.Name) { // where its versions are in effect
