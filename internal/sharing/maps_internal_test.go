@@ -34,3 +34,20 @@ func TestMaps_OfOneVersionAreTwo(t *testing.T) {
 		}
 	}
 }
+
+// TestAllTell_IsOfEveryOtherProcess: others let go of keys only when the one that is to have them has heard what they are of.
+func TestAllTell_IsOfEveryOtherProcess(t *testing.T) {
+	m := &shards.Map{Processes: []shards.Process{{ID: "p-0"}, {ID: "p-1"}, {ID: "p-2"}}}
+	tells := func(id string) exchange.PeerStatus { return exchange.PeerStatus{ID: id, Connected: true} }
+	for name, c := range map[string]struct {
+		peers []exchange.PeerStatus
+		want  bool
+	}{
+		"nobody": {nil, false}, "one": {[]exchange.PeerStatus{tells("p-1")}, false}, "one is lost": {[]exchange.PeerStatus{tells("p-1"), {ID: "p-2"}}, false},
+		"all": {[]exchange.PeerStatus{tells("p-1"), tells("p-2")}, true},
+	} {
+		if got := allTell(m, "p-0", c.peers); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
