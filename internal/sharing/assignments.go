@@ -16,7 +16,7 @@ type assignments struct {
 	mu      sync.Mutex
 	now     *queryapi.Assignment
 	changed chan struct{} // that of now
-	version int64
+	of      *shards.Map   // of which it is: two may have one version, where one was deleted
 }
 
 func (a *assignments) newest() *queryapi.Assignment {
@@ -43,14 +43,14 @@ func (a *assignments) put(next *queryapi.Assignment) {
 func (a *assignments) set(self string, m *shards.Map, peers []queryapi.Peer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.now != nil && a.version == m.Version && slices.EqualFunc(a.now.Peers, peers, func(x, y queryapi.Peer) bool { return x == y }) {
+	if a.now != nil && a.of == m && slices.EqualFunc(a.now.Peers, peers, func(x, y queryapi.Peer) bool { return x == y }) {
 		return
 	}
 	judges := make(map[string]string, len(m.Members))
 	for i := range m.Members {
 		judges[m.Members[i].Name] = m.Members[i].Judge
 	}
-	a.version = m.Version
+	a.of = m
 	a.put(&queryapi.Assignment{Self: self, Peers: peers, Judges: judges})
 }
 

@@ -14,17 +14,17 @@ import (
 type intentsFleet struct {
 	self string
 
-	mu      sync.Mutex
-	now     *intents.Fleet // nil before the first map
-	version int64
-	peers   []exchange.Peer
+	mu    sync.Mutex
+	now   *intents.Fleet // nil before the first map
+	of    *shards.Map    // of which it is: two may have one version, where one was deleted
+	peers []exchange.Peer
 }
 
 // set takes a map and the processes that live, and reports whether they are others than before.
 func (f *intentsFleet) set(m *shards.Map, peers []exchange.Peer) (changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.now != nil && f.version == m.Version && slices.Equal(f.peers, peers) {
+	if f.now != nil && f.of == m && slices.Equal(f.peers, peers) {
 		return false
 	}
 	next := &intents.Fleet{Self: f.self, Peers: make(map[string]intents.Peer, len(peers)), Members: make(map[string]intents.Member, len(m.Members))}
@@ -46,7 +46,7 @@ func (f *intentsFleet) set(m *shards.Map, peers []exchange.Peer) (changed bool) 
 		next.Processes = append(next.Processes, id)
 	}
 	slices.Sort(next.Processes)
-	f.now, f.version, f.peers = next, m.Version, peers
+	f.now, f.of, f.peers = next, m, peers
 	return true
 }
 

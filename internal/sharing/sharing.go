@@ -256,23 +256,3 @@ func (s *Sharing) setFleet(f shards.Fleet) {
 		s.o.Logger.Error("members of other processes cannot be followed", "error", err)
 	}
 }
-
-// followKeys has the loop judge the keys of views that are this process's, by the newest map.
-func (s *Sharing) followKeys(ctx context.Context) error {
-	for {
-		m, changed := s.shards.Map()
-		if m != nil {
-			if s.loop != nil {
-				if err := s.loop.SetKeyOwner(ctx, s.KeyOwner()); err != nil {
-					return err
-				}
-			}
-			s.applied.Store(m.Version)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}

@@ -176,6 +176,9 @@ func (l *Loop) SetKeyOwner(ctx context.Context, owner policy.KeyOwner) error {
 	return ask(ctx, l, l.owners, r, r.done)
 }
 
+// Heard returns up to which of the Changes of Options.Peers is evaluated.
+func (l *Loop) Heard() uint64 { return l.heard.Load() }
+
 // ask hands a request to Run and waits for its answer.
 func ask[T any](ctx context.Context, l *Loop, to chan<- T, r T, done <-chan error) error {
 	select {

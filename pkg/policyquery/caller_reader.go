@@ -17,9 +17,9 @@ import (
 type callerReader struct {
 	ctx          context.Context // lives for one request, in methods that take none
 	caller       queryapi.Caller
-	visible      []string  // members, sorted
-	elsewhere    []string  // members that policies see and other processes read, sorted
-	visibleThere []string  // of these
+	visible      []string // members, sorted
+	among        []string // fetch the grants of a kind for these members; nil: for those of the snapshot
+	there        *elsewhere
 	onlyHolders  bool      // fetch the grants of a kind only for members that hold it
 	visibleUntil time.Time // when visible expires
 	source       Kinds
@@ -27,6 +27,14 @@ type callerReader struct {
 	changed      <-chan struct{}         // closed when kinds changes
 	grants       map[aggregate.Kind]*queryapi.Grants
 	err          error // the first error of fetching grants
+}
+
+// elsewhere is what a caller may read of members that other processes read, and policies see. There is what these have told: their
+// objects are authorized by the resources that they were read under there.
+type elsewhere struct {
+	callerReader
+
+	told *aggregate.Snapshot
 }
 
 // Kinds returns the kinds that members serve, and a channel that is closed when that
@@ -53,23 +61,23 @@ func newStateReader(ctx context.Context, caller queryapi.Caller, kinds Kinds, st
 	if err != nil {
 		return nil, err
 	}
-	if r.elsewhere = state.Elsewhere(); r.elsewhere == nil {
+	members := state.Elsewhere()
+	if members == nil {
 		return r, nil
 	}
-	there, until, err := caller.VisibleIn(ctx, r.elsewhere)
-	if err != nil {
+	r.there = &elsewhere{callerReader{ctx: ctx, caller: caller, among: members, source: kinds, kinds: r.kinds, grants: map[aggregate.Kind]*queryapi.Grants{}}, state.Told()}
+	if r.there.visible, r.there.visibleUntil, err = caller.VisibleIn(ctx, members); err != nil {
 		return nil, err
-	}
-	r.visibleThere = there
-	if !until.IsZero() && (r.visibleUntil.IsZero() || until.Before(r.visibleUntil)) {
-		r.visibleUntil = until
 	}
 	return r, nil
 }
 
 // isElsewhere reports whether another process reads a member.
 func (r *callerReader) isElsewhere(member string) bool {
-	_, ok := slices.BinarySearch(r.elsewhere, member)
+	if r.there == nil {
+		return false
+	}
+	_, ok := slices.BinarySearch(r.there.among, member)
 	return ok
 }
 
@@ -94,10 +102,7 @@ func (r *callerReader) kindsChanged() bool {
 // MayReadMember implements policy.Reader.
 func (r *callerReader) MayReadMember(member string) bool {
 	_, ok := slices.BinarySearch(r.visible, member)
-	if !ok {
-		_, ok = slices.BinarySearch(r.visibleThere, member)
-	}
-	return ok
+	return ok || r.there != nil && r.there.MayReadMember(member)
 }
 
 // MayReadClusters implements policy.Reader. No grant of the query API is about Clusters: who may
@@ -110,7 +115,7 @@ func (r *callerReader) seesAllMembers(at *aggregate.Snapshot) bool {
 	for range at.Members() {
 		n++
 	}
-	return len(r.visible) == n && len(r.visibleThere) == len(r.elsewhere)
+	return len(r.visible) == n && (r.there == nil || len(r.there.visible) == len(r.there.among))
 }
 
 // snapshotReader is a policy.Reader of one snapshot.
@@ -172,8 +177,12 @@ func (r *probingReader) hasGrants(member string, kind aggregate.Kind) bool {
 	return false
 }
 
-// grant returns what may be read of a kind in a member, as held by a snapshot.
+// grant returns what may be read of a kind in a member, as held by a snapshot, or as told by another process.
 func (r *callerReader) grant(snapshot *aggregate.Snapshot, member string, kind aggregate.Kind) queryapi.MemberGrant {
+	if r.isElsewhere(member) {
+		defer r.takeError()
+		return r.there.grant(r.there.told, member, kind)
+	}
 	resource := snapshot.Resource(member, kind)
 	return r.grantsOf(snapshot, kind, resource).ForResource(resource).Member(member)
 }
@@ -182,7 +191,21 @@ func (r *callerReader) grant(snapshot *aggregate.Snapshot, member string, kind a
 // resource they were read under in a snapshot.
 func (r *callerReader) everything(snapshot *aggregate.Snapshot, kind aggregate.Kind) bool {
 	g := r.grantsOf(snapshot, kind, "")
-	return g.Everything() && !slices.ContainsFunc(snapshot.Resources(kind), func(resource string) bool { return !g.Covers(resource) })
+	if !g.Everything() || slices.ContainsFunc(snapshot.Resources(kind), func(resource string) bool { return !g.Covers(resource) }) {
+		return false
+	}
+	if r.there == nil {
+		return true
+	}
+	defer r.takeError()
+	return r.there.everything(r.there.told, kind)
+}
+
+// takeError takes an error of fetching grants elsewhere.
+func (r *callerReader) takeError() {
+	if r.err == nil {
+		r.err = r.there.err
+	}
 }
 
 // grantsOf returns the grants of a kind as held by a snapshot; nil when they are unknown.
@@ -202,14 +225,8 @@ func (r *callerReader) grantsOf(snapshot *aggregate.Snapshot, kind aggregate.Kin
 // fetchGrants returns what may be listed of a kind. With onlyHolders members are not
 // reviewed that hold nothing of it or are not visible.
 func (r *callerReader) fetchGrants(snapshot *aggregate.Snapshot, kind aggregate.Kind) (*queryapi.Grants, error) {
-	if r.elsewhere != nil && !r.onlyHolders {
-		var all []string
-		for m := range snapshot.Members() {
-			all = append(all, m.Name)
-		}
-		all = append(all, r.elsewhere...)
-		slices.Sort(all)
-		return r.caller.GrantsIn(r.ctx, "list", kind, snapshot, all)
+	if r.among != nil {
+		return r.caller.GrantsIn(r.ctx, "list", kind, snapshot, r.among)
 	}
 	if !r.onlyHolders {
 		return r.caller.Grants(r.ctx, "list", kind, snapshot)
@@ -242,13 +259,21 @@ func (r *callerReader) expires(made time.Time) time.Time {
 			until = u
 		}
 	}
+	if r.there != nil {
+		if u := r.there.expires(made); u.Before(until) {
+			until = u
+		}
+	}
 	return until
 }
 
 // equal reports whether a reader that was made later allows the same of a snapshot, for the
 // kinds that this one has read.
 func (r *callerReader) equal(later *callerReader, snapshot *aggregate.Snapshot) bool {
-	if !slices.Equal(r.visible, later.visible) || !slices.Equal(r.elsewhere, later.elsewhere) || !slices.Equal(r.visibleThere, later.visibleThere) {
+	if !slices.Equal(r.visible, later.visible) || !slices.Equal(r.among, later.among) || (r.there == nil) != (later.there == nil) {
+		return false
+	}
+	if r.there != nil && !r.there.equal(&later.there.callerReader, later.there.told) {
 		return false
 	}
 	for kind, g := range r.grants {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -105,6 +106,9 @@ func pair(t *testing.T, set *policy.Set, bindings []policy.Binding, also ...aggr
 		t.Cleanup(p.listener.CloseClientConnections)
 		for _, member := range p.judges {
 			p.join(member)
+			if err := p.index.PutMember(aggregate.Member{Name: member, UID: member, Serves: slices.Sorted(slices.Values(kinds))}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := p.loop.SetKeyOwner(t.Context(), policy.KeyOwner{Self: p.id, Now: []string{"p-0", "p-1"}}); err != nil {
 			t.Fatal(err)
@@ -126,7 +130,7 @@ func tell(t *testing.T, processes []*sharer) {
 				t.Fatal(err)
 			}
 			for info := range x.Scopes(m.Name) {
-				scope, err := to.OpenScope(m.Name, info.Kind, info.Version)
+				scope, err := to.OpenScopeAs(m.Name, info.Kind, info.Version, info.Resource)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -177,6 +181,107 @@ func TestShared_PagesAreOneList(t *testing.T) {
 			if !slices.EqualFunc(got, all.Items, func(a, b policyquery.Finding) bool { return a.Policy == b.Policy && a.Subject == b.Subject }) {
 				t.Fatalf("%q by %d: %d findings, not those of the list", query, limit, len(got))
 			}
+		}
+	}
+}
+
+// readsMaps has findings that say what other members have, of a kind that only some serve.
+const readsMaps = `# METADATA
+# title: Maps
+# custom: {severity: low, kinds: ["Deployment.apps"]}
+package maps
+
+violation contains {"msg": sprintf("maps of %s", [m])} if {
+	some m in data.fleet.names
+	data.fleet.objects.ConfigMap[m].shop.secret
+}
+`
+
+// TestShared_WithholdsWhatPoliciesReadElsewhere: who may not read the members of another process gets no finding that follows from
+// them, from no process and in no form; who may read all of them gets all.
+func TestShared_WithholdsWhatPoliciesReadElsewhere(t *testing.T) {
+	set := loaded(t, `# METADATA
+# title: Replicas
+# custom: {severity: high, kinds: ["Deployment.apps"]}
+package replicas
+
+violation contains {"msg": "too few"} if input.object.spec.replicas < 3
+`, `# METADATA
+# title: Names are of one member
+# custom: {severity: low, kinds: ["Deployment.apps"], subject: view.names}
+package names
+
+view.names[input.ref.name] contains input.ref.member
+
+violation contains {"msg": sprintf("%s is in %d members", [input.key, count(input.entries)])} if count(input.entries) > 1
+`, readsMaps)
+	processes, hub := pair(t, set, []policy.Binding{{Name: "maps", Package: "maps"}, {Name: "names", Package: "names"}, {Name: "replicas", Package: "replicas"}}, "ConfigMap")
+	hub.who = func(s *authorizationv1.SubjectAccessReviewSpec) bool {
+		a := s.ResourceAttributes
+		switch s.User {
+		case "ann": // all
+			return true
+		case "bob": // one member of one process
+			return a.Namespace == "fleet" && a.Name == "a"
+		case "eve": // Deployments, everywhere
+			return a.Resource == "deployments.apps"
+		}
+		return false
+	}
+	for _, p := range processes {
+		for _, member := range p.judges {
+			p.put(member, "web", 1, "")
+		}
+	}
+	maps, err := processes[1].index.OpenScopeAs("fleet/b", "ConfigMap", "v1", "configmaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := maps.Replace([]aggregate.Item{maps.Item(&aggregate.Record{
+		Namespace: "shop", Name: "secret", UID: "s", ResourceVersion: "1", Body: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"secret","namespace":"shop"},"data":{"a":"b"}}`),
+	})}, aggregate.Status{State: aggregate.Synced}); err != nil {
+		t.Fatal(err)
+	}
+	tell(t, processes)
+	for _, c := range []struct {
+		user, withheld, members string
+		items                   int
+	}{
+		{"ann", "[]", "[fleet/a fleet/b fleet/c]", 3 + 1 + 3},
+		{"bob", "[maps names]", "[fleet/a]", 1},
+		{"eve", "[maps]", "[fleet/a fleet/b fleet/c]", 1 + 3},
+	} {
+		for _, p := range processes {
+			p.token = c.user
+			var found *policyquery.ViolationList
+			p.until(func() error {
+				if found, _ = p.list(""); len(found.Items) != c.items || fmt.Sprint(found.Withheld) != c.withheld {
+					return fmt.Errorf("%s asks %s: withheld %v, failed %v, absent %v, %d findings: %+v", c.user, p.id, found.Withheld, found.Failed, found.Absent, len(found.Items), found.Items)
+				}
+				return nil
+			})
+			groups, _ := p.list("groupBy=member")
+			var members []string
+			for _, g := range groups.Groups {
+				if g.Key[0] != "" {
+					members = append(members, g.Key[0])
+				}
+			}
+			slices.Sort(members)
+			if fmt.Sprint(members) != c.members || fmt.Sprint(groups.Withheld) != c.withheld {
+				t.Errorf("%s asks %s for groups: %+v, withheld %v", c.user, p.id, groups.Groups, groups.Withheld)
+			}
+			var policies policyquery.PolicyList
+			p.into("/query/v1/policies", &policies)
+			for _, item := range policies.Items {
+				withheld := strings.Contains(c.withheld, item.Name)
+				if item.Withheld != withheld || (item.Violations == nil) != withheld && c.user == "ann" || withheld && item.Subjects != nil {
+					t.Errorf("%s asks %s: policy %s: %+v", c.user, p.id, item.Name, item)
+				}
+			}
+			p.fails("/query/v1/explain?policy=maps&member=fleet/b&kind=Deployment.apps&namespace=shop&name=web", map[bool]int{true: 200, false: 403}[c.user == "ann"])
+			p.fails("/query/v1/explain?policy=names&key=web", 501)
+			p.fails("/query/v1/explain?policy=replicas&member=fleet/a&kind=Deployment.apps&namespace=shop&name=web", 200)
 		}
 	}
 }

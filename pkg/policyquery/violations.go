@@ -279,10 +279,15 @@ func (s readScope) seesAllMembers() bool { return s.reader.seesAllMembers(s.stat
 // nothingHeld reports whether there is nothing to read of a kind in a member: no member
 // serves it, which discovery shows to every caller, and no object is left from before.
 func (s readScope) nothingHeld(member string, kind aggregate.Kind) bool {
-	if s.reader.kinds[kind] || s.reader.isElsewhere(member) {
+	at, served := s.state.Snapshot, s.reader.kinds[kind]
+	if s.reader.isElsewhere(member) {
+		at = s.reader.there.told
+		served = served || len(at.Resources(kind)) > 0
+	}
+	if served {
 		return false
 	}
-	scope, _ := s.state.Snapshot.Scope(member, kind)
+	scope, _ := at.Scope(member, kind)
 	return scope.Objects == 0
 }
 

@@ -175,6 +175,10 @@ func (s *Server) checkMember(ctx context.Context, member string) error {
 // a limited number skips what one member has invented.
 func (s *Server) resources() []authz.Resource {
 	snapshot := s.options.Index.Snapshot()
+	onlyMember := onlyMember
+	if s.options.Peers != nil { // members of others may have it, too
+		onlyMember = func(*aggregate.Snapshot, aggregate.Kind) string { return "" }
+	}
 	var out []authz.Resource
 	at := make(map[schema.GroupResource]int)
 	add := func(gr schema.GroupResource, only string) {

@@ -28,6 +28,7 @@ import (
 func (s *Server) chain() http.Handler {
 	h := http.Handler(http.HandlerFunc(s.dispatch))
 	h = s.withWatchEnd(h)
+	h = s.withAssignment(h)
 	h = s.withLoading(h)
 	h = s.withLimits(h)
 	h = s.withoutImpersonation(h)
@@ -105,10 +106,28 @@ func (s *Server) withLoading(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		probe := r.URL.Path == "/healthz" || r.URL.Path == "/livez" || r.URL.Path == "/readyz"
-		relayed := strings.HasPrefix(r.URL.Path, uiRelay) // a stop needs no index
-		if !probe && !relayed && loading() {
+		if needsIndex(r) && loading() {
 			writeStatus(w, apierrors.NewTooManyRequests("federator has started and is loading its index", loadedAfter).ErrStatus)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// needsIndex reports whether a request is answered from the index: probes, and a stop, need none.
+func needsIndex(r *http.Request) bool {
+	probe := r.URL.Path == "/healthz" || r.URL.Path == "/livez" || r.URL.Path == "/readyz"
+	return !probe && !strings.HasPrefix(r.URL.Path, uiRelay)
+}
+
+// withAssignment asks clients to come again while it is not known who shares the fleet: what this process judges is not all.
+func (s *Server) withAssignment(next http.Handler) http.Handler {
+	if s.options.Peers == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if needsIndex(r) && s.options.Peers.Assignment().Judges == nil {
+			writeStatus(w, apierrors.NewTooManyRequests("federator has started and does not know yet which process judges which member", loadedAfter).ErrStatus)
 			return
 		}
 		next.ServeHTTP(w, r)

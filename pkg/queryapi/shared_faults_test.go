@@ -353,3 +353,26 @@ func TestShared_ProcessEndsWhilePeersWatch(t *testing.T) {
 	f.publish()
 	until(t, "the watcher knows", func() bool { watcher.mu.Lock(); defer watcher.mu.Unlock(); return len(watcher.state) == 0 })
 }
+
+// TestShared_NothingIsAnsweredBeforeTheFleetIsKnown: a process that has started while the hub is away has what it kept of its own
+// members, and does not know that there are others.
+func TestShared_NothingIsAnsweredBeforeTheFleetIsKnown(t *testing.T) {
+	f := share(t, 2, nil)
+	f.join("a/eu-1", "b/us-2")
+	p := f.processes[0]
+	known := p.assignment.Load()
+	p.assignment.Store(&queryapi.Assignment{})
+	for _, path := range []string{"/fleet/api/v1/pods", "/flat/api/v1/pods", "/query/v1/members", "/query/v1/count?resource=pods", "/fleet/apis", "/members/b/us-2/api/v1/pods", "/fleet/api/v1/pods?watch=1"} {
+		a, err := p.ask(t, p.Client(t), path, nil, p.Token())
+		f.must(err)
+		if a.code != http.StatusTooManyRequests {
+			t.Errorf("%s: %d %s", path, a.code, a.body)
+		}
+	}
+	p.assignment.Store(known)
+	a, err := p.ask(t, p.Client(t), "/fleet/api/v1/pods", nil, p.Token())
+	f.must(err)
+	if a.code != http.StatusOK {
+		t.Errorf("when the fleet is known: %d %s", a.code, a.body)
+	}
+}

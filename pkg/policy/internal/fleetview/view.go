@@ -105,9 +105,10 @@ func (v *View) Matters(member string, kind aggregate.Kind) bool {
 	return v.Judges(member) || v.projections == nil || v.projections.Reads(kind)
 }
 
-// Known reports whether a scope has what policies read of its objects. One of a peer with other policies has not.
+// Known reports whether a scope has what policies read of its objects. One of a peer with other policies has not, unless there
+// are none: a kind that the member does not serve has no scope there, and so no projection.
 func (v *View) Known(s aggregate.ScopeInfo) bool {
-	return !v.Away(s.Member) || v.projections == nil || v.projections.Knows(s.Kind, s.Version)
+	return !v.Away(s.Member) || v.projections == nil || s.Status.State == aggregate.NotServed && s.Objects == 0 || v.projections.Knows(s.Kind, s.Version)
 }
 
 // ProjectedAs returns the version of a scope whose objects are projections, and which are of an API version.

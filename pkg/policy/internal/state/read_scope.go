@@ -30,6 +30,10 @@ func (s *State) Elsewhere() (members []string) {
 	return members
 }
 
+// Told returns what other processes have told of the members that are Elsewhere: their scopes say under which resources these were
+// read. nil where this process has the fleet alone.
+func (s *State) Told() *aggregate.Snapshot { return s.parts.Fleet.Peers() }
+
 // Kinds yields the kinds of which there are scopes in any member that policies see, in order.
 func (s *State) Kinds() iter.Seq[aggregate.Kind] { return s.parts.Fleet.Kinds() }
 

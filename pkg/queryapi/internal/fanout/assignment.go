@@ -25,7 +25,7 @@ type Assignment struct {
 	Self  string // the ID of this process
 	Peers []Peer // the others that live
 	// Judges has every member of the fleet, with the ID of who judges it; "" where nobody does.
-	// One that does not live does not answer.
+	// One that does not live does not answer. Nil: nothing is known yet.
 	Judges map[string]string
 	// Changed is closed once there is a newer one.
 	Changed <-chan struct{}
