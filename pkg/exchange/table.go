@@ -57,7 +57,7 @@ func (e *entry) bytes() int64 {
 }
 
 // table is what is exported, at a sequence, and how it came to that. A change of one key supersedes the one before, so that
-// whoever resumes is told of each key once, and what it is now.
+// an importer that resumes is told of each key once, and what it is now.
 type table struct {
 	export   Export
 	sequence uint64
@@ -231,7 +231,7 @@ type ask struct {
 	kind   aggregate.Kind // "": all of it
 }
 
-// batchAfter returns what is to be told to whoever has all up to a sequence, nil if that is nothing.
+// batchAfter returns what is to be told to an importer that has all up to a sequence, nil if that is nothing.
 func (t *table) batchAfter(since uint64, resumed bool, again []ask) *batch {
 	b := &batch{export: t.export, sequence: t.sequence, revision: t.revision, state: !resumed}
 	if b.state {

@@ -77,7 +77,7 @@ func (r *Receiver) merge(name string, own *teaching) (remediate.RolloutSpec, rem
 		totals.Fleet += p.fleet
 		for member, n := range p.totals {
 			if n.Unread {
-				totals.Unread[member] = true // whoever has not read all of it
+				totals.Unread[member] = true // some process has not read all of it
 			}
 			switch {
 			case !n.Counted:

@@ -106,7 +106,7 @@ func TestSources_PassOnWhatThisProcessHolds(t *testing.T) {
 	p.has(roles{m0: aggregate.Judge, m2: aggregate.Judge})
 	letGo.Store(false)
 
-	// What is gone leaves at once, whoever judges it; another one of its name is nobody's yet.
+	// What is gone leaves at once, by whom it may be judged; another one of its name is nobody's yet.
 	specs := d.specs()
 	specs[2].UID = "uid-of-another"
 	source.set(clusterinformers.View{Members: specs[1:]})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -140,7 +139,7 @@ func (r *rig) configure() {
 	r.do(r.hub.Apply(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: federator}\n")))
 	crt, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	r.do(err)
-	r.query, r.serve, r.addr = freeAddress(r.t), freeAddress(r.t), freeAddress(r.t)
+	r.query, r.serve, r.addr = kube.FreeAddress(r.t), kube.FreeAddress(r.t), kube.FreeAddress(r.t)
 	files := map[string]string{
 		"tls.crt": string(crt), "tls.key": string(key), "hub.crt": string(r.hub.RESTConfig().CAData), "hub.kubeconfig": string(r.hub.Kubeconfig()),
 		"federator.yaml": fmt.Sprintf(configuration, r.dir, r.query, r.serve, r.addr),
@@ -177,18 +176,6 @@ func (r *rig) queryConfig() *rest.Config {
 	ca, err := os.ReadFile(filepath.Join(r.dir, "tls.crt"))
 	r.do(err)
 	return &rest.Config{Host: "https://" + r.query, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca, CertData: cred.Cert, KeyData: cred.Key}}
-}
-
-// freeAddress returns an address that nobody listens on, for a process that is to have the same one
-// again and again.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // start starts federator.

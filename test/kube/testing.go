@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"federator.dev/federator/test/kube/tcpproxy"
 )
 
 // TB is what [StartTest] needs of a test or benchmark: *testing.T and
@@ -47,4 +49,16 @@ func skipShort(tb TB) {
 	if testing.Short() {
 		tb.Skip("no control planes with -short")
 	}
+}
+
+// FreeAddress returns an address of this machine that nobody listens on, for a process that is to have the same one again
+// and again.
+func FreeAddress(tb TB) string {
+	tb.Helper()
+	l, err := tcpproxy.ListenBelow("127.0.0.1")
+	if err != nil {
+		tb.Fatalf("a free address: %v", err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }

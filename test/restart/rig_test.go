@@ -24,7 +24,6 @@ import (
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/test/kube"
-	"federator.dev/federator/test/kube/tcpproxy"
 	"federator.dev/federator/test/process"
 )
 
@@ -85,7 +84,7 @@ func newRig(t *testing.T, members int) *rig {
 	r.ca = crt
 	certFile, keyFile, hubCA := filepath.Join(r.dir, "tls.crt"), filepath.Join(r.dir, "tls.key"), filepath.Join(r.dir, "hub.crt")
 	r.do(errors.Join(os.WriteFile(hubCA, r.fleet.Hub.RESTConfig().CAData, 0o600), os.WriteFile(certFile, crt, 0o600), os.WriteFile(keyFile, key, 0o600)))
-	r.query, r.serve, r.admin = freeAddress(t), freeAddress(t), freeAddress(t)
+	r.query, r.serve, r.admin = kube.FreeAddress(t), kube.FreeAddress(t), kube.FreeAddress(t)
 	r.cred, err = r.fleet.Hub.IssueCert("reader", 24*time.Hour, "system:masters")
 	r.do(err)
 	policies := filepath.Join(r.dir, "policies")
@@ -113,18 +112,6 @@ func (r *rig) do(err error) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-}
-
-// freeAddress returns an address that nobody listens on, for a process that is to have the same one
-// again and again.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := tcpproxy.ListenBelow("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // start starts federator.

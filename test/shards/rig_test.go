@@ -134,14 +134,14 @@ func newFleet(t *testing.T, with setup) *fleet {
 		level = "debug"
 	}
 	for i := range processes {
-		s := &shard{fleet: f, name: fmt.Sprint("federator-", i), query: freeAddress(t)}
+		s := &shard{fleet: f, name: fmt.Sprint("federator-", i), query: kube.FreeAddress(t)}
 		s.dir = filepath.Join(f.dir, s.name)
-		listen := freeAddress(t)
+		listen := kube.FreeAddress(t)
 		// Its peers reach it by a proxy, which can be cut.
 		s.peers, err = tcpproxy.Listen(context.WithoutCancel(ctx), "127.0.0.1:0", listen)
 		f.do(err)
 		write(filepath.Join(s.name, "federator.yaml"), []byte(fmt.Sprintf(configuration, f.kube.Hub.KubeconfigFile(), s.query, certFile, keyFile, hubCA,
-			processes, with.replication, s.name, listen, s.peers.Addr(), f.namespace, filepath.Join(f.dir, "policies"), corrections, freeAddress(t), freeAddress(t), level)))
+			processes, with.replication, s.name, listen, s.peers.Addr(), f.namespace, filepath.Join(f.dir, "policies"), corrections, kube.FreeAddress(t), kube.FreeAddress(t), level)))
 		f.processes = append(f.processes, s)
 	}
 	t.Cleanup(func() {
@@ -197,17 +197,6 @@ func (f *fleet) leader() (leader *shard) {
 		return fmt.Errorf("%s leads, which does not live", *lease.Spec.HolderIdentity)
 	})
 	return leader
-}
-
-// freeAddress returns an address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := tcpproxy.ListenBelow("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // start starts a process.

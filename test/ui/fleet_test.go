@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -61,19 +60,6 @@ type fleet struct {
 	address   string // of the query API and the web UI, over restarts
 }
 
-// freeAddress returns an address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err == nil {
-		err = l.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l.Addr().String()
-}
-
 func (f *fleet) url() string { return "https://" + f.address }
 
 const (
@@ -97,7 +83,7 @@ func (f *fleet) startIssuer() {
 // startFleet boots the fleet of the demonstration, without controllers: what stories look at are
 // desired states.
 func startFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, dir: t.TempDir(), address: freeAddress(t)}
+	f := &fleet{t: t, dir: t.TempDir(), address: kube.FreeAddress(t)}
 	f.startIssuer()
 	f.clusters = kube.StartTest(t, kube.Options{Members: len(members), Audit: true, APIServerArgs: []string{
 		"--oidc-issuer-url=" + f.issuer.URL, "--oidc-client-id=" + clientID, "--oidc-ca-file=" + f.issuer.CAFile,

@@ -80,7 +80,7 @@ func startSimulated(t *testing.T, members, pods, churn int) *simulated {
 	t.Helper()
 	dir := t.TempDir()
 	contexts := startMembers(t, dir, members, pods, churn)
-	address, kubeconfig := freeAddress(t), filepath.Join(dir, "query.kubeconfig")
+	address, kubeconfig := kube.FreeAddress(t), filepath.Join(dir, "query.kubeconfig")
 	s := &simulated{members: members, pods: pods, url: "https://" + address}
 	err := os.WriteFile(filepath.Join(dir, "federator.yaml"), fmt.Appendf(nil, simulatedConfiguration, contexts, address, kubeconfig, os.Getenv("POLICIES") != "off"), 0o600)
 	if err == nil {

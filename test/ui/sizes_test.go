@@ -26,7 +26,7 @@ func TestSizes(t *testing.T) {
 		t.Skip("make ui-stories plays stories of no member and of 1,000")
 	}
 	found := require(t)
-	f := &fleet{t: t, dir: t.TempDir(), address: freeAddress(t)}
+	f := &fleet{t: t, dir: t.TempDir(), address: kube.FreeAddress(t)}
 	f.startIssuer()
 	f.clusters = kube.StartTest(t, kube.Options{})
 	f.binary = build(t)

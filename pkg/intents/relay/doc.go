@@ -4,13 +4,13 @@
 // # What passes
 //
 // A [Server] executes requests for one object of one kind: get, create, patch and delete, with dry runs, field managers,
-// and one impersonated user, as remediate.Client sends them. It takes them apart and makes each anew from what it has
+// and one impersonated user, as remediate.Client sends them. It takes them apart and makes each again from what it has
 // found, so that nothing else passes. Preconditions are part of the request, and are the member's API server's to check.
 //
 // # Who may
 //
 // A peer, that holds the Lease as far as the relay knows, for members that the relay judges. Held members, and targets
-// that are protected, are not written, whoever asks. The request ends when the leader's lease does.
+// that are protected, are not written for anybody. The request ends when the leader's lease does.
 //
 // # What is known of a write
 //

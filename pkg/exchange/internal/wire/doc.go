@@ -10,6 +10,6 @@
 // That of a record is a hash of its payload, but for the resourceVersion: objects change all the time in what nobody reads,
 // of which nothing is told. A scope's is one of what is said of the scope and of the sum of its records';
 // a member's is the sum of its scopes' and a hash of what is said of the member. Sums do not depend on an order, and are
-// kept as records change: whoever has a [Sum] has 16 bytes for each of them, under a hash of its name. They are against
+// kept as records change: who has a [Sum] has 16 bytes for each of them, under a hash of its name. They are against
 // errors, not against a peer, who could as well say something else: peers are believed, since TLS says who they are.
 package wire

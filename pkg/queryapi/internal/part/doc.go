@@ -3,7 +3,7 @@
 //
 // A part is a sequence of frames: a Header, then items of a list or events of a watch, in the
 // format that the client asked for, and End. A part without an End is incomplete. Revisions are
-// those of the process that serves the part; in events their places are marked, for whoever
+// those of the process that serves the part; in events their places are marked, for who
 // merges parts has revisions of its own.
 //
 // # Concurrency

@@ -390,7 +390,7 @@ func (q *request) freshness(members []string) ([]selection.NotSynced, error) {
 		return nil, nil
 	}
 	if q.ask != nil {
-		return out, nil // whoever has all parts says it
+		return out, nil // who has all parts says it
 	}
 	return out, SetFreshness(q.w.Header(), q.params, q.resource.Resource.GroupResource().String(), out)
 }

@@ -1,6 +1,6 @@
 // Package membership tells from Leases which processes live.
 //
-// A process lives while its Lease is seen to be renewed, by the clock of whoever looks: how two clocks differ does not matter. Only
+// A process lives while its Lease is seen to be renewed, by the clock of who looks: how two clocks differ does not matter. Only
 // a Lease that is seen for the first time counts by the time that it says itself, within a minute, so that what ended long ago does
 // not seem to live for a while after each start.
 package membership
