@@ -129,8 +129,7 @@ func values(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
 	}
 }
 
-// writeList sends a list. A failure after the first byte closes the connection, so that an
-// incomplete list is never mistaken for a complete one.
+// writeList sends a list.
 func (q *request) writeList(meta ListMeta, objects iter.Seq2[aggregate.Object, error]) error {
 	if q.format.protobuf {
 		return q.writeProtobuf(meta, objects)
@@ -139,11 +138,17 @@ func (q *request) writeList(meta ListMeta, objects iter.Seq2[aggregate.Object, e
 	if err != nil {
 		return err
 	}
-	q.w.Header().Set("Content-Type", q.format.contentType())
+	return q.send(q.format.contentType(), around, objects)
+}
+
+// send sends objects, and what is around them. A failure after the first byte closes the connection, so that an
+// incomplete list is never mistaken for a complete one.
+func (q *request) send(contentType string, around *Envelope, objects iter.Seq2[aggregate.Object, error]) error {
+	q.w.Header().Set("Content-Type", contentType)
 	out := append(q.buffers.get(), around.Head...)
 	defer func() { q.buffers.put(out) }()
 	started, some := false, false
-	err = q.encodeAll(q.r.Context(), objects, func(text []byte) error {
+	err := q.encodeAll(q.r.Context(), objects, func(text []byte) error {
 		if !some {
 			out = append(out, around.First...)
 			some = true

@@ -179,35 +179,13 @@ func (q *request) getPart(found []aggregate.Object) error {
 	return nil
 }
 
-// writePart sends a list as a part. A failure after the first byte closes the connection.
+// writePart sends a list as a part.
 func (q *request) writePart(h *part.Header, objects iter.Seq2[aggregate.Object, error]) error {
-	out, err := part.AppendHeader(q.buffers.get(), h)
-	defer func() { q.buffers.put(out) }()
+	head, err := part.AppendHeader(nil, h)
 	if err != nil {
 		return err
 	}
-	q.w.Header().Set("Content-Type", part.ContentType)
-	started := false
-	err = q.encodeAll(q.r.Context(), objects, func(text []byte) error {
-		out = append(out, text...)
-		if started && len(out) < flushAt {
-			return nil
-		}
-		started = true
-		_, err := q.w.Write(out)
-		out = out[:0]
-		return err
-	})
-	if err != nil && !started {
-		q.w.Header().Del("Content-Type")
-		return err
-	}
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	out = part.Append(out, part.End, nil)
-	_, _ = q.w.Write(out) // the client may be gone
-	return nil
+	return q.send(part.ContentType, &Envelope{Head: head, Tail: part.Append(nil, part.End, nil)}, objects)
 }
 
 // appendFrame appends an object as a frame.
