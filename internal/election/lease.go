@@ -19,7 +19,7 @@ type Lock struct {
 	mu    sync.Mutex
 	held  time.Time // when the request was begun by which the lock was obtained or renewed last; zero: not held
 	fresh bool      // and nothing was read or written since that says otherwise, or may
-	seen holder    // as it was read or written last
+	seen  holder    // as it was read or written last
 }
 
 // holder is who holds a lock.
