@@ -16,11 +16,15 @@ import (
 )
 
 // Lease timing: a leader that cannot renew its lease stops acting before another one
-// starts.
+// starts. How long that may take is leaseRenew; what is beyond in leaseDuration is for what was under way. Candidates look
+// every leaseRetry, and a little more: what they notice late is added twice to the time without a leader, once for its last
+// renewal and once for the end of the lease.
 const (
-	leaseDuration = 15 * time.Second
-	leaseRenew    = 10 * time.Second
-	leaseRetry    = 2 * time.Second
+	leaseDuration = 12500 * time.Millisecond
+	leaseRenew    = 11 * time.Second
+	leaseRetry    = 500 * time.Millisecond
+	// leaseEvery is how often a leader writes the lease: less often than client-go would, which looks and writes at one interval.
+	leaseEvery = 3500 * time.Millisecond
 )
 
 // LeaseName is the Lease that the leader holds.
@@ -46,10 +50,19 @@ func New(hub *rest.Config, namespace, identity string, log *slog.Logger) (*Elect
 	if identity == "" {
 		identity = fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())
 	}
-	return &Elector{Host: host, log: log, lock: Track(&resourcelock.LeaseLock{
+	e := Of(client, namespace, identity, log)
+	e.Host = host
+	return e, nil
+}
+
+// Of is New for a client of the hub.
+func Of(client coordination.LeasesGetter, namespace, identity string, log *slog.Logger) *Elector {
+	lock := Track(&resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: LeaseName},
 		Client:    client, LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-	}, leaseRenew)}, nil
+	}, leaseRenew)
+	lock.every = leaseEvery
+	return &Elector{log: log, lock: lock}
 }
 
 var errNotLeader = errors.New("another process is the leader")

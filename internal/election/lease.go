@@ -14,10 +14,12 @@ type Lock struct {
 	resourcelock.Interface
 
 	renewDeadline time.Duration
+	every         time.Duration // between two renewals at least
 
-	mu   sync.Mutex
-	held time.Time // when the request was begun by which the lock was obtained or renewed last; zero: not held
-	seen holder    // as it was read or written last
+	mu    sync.Mutex
+	held  time.Time // when the request was begun by which the lock was obtained or renewed last; zero: not held
+	fresh bool      // and nothing was read or written since that says otherwise, or may
+	seen  holder    // as it was read or written last
 }
 
 // holder is who holds a lock.
@@ -37,11 +39,12 @@ func Track(lock resourcelock.Interface, renewDeadline time.Duration) *Lock {
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	began := time.Now()
 	record, raw, err := l.Interface.Get(ctx)
+	l.mu.Lock()
+	l.fresh = false
 	if err == nil {
-		l.mu.Lock()
 		l.seen = holder{record.HolderIdentity, began}
-		l.mu.Unlock()
 	}
+	l.mu.Unlock()
 	if err == nil && record.HolderIdentity != l.Identity() {
 		l.mu.Lock()
 		l.held = time.Time{}
@@ -57,7 +60,18 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 
 // Update implements resourcelock.Interface.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.early(record.HolderIdentity) {
+		return nil
+	}
 	return l.put(ctx, record, l.Interface.Update)
+}
+
+// early reports whether the lock was renewed so lately that it need not be renewed yet. That changes nothing of
+// until when it is held.
+func (l *Lock) early(by string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fresh && by == l.Identity() && time.Since(l.held) < l.every
 }
 
 // put writes the lock. A failed write may have been done: what an earlier one has given
@@ -70,11 +84,13 @@ func (l *Lock) put(ctx context.Context, record resourcelock.LeaderElectionRecord
 		l.mu.Unlock()
 	}
 	began := time.Now()
-	if err := write(ctx, record); err != nil {
-		return err
-	}
+	err := write(ctx, record)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.fresh = err == nil && holds
+	if err != nil {
+		return err
+	}
 	l.seen = holder{record.HolderIdentity, began}
 	if holds {
 		l.held = began

@@ -46,12 +46,15 @@ func (a *assignments) set(self string, m *shards.Map, peers []queryapi.Peer) {
 	if a.now != nil && a.of == m && slices.EqualFunc(a.now.Peers, peers, func(x, y queryapi.Peer) bool { return x == y }) {
 		return
 	}
-	judges := make(map[string]string, len(m.Members))
+	judges, standbys := make(map[string]string, len(m.Members)), map[string]string{}
 	for i := range m.Members {
 		judges[m.Members[i].Name] = m.Members[i].Judge
+		if id := m.Members[i].Standby; id != "" {
+			standbys[m.Members[i].Name] = id
+		}
 	}
 	a.of = m
-	a.put(&queryapi.Assignment{Self: self, Peers: peers, Judges: judges})
+	a.put(&queryapi.Assignment{Self: self, Peers: peers, Judges: judges, Standbys: standbys})
 }
 
 // peersEvery is how often it is looked whether a process has another address or epoch.

@@ -62,6 +62,9 @@ type Sharing struct {
 	meter    meter
 	applied  atomic.Int64 // version of the map whose keys the loop judges
 
+	followed  chan struct{} // closed once the peers' index has the members of a map
+	following sync.Once
+
 	// Set by Serve, before Run.
 	manager *clusterinformers.Manager
 	own     *aggregate.Index
@@ -76,7 +79,7 @@ func New(o Options) (*Sharing, error) {
 	case o.Hub == nil, o.Listener == nil, o.Logger == nil:
 		return nil, errors.New("shards: Hub, Listener and Logger are required")
 	}
-	s := &Sharing{o: o}
+	s := &Sharing{o: o, followed: make(chan struct{})}
 	lead := o.Lead
 	if lead == nil {
 		var err error
@@ -229,18 +232,12 @@ func (s *Sharing) ready(member string) bool {
 	return ok && m.Synced
 }
 
-// Known returns once this process knows a map, or ctx is done: before, it is not known what it judges.
+// Known returns once this process knows a map, and the peers' index has the members of it that others judge, or ctx is done: before,
+// it is not known what this process judges, and what it has not been told of would seem not to be there.
 func (s *Sharing) Known(ctx context.Context) {
-	for {
-		m, changed := s.shards.Map()
-		if m != nil {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
+	select {
+	case <-s.followed:
+	case <-ctx.Done():
 	}
 }
 
@@ -254,5 +251,9 @@ func (s *Sharing) setFleet(f shards.Fleet) {
 	}
 	if err := s.importer.SetFleet(members); err != nil {
 		s.o.Logger.Error("members of other processes cannot be followed", "error", err)
+		return
+	}
+	if f.Version > 0 {
+		s.following.Do(func() { close(s.followed) })
 	}
 }

@@ -93,10 +93,18 @@ func TestLoop_FollowsPeers(t *testing.T) {
 		if got := total(); got.Known != 0 || got.Violations != 0 {
 			t.Errorf("before anything is told: %+v", got)
 		}
+		for _, p := range []*sharing{a, b} { // nor does anybody say that nothing is wrong
+			if p.loop.State().Synced {
+				t.Error("before anything is told all is said to have been read")
+			}
+		}
 		a.tell(t, b.loop.State().Export())
 		b.tell(t, a.loop.State().Export())
 		if got := total(); got != (policy.Counts{Known: 1, Violations: 1}) {
 			t.Errorf("when all is told: %+v", got)
+		}
+		if !a.loop.State().Synced || !b.loop.State().Synced {
+			t.Error("when all is told it is said that something is missing")
 		}
 		for _, p := range []*sharing{a, b} {
 			if last := p.batches[len(p.batches)-1]; last == nil || last.After != p.loop.State().Snapshot {

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"federator.dev/federator/internal/sleep"
 )
@@ -19,13 +23,24 @@ const (
 // follow reads what a process says until the context ends.
 func (r *Receiver) follow(ctx context.Context, t *teller) {
 	log := r.opts.Logger.With("process", t.id)
+	said := false // that it is not known; nothing has come since
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		before := time.Now()
-		err := r.listen(ctx, t)
+		err := r.listen(ctx, t, func() {
+			if said {
+				log.Info("the intents of a process are known again")
+			}
+			said = false
+		})
 		if ctx.Err() != nil {
 			return
 		}
-		log.Warn("the intents of a process are not known", "error", err)
+		level := slog.LevelDebug
+		if !said {
+			level = slog.LevelWarn
+		}
+		said = true
+		log.Log(ctx, level, "the intents of a process are not known", "error", err)
 		if time.Since(before) > lastWait {
 			wait = firstWait
 		}
@@ -37,8 +52,8 @@ func (r *Receiver) follow(ctx context.Context, t *teller) {
 
 var errSilent = errors.New("it is silent")
 
-// listen reads one stream until it ends, or is silent.
-func (r *Receiver) listen(ctx context.Context, t *teller) error {
+// listen reads one stream until it ends, or is silent. known is called when a batch was taken.
+func (r *Receiver) listen(ctx context.Context, t *teller, known func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(SilentAfter, func() { cancel(errSilent) })
@@ -47,6 +62,7 @@ func (r *Receiver) listen(ctx context.Context, t *teller) error {
 	if err != nil {
 		return err
 	}
+	request.Header.Set("Accept-Encoding", encoding)
 	response, err := (&http.Client{Transport: t.peer.Client.Transport}).Do(request) // without a time-out
 	if err != nil {
 		return errors.Join(err, context.Cause(ctx))
@@ -55,7 +71,16 @@ func (r *Receiver) listen(ctx context.Context, t *teller) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("it answers %s", response.Status)
 	}
-	err = read(ctx, response.Body, t.id, func() { silence.Reset(SilentAfter) }, func(ctx context.Context, b *batch) error {
+	body := io.Reader(response.Body)
+	if response.Header.Get("Content-Encoding") == encoding {
+		plain, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(4*window))
+		if err != nil {
+			return err
+		}
+		defer plain.Close()
+		body = plain
+	}
+	err = read(ctx, body, t.id, func() { silence.Reset(SilentAfter) }, func(ctx context.Context, b *batch) error {
 		m := told{t, b, time.Now(), make(chan error, 1)}
 		select {
 		case r.inbox <- m:
@@ -65,6 +90,9 @@ func (r *Receiver) listen(ctx context.Context, t *teller) error {
 		silence.Reset(2 * SilentAfter) // this process may take its time
 		select {
 		case err := <-m.taken:
+			if err == nil {
+				known()
+			}
 			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)

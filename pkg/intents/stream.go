@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -84,7 +86,11 @@ func (s *Sender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.close(reader)
 	w.Header().Set("Content-Type", "application/json-lines")
-	out := &writer{encoder: json.NewEncoder(w), control: http.NewResponseController(w)}
+	out, err := newWriter(w, r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	out.send(&line{Hello: &hello{s.opts.Self, s.opts.Epoch}})
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
@@ -102,23 +108,58 @@ func (s *Sender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// window is that of the compressed stream: intents of one policy are alike.
+const window = 256 << 10
+
 // writer writes lines until one fails.
 type writer struct {
 	encoder *json.Encoder
+	zstd    *zstd.Encoder // nil: the reader does not ask for it
 	control *http.ResponseController
 	err     error
 }
 
-func (w *writer) send(l *line) {
-	if w.err != nil {
-		return
+// newWriter returns a writer of a response, which is one zstd frame with one window where the reader asks for that.
+func newWriter(w http.ResponseWriter, r *http.Request) (*writer, error) {
+	out := &writer{encoder: json.NewEncoder(w), control: http.NewResponseController(w)}
+	if r.Header.Get("Accept-Encoding") != encoding {
+		return out, nil
 	}
-	// Not all transports have deadlines.
-	if err := w.control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	var err error
+	out.zstd, err = zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(window),
+		zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		return nil, err
+	}
+	w.Header().Set("Content-Encoding", encoding)
+	out.encoder = json.NewEncoder(out.zstd)
+	return out, nil
+}
+
+const encoding = "zstd"
+
+// deadline sets until when what is written must have been. Not all transports have deadlines.
+func (w *writer) deadline() {
+	if err := w.control.SetWriteDeadline(time.Now().Add(writeTimeout)); w.err == nil && err != nil && !errors.Is(err, http.ErrNotSupported) {
 		w.err = err
-		return
 	}
-	w.err = w.encoder.Encode(l)
+}
+
+// flush sends what was written.
+func (w *writer) flush() {
+	w.deadline()
+	if w.err == nil && w.zstd != nil {
+		w.err = w.zstd.Flush()
+	}
+	if w.err == nil {
+		w.err = w.control.Flush()
+	}
+}
+
+func (w *writer) send(l *line) {
+	if w.deadline(); w.err == nil {
+		w.err = w.encoder.Encode(l)
+	}
 }
 
 func (w *writer) batch(b *batch) {
@@ -129,9 +170,7 @@ func (w *writer) batch(b *batch) {
 		w.send(&line{Judged: b.judged, Settled: true})
 	}
 	w.send(&line{Frontier: &b.frontier})
-	if w.err == nil {
-		w.err = w.control.Flush()
-	}
+	w.flush()
 }
 
 func (w *writer) change(c *change) {

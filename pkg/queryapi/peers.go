@@ -18,6 +18,7 @@ import (
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
@@ -103,7 +104,7 @@ func (s *Server) peersChain() (http.Handler, error) {
 	h = s.withWriteDeadline(h)
 	h = route.Filter(h, func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, s.log, err) })
 	h = genericapifilters.WithRequestReceivedTimestamp(h)
-	return s.withEnd(s.withObservation(h)), nil
+	return fanout.Alive(s.withEnd(s.withObservation(h))), nil
 }
 
 // withEnd ends requests of peers, whose listener is another's, with the server.
@@ -128,8 +129,8 @@ func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) error {
 	info, _ := apirequest.RequestInfoFrom(r.Context())
 	c := s.callerOf(r.Context())
 	if c.member != "" {
-		if !s.judges(c.member) {
-			return unavailable(fmt.Sprintf("member %s is judged by another process", c.member))
+		if !s.judges(c.member) && !s.holds(c.member) {
+			return unavailable(fmt.Sprintf("member %s is held by other processes", c.member))
 		}
 		return s.serveOwn(w, r, target, info)
 	}
@@ -140,10 +141,10 @@ func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) error {
 	if ask != nil {
 		return s.servePart(w, r.WithContext(part.With(r.Context(), ask)))
 	}
-	if member := r.URL.Query().Get("member"); s.isQuery(target) && s.judges(member) {
+	if member := r.URL.Query().Get("member"); s.isQuery(target) && (s.judges(member) || s.holds(member)) {
 		return s.serveQuery(w, r, target)
 	}
-	return unavailable("this process does not judge what is asked for")
+	return unavailable("this process does not hold what is asked for")
 }
 
 // judges reports whether this process judges a member.
@@ -238,7 +239,7 @@ type SharedFleet interface {
 	// everything is forbidden are left out, all other errors are that of the request.
 	Ask(query url.Values) (*Parts, error)
 	// Judge reports whether this process judges a member, or may answer for it. Else Forward has the
-	// process answer that does.
+	// process answer that does, or, where that is lost, one that holds the member, which may be this one.
 	Judge(member string) bool
 	Forward(member string) error
 }
@@ -262,6 +263,7 @@ type sharedFleet struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	caller caller
+	query  Query
 }
 
 // Ask implements SharedFleet.
@@ -286,11 +288,47 @@ func (f sharedFleet) Judge(member string) bool {
 
 // Forward implements SharedFleet.
 func (f sharedFleet) Forward(member string) error {
-	peer, _, _ := f.server.options.Peers.Assignment().Judge(member)
-	if peer == nil {
-		return f.server.unjudged(f.r.Context(), f.caller, member)
+	here, err := f.server.forwardMember(f.w, f.r, f.caller, member)
+	if err != nil || !here {
+		return err
 	}
-	return f.server.shared.Forward(f.w, f.r, peer, f.caller.user)
+	return f.query.Serve(f.w, f.r, f.caller)
+}
+
+// forwardMember has a peer answer a request about a member: its judge, or a process that stands by, where the judge
+// does not answer. here is whether that is this process.
+func (s *Server) forwardMember(w http.ResponseWriter, r *http.Request, c caller, member string) (here bool, err error) {
+	a := s.options.Peers.Assignment()
+	judge, _, _ := a.Judge(member)
+	standby := a.Standby(member)
+	if judge == nil && standby == nil {
+		return false, s.unjudged(r.Context(), c, member)
+	}
+	var lost *fanout.LostError
+	if judge != nil {
+		if err = s.shared.Forward(w, r, judge, c.user); !errors.As(err, &lost) {
+			return false, err
+		}
+		if r.Body != nil && r.Body != http.NoBody { // who was lost may have read some of it
+			return false, unavailable(err.Error())
+		}
+	}
+	if s.holds(member) {
+		warning.AddWarning(r.Context(), "", standsIn(member, a.Self))
+		return true, nil
+	}
+	if standby != nil {
+		warning.AddWarning(r.Context(), "", standsIn(member, standby.ID))
+		if err = s.shared.Forward(w, r, standby, c.user); !errors.As(err, &lost) {
+			return false, err
+		}
+	}
+	return false, unavailable(err.Error())
+}
+
+// standsIn says who answers for a member whose judge does not.
+func standsIn(member, process string) string {
+	return fmt.Sprintf("member %s is answered for by process %s, which stands by: the process that judges it does not answer", member, process)
 }
 
 // holds reports whether this process holds a member without judging it.
@@ -325,7 +363,7 @@ func (s *Server) serveSharedQuery(w http.ResponseWriter, r *http.Request, target
 	if !ok || isWatch(r) {
 		return true, fanout.NotImplemented("The query " + name)
 	}
-	return true, sharer.ServeShared(w, r, c, sharedFleet{s, w, r, c})
+	return true, sharer.ServeShared(w, r, c, sharedFleet{s, w, r, c, q})
 }
 
 func unavailable(message string) error {
@@ -342,14 +380,15 @@ func (s *Server) serveShared(w http.ResponseWriter, r *http.Request, target rout
 	c := s.callerOf(r.Context())
 	switch {
 	case c.member != "":
-		peer, err := s.judgeOf(r.Context(), c, info)
-		if err != nil || peer == nil {
+		here, err := s.answersFor(r.Context(), c, info)
+		if err != nil || here {
 			return err != nil, err
 		}
 		if wsstream.IsWebSocketRequest(r) {
 			return true, fanout.NotImplemented("WebSockets of a member that another process judges")
 		}
-		return true, s.shared.Forward(w, r, peer, c.user)
+		here, err = s.forwardMember(w, r, c, c.member)
+		return !here, err
 	case info.IsResourceRequest:
 		s.labelResource(r, info)
 		return true, s.shared.Serve(w, r, c.user)
@@ -361,21 +400,27 @@ func (s *Server) serveShared(w http.ResponseWriter, r *http.Request, target rout
 	return false, nil
 }
 
-// judgeOf returns the peer that answers for the member of a request, nil where this process does.
-func (s *Server) judgeOf(ctx context.Context, c caller, info *apirequest.RequestInfo) (*Peer, error) {
+// answersFor reports whether this process answers for the member of a request, as no peer does.
+func (s *Server) answersFor(ctx context.Context, c caller, info *apirequest.RequestInfo) (bool, error) {
 	if s.judges(c.member) {
-		return nil, nil
+		return true, nil
 	}
-	peer, self, known := s.options.Peers.Assignment().Judge(c.member)
-	if peer != nil || self || !known || s.holds(c.member) {
-		return peer, nil
+	a := s.options.Peers.Assignment()
+	peer, self, known := a.Judge(c.member)
+	switch {
+	case peer != nil:
+		return false, nil
+	case self || !known || s.holds(c.member):
+		return true, nil
+	case a.Standby(c.member) != nil:
+		return false, nil
 	}
 	if info.IsResourceRequest {
 		if err := c.checkAccess(ctx, info); err != nil {
-			return nil, err
+			return false, err
 		}
 	}
-	return nil, s.unjudged(ctx, c, c.member)
+	return false, s.unjudged(ctx, c, c.member)
 }
 
 // readableMembers returns those of some members in which a user may read a resource.

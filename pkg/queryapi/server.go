@@ -171,6 +171,7 @@ func (s *Server) Run(ctx context.Context) error {
 		workers.Go(func() {
 			s.pulse.Run(background, func() <-chan struct{} { return s.options.Index.Newer(s.options.Index.Snapshot()) })
 		})
+		workers.Go(func() { s.shared.Run(background) })
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(tls.NewListener(s.options.Listener, server.TLSConfig)) }()

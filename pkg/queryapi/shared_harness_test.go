@@ -49,6 +49,7 @@ type sharedFleet struct {
 	processes []*process
 	whole     *process
 	judges    map[string]*process
+	standbys  map[string]*process
 	changed   chan struct{}
 	dead      map[*process]bool
 }
@@ -64,7 +65,7 @@ func newProcess(t testing.TB, id string, block uint64) *process {
 // share starts n processes, and one that is alone. All revisions have nine digits.
 func share(t testing.TB, n int, change func(*queryapi.Options)) *sharedFleet {
 	t.Helper()
-	f := &sharedFleet{t: t, judges: map[string]*process{}, changed: make(chan struct{}), dead: map[*process]bool{}, whole: newProcess(t, "whole", 2)}
+	f := &sharedFleet{t: t, judges: map[string]*process{}, standbys: map[string]*process{}, changed: make(chan struct{}), dead: map[*process]bool{}, whole: newProcess(t, "whole", 2)}
 	f.start(f.whole, change, 0)
 	for i := range n {
 		p := newProcess(t, fmt.Sprintf("p-%d", i), uint64(3+2*i%4))
@@ -111,9 +112,12 @@ func (f *sharedFleet) publish() {
 	was := f.changed
 	f.changed = make(chan struct{})
 	for _, p := range f.processes {
-		a := &queryapi.Assignment{Self: p.id, Judges: map[string]string{}, Changed: f.changed}
+		a := &queryapi.Assignment{Self: p.id, Judges: map[string]string{}, Standbys: map[string]string{}, Changed: f.changed}
 		for member, judge := range f.judges {
 			a.Judges[member] = judge.id
+		}
+		for member, standby := range f.standbys {
+			a.Standbys[member] = standby.id
 		}
 		for _, o := range f.processes {
 			if o != p && o.peers != nil && !f.dead[o] {

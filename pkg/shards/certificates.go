@@ -31,16 +31,19 @@ type certificate struct {
 	made time.Time
 }
 
-// own returns this process's certificate, made again for other CAs and when half of its life has passed.
-func (s *Shards) own() (*tls.Certificate, *peerca.Authorities, error) {
-	all, now := s.authorities.Load(), time.Now()
+// own returns this process's certificate, made again for other CAs, when half of its life has passed, and when the clock was set
+// back to before it.
+func (s *Shards) own() (*tls.Certificate, *peerca.Authorities, error) { return s.ownAt(time.Now()) }
+
+func (s *Shards) ownAt(now time.Time) (*tls.Certificate, *peerca.Authorities, error) {
+	all := s.authorities.Load()
 	if all == nil {
 		return nil, nil, errors.New("shards: the CAs of peers are not known yet")
 	}
 	c := &s.certificate
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cert == nil || c.of != all || c.cert.Leaf.NotAfter.Sub(now) < c.cert.Leaf.NotAfter.Sub(c.made)/2 {
+	if c.cert == nil || c.of != all || now.Before(c.cert.Leaf.NotBefore) || c.cert.Leaf.NotAfter.Sub(now) < c.cert.Leaf.NotAfter.Sub(c.made)/2 {
 		cert, err := all.Certificate(s.o.ID, now)
 		if err != nil {
 			return nil, nil, fmt.Errorf("shards: %w", err)

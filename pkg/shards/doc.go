@@ -2,8 +2,8 @@
 //
 // # Who knows what
 //
-// Each process has a Lease on the hub, with its epoch and address, renewed every 5 s and gone after 15 s, or at once when the process
-// ends in order. The leader (another package's election says who) asks each process over HTTPS what it holds, what of that is
+// Each process has a Lease on the hub, with its epoch and address, renewed every 5 s and gone after 15 s, after 10 s where its
+// address refuses connections, or at once when the process ends in order. The leader (another package's election says who) asks each process over HTTPS what it holds, what of that is
 // ready, and what it costs, and writes the map: one ConfigMap with all members and who judges, follows and is about to take over
 // each. The map has a version that only grows and is written by compare-and-swap: of two that believe to lead one writes. All
 // others follow it. A process that does not see the hub goes on with the map that it has; it takes nothing new, and nobody waits

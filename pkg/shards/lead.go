@@ -49,6 +49,7 @@ func (s *Shards) lead(ctx context.Context) {
 		until, err := s.o.Lead()
 		if err != nil {
 			l.Leader = nil // who leads next goes on with the map that there is
+			again.Reset(s.o.Renew / 20)
 			continue
 		}
 		if l.Leader == nil {
@@ -60,10 +61,20 @@ func (s *Shards) lead(ctx context.Context) {
 		wait, err := s.decide(deadline, l)
 		cancel()
 		s.note(l, err)
+		if next := s.nextEnd(); next > 0 && (wait == 0 || next < wait) {
+			wait = next
+		}
 		if wait > 0 {
 			again.Reset(wait)
 		}
 	}
+}
+
+// nextEnd is after which time a process is gone whose Lease is not renewed; 0: none is.
+func (s *Shards) nextEnd() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leases.Next(time.Now())
 }
 
 // note logs an error once.

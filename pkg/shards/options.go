@@ -33,6 +33,8 @@ const (
 const (
 	defaultRenew  = 5 * time.Second
 	defaultExpire = 15 * time.Second
+	// refusedAfter is how many renewals a process may miss whose address refuses connections.
+	refusedAfter = 2
 )
 
 // Load is what a member costs the process that judges it: bytes held, deltas a second, cores of evaluations.
@@ -75,7 +77,8 @@ type Options struct {
 	// Renew is how often this process renews its Lease and, where it leads, asks its peers. 0: 5 s. Hub writes are at most two
 	// in that time, when nothing is lost.
 	Renew time.Duration
-	// Expire is how long after its last renewal a process counts as gone. 0: 15 s.
+	// Expire is how long after its last renewal a process counts as gone: less, two renewals, where its address refuses
+	// connections. 0: 15 s.
 	Expire time.Duration
 
 	Metrics prometheus.Registerer // nil: there are none

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"federator.dev/federator/internal/clip"
@@ -191,16 +193,22 @@ func (s *Shards) askAll(ctx context.Context, r *reports) {
 	if due {
 		r.under, r.begun = true, now
 	}
+	within := s.o.Renew
+	if m, _ := s.Map(); r.rounds == 0 && m != nil { // the map says who has what: one that is lost does not hold up the others
+		within = s.o.Renew * 2 / 5
+	}
 	r.mu.Unlock()
 	if !due {
 		return
 	}
 	r.asking.Go(func() {
-		said := s.askPeers(ctx)
+		said := s.askPeers(ctx, within)
 		r.mu.Lock()
 		for id, was := range r.all { // who does not answer this time has said that
 			if _, again := said[id]; !again {
-				said[id] = was
+				silent := *was
+				silent.Silent = true
+				said[id] = &silent
 			}
 		}
 		r.all, r.under = said, false
@@ -210,9 +218,10 @@ func (s *Shards) askAll(ctx context.Context, r *reports) {
 	})
 }
 
-// askPeers returns what all who answer say.
-func (s *Shards) askPeers(ctx context.Context) map[string]*coordinator.Report {
-	ctx, cancel := context.WithTimeout(ctx, s.o.Renew)
+// askPeers returns what all say who answer within a time.
+func (s *Shards) askPeers(ctx context.Context, within time.Duration) map[string]*coordinator.Report {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	said := map[string]*coordinator.Report{}
 	var asking sync.WaitGroup
@@ -223,6 +232,11 @@ func (s *Shards) askPeers(ctx context.Context) map[string]*coordinator.Report {
 			if err != nil {
 				s.metrics.failed.WithLabelValues("report").Inc()
 				s.log.Debug("a peer does not report", "peer", p.ID, "error", err)
+				if errors.Is(err, syscall.ECONNREFUSED) {
+					s.mu.Lock()
+					s.leases.Refused(p.ID, strings.TrimPrefix(p.URL, "https://"), began)
+					s.mu.Unlock()
+				}
 				return
 			}
 			mu.Lock()

@@ -105,8 +105,13 @@ func New(o Options) (*Shards, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shards: %w", err)
 	}
+	return of(o, client)
+}
+
+// of is New for options that are valid, and a client of the hub.
+func of(o Options, client kubernetes.Interface) (*Shards, error) {
 	s := &Shards{
-		o: o, client: client, log: o.Logger, metrics: newMetrics(), changed: make(chan struct{}), leases: membership.New(o.Expire),
+		o: o, client: client, log: o.Logger, metrics: newMetrics(), changed: make(chan struct{}), leases: membership.New(o.Expire, refusedAfter*o.Renew),
 		distribute: trigger.New(), consider: trigger.New(), refresh: trigger.New(), reload: trigger.New(), loaded: make(chan struct{}),
 	}
 	s.peers.clients = map[string]*peerClient{}

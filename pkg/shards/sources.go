@@ -21,6 +21,7 @@ const letGoEvery = time.Second
 
 // Fleet is all members that the sources describe.
 type Fleet struct {
+	Version int64         // of the map by which it is; 0: none is known yet
 	Members []FleetMember // by name
 	// Known is whether every source has said which members there are, as far as it may know.
 	Known bool
@@ -337,6 +338,9 @@ func (f *merged) fleet(m *Map, held map[string]hold) Fleet {
 		}
 		_, member.Held = held[name]
 		out.Members = append(out.Members, member)
+	}
+	if m != nil {
+		out.Version = m.Version
 	}
 	if m != nil && !f.complete {
 		for _, e := range m.Members {

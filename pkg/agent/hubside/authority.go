@@ -1,24 +1,18 @@
 package hubside
 
 import (
-	"cmp"
 	"crypto"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"errors"
 	"fmt"
-	"maps"
-	"math/big"
 	"net"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
+	"federator.dev/federator/internal/authority"
 	"federator.dev/federator/pkg/agent/internal/identity"
 )
 
@@ -35,8 +29,8 @@ const (
 
 	secretType     = "federator.dev/agents"
 	authoritiesKey = "ca.crt" // of PublicSecret
-	certSuffix     = ".crt"
-	keySuffix      = ".key"
+	certSuffix     = authority.CertSuffix
+	keySuffix      = authority.KeySuffix
 )
 
 const (
@@ -48,117 +42,51 @@ const (
 	maxAuthorities = 8
 )
 
-// authority is one CA. One without a key is trusted only.
-type authority struct {
-	name string // of its keys in the Secret, which sort by when they were made
-	cert *x509.Certificate
-	key  crypto.Signer
-}
-
 // authorities are all CAs, the oldest first. Agents trust all that there were when they joined or renewed. So the newest
 // signs agents, and the oldest federator's own certificate: every agent knows it.
-type authorities []authority
-
-// errNoAuthority is the error of a Secret that has no CA that can sign.
-var errNoAuthority = errors.New("there is no CA with a key that is valid now")
+type authorities []authority.CA
 
 // parseAuthorities returns the CAs of a Secret, without those that have expired. What cannot be used is left out, and why: one
 // bad entry does not keep all agents out.
 func parseAuthorities(data map[string][]byte, now time.Time) (all authorities, skipped []error, err error) {
-	skip := func(name, suffix string, err error) {
-		skipped = append(skipped, fmt.Errorf("%s%s: %w", name, suffix, err))
-	}
-	for _, name := range slices.Sorted(maps.Keys(data)) {
-		base, is := strings.CutSuffix(name, certSuffix)
-		if !is {
-			continue
-		}
-		certs, err := identity.Certificates(data[name])
-		if err == nil && (!certs[0].IsCA || len(certs) > 1) {
-			err = errors.New("it is not the certificate of one CA")
-		}
-		if err != nil {
-			skip(base, certSuffix, err)
-			continue
-		}
-		a := authority{name: base, cert: certs[0]}
-		if text, has := data[base+keySuffix]; has {
-			if a.key, err = parseKey(text, a.cert); err != nil { // it is trusted, and signs nothing
-				skip(base, keySuffix, err)
-			}
-		}
-		if now.Before(a.cert.NotAfter) {
-			all = append(all, a)
-		}
-	}
-	slices.SortFunc(all, func(a, b authority) int {
-		return cmp.Or(a.cert.NotBefore.Compare(b.cert.NotBefore), strings.Compare(a.name, b.name))
-	})
+	all, skipped = authority.Parse(data, now)
 	for n, a := range all {
 		if n >= maxAuthorities { // nothing is of these yet, as they are left out since they came
-			skip(a.name, certSuffix, fmt.Errorf("there are more than %d CAs, and this is none of the oldest", maxAuthorities))
+			skipped = append(skipped, fmt.Errorf("%s%s: there are more than %d CAs, and this is none of the oldest", a.Name, certSuffix, maxAuthorities))
 		}
 	}
 	all = all[:min(len(all), maxAuthorities)]
-	if all.newest(now).key == nil {
-		return all, skipped, errNoAuthority
+	if all.newest(now).Key == nil {
+		return all, skipped, authority.ErrNone
 	}
 	return all, skipped, nil
 }
 
-// parseKey returns nil with an error.
-func parseKey(text []byte, cert *x509.Certificate) (crypto.Signer, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("it is not PEM")
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		if key, err = x509.ParseECPrivateKey(block.Bytes); err != nil {
-			return nil, errors.New("it is not a private key of PKCS #8")
-		}
-	}
-	signer, is := key.(crypto.Signer)
-	if !is {
-		return nil, errors.New("it is not a key that signs")
-	}
-	public, is := signer.Public().(interface{ Equal(crypto.PublicKey) bool })
-	if !is || !public.Equal(cert.PublicKey) {
-		return nil, errors.New("it is not the key of the certificate")
-	}
-	return signer, nil
-}
-
 // newest is what signs agents' certificates, and oldest what signs federator's own: it gives way to the next one when it
 // is about to expire.
-func (all authorities) newest(now time.Time) authority {
+func (all authorities) newest(now time.Time) authority.CA {
 	for _, a := range slices.Backward(all) {
-		if a.signs(now) {
+		if a.Signs(now) {
 			return a
 		}
 	}
-	return authority{}
+	return authority.CA{}
 }
 
-func (all authorities) oldest(now time.Time) authority {
+func (all authorities) oldest(now time.Time) authority.CA {
 	for _, a := range all {
-		if a.signs(now) && a.cert.NotAfter.Sub(now) > servingLeft {
+		if a.Signs(now) && a.Cert.NotAfter.Sub(now) > servingLeft {
 			return a
 		}
 	}
 	return all.newest(now)
 }
 
-// signs reports whether it can sign what is valid now.
-func (a authority) signs(now time.Time) bool {
-	return a.key != nil && !now.Before(a.cert.NotBefore) && now.Before(a.cert.NotAfter)
-}
-
 // digests are what the CAs are known by.
 func (all authorities) digests() map[[sha256.Size]byte]bool {
 	out := map[[sha256.Size]byte]bool{}
 	for _, a := range all {
-		out[identity.Digest(a.cert)] = true
+		out[identity.Digest(a.Cert)] = true
 	}
 	return out
 }
@@ -166,45 +94,23 @@ func (all authorities) digests() map[[sha256.Size]byte]bool {
 func (all authorities) certificates() []*x509.Certificate {
 	out := make([]*x509.Certificate, len(all))
 	for i := range all {
-		out[i] = all[i].cert
+		out[i] = all[i].Cert
 	}
 	return out
 }
 
-// sign returns a certificate for a public key.
-func (a authority) sign(template *x509.Certificate, public crypto.PublicKey, now time.Time, life time.Duration) (*x509.Certificate, error) {
-	if a.key == nil {
-		return nil, errNoAuthority
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, err
-	}
-	template.SerialNumber = serial
-	template.NotBefore, template.NotAfter = now.Add(-min(clockSkew, life/4)), now.Add(life)
-	if template.NotAfter.After(a.cert.NotAfter) {
-		template.NotAfter = a.cert.NotAfter
-	}
-	template.KeyUsage, template.BasicConstraintsValid = x509.KeyUsageDigitalSignature, true
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, public, a.key)
-	if err != nil {
-		return nil, err
-	}
-	return x509.ParseCertificate(der)
-}
-
 // signAgent returns the certificate of a member's agent.
-func (a authority) signAgent(of identity.Identity, public crypto.PublicKey, now time.Time, life time.Duration) (*x509.Certificate, error) {
-	return a.sign(&x509.Certificate{
+func signAgent(a authority.CA, of identity.Identity, public crypto.PublicKey, now time.Time, life time.Duration) (*x509.Certificate, error) {
+	return a.Sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "federator agent"}, URIs: []*url.URL{of.URI()},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, public, now, life)
+	}, public, now, min(clockSkew, life/4), life)
 }
 
 // serving returns federator's own certificate. Its chain has the CA, by whose digest agents that have nothing but a
 // token verify it.
-func (a authority) serving(hosts []string, now time.Time) (*tls.Certificate, error) {
-	key, err := identity.NewKey()
+func serving(a authority.CA, hosts []string, now time.Time) (*tls.Certificate, error) {
+	key, err := authority.NewKey()
 	if err != nil {
 		return nil, err
 	}
@@ -216,18 +122,18 @@ func (a authority) serving(hosts []string, now time.Time) (*tls.Certificate, err
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
-	leaf, err := a.sign(template, key.Public(), now, servingLife)
+	leaf, err := a.Sign(template, key.Public(), now, clockSkew, servingLife)
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Certificate{Certificate: [][]byte{leaf.Raw, a.cert.Raw}, PrivateKey: key, Leaf: leaf}, nil
+	return &tls.Certificate{Certificate: [][]byte{leaf.Raw, a.Cert.Raw}, PrivateKey: key, Leaf: leaf}, nil
 }
 
 // next returns another CA, as the data of a Secret. It is the newest, however late the clock is of who makes it.
 func (all authorities) next(now time.Time) (map[string][]byte, error) {
 	notBefore := now.Add(-clockSkew)
 	for _, a := range all {
-		if least := a.cert.NotBefore.Add(time.Second); notBefore.Before(least) { // certificates have seconds
+		if least := a.Cert.NotBefore.Add(time.Second); notBefore.Before(least) { // certificates have seconds
 			notBefore = least
 		}
 	}
@@ -237,50 +143,24 @@ func (all authorities) next(now time.Time) (map[string][]byte, error) {
 	return newAuthority(notBefore)
 }
 
-// newAuthority returns a CA that is valid from a time on, as the data of a Secret. Its name sorts by that time.
+// newAuthority returns a CA that is valid from a time on, as the data of a Secret.
 func newAuthority(notBefore time.Time) (map[string][]byte, error) {
-	key, err := identity.NewKey()
-	if err != nil {
-		return nil, err
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "federator agents " + notBefore.UTC().Format(time.DateTime)},
-		NotBefore: notBefore, NotAfter: notBefore.Add(authorityLife),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
-	text, err := identity.EncodeKey(key)
-	if err != nil {
-		return nil, err
-	}
-	name := fmt.Sprintf("%s-%.8x", notBefore.UTC().Format("20060102-150405"), serial.FillBytes(make([]byte, 16))) // two may begin in one second, elsewhere
-	return map[string][]byte{name + certSuffix: identity.Encode(cert), name + keySuffix: text}, nil
+	return authority.New("federator agents", notBefore, authorityLife)
 }
 
 // data is what a Secret has of the CAs.
 func (all authorities) data() (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for _, a := range all {
-		out[a.name+certSuffix] = identity.Encode(a.cert)
-		if a.key == nil {
+		out[a.Name+certSuffix] = identity.Encode(a.Cert)
+		if a.Key == nil {
 			continue
 		}
-		text, err := identity.EncodeKey(a.key)
+		text, err := identity.EncodeKey(a.Key)
 		if err != nil {
 			return nil, err
 		}
-		out[a.name+keySuffix] = text
+		out[a.Name+keySuffix] = text
 	}
 	return out, nil
 }

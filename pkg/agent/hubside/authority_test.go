@@ -44,20 +44,20 @@ func parsed(t *testing.T, data map[string][]byte, now time.Time) authorities {
 func TestAuthorities_OneThatExpiresIsNotUsed(t *testing.T) {
 	now := time.Now()
 	all := parsed(t, made(t, now.Add(2*time.Hour-authorityLife), now), now)
-	oldest, newest := identity.Digest(all[0].cert), identity.Digest(all[1].cert)
+	oldest, newest := identity.Digest(all[0].Cert), identity.Digest(all[1].Cert)
 	for after, want := range map[time.Duration][32]byte{0: oldest, 90 * time.Minute: newest, 3 * time.Hour: newest} {
 		later := now.Add(after)
 		by := all.oldest(later)
-		if identity.Digest(by.cert) != want {
+		if identity.Digest(by.Cert) != want {
 			t.Errorf("after %s federator's own certificate is of another CA", after)
 		}
-		cert, err := by.serving([]string{"federator.example"}, later)
+		cert, err := serving(by, []string{"federator.example"}, later)
 		must(t, err)
 		if _, err := cert.Leaf.Verify(x509.VerifyOptions{DNSName: "federator.example", Roots: identity.Pool(all.certificates()), CurrentTime: later}); err != nil {
 			t.Errorf("after %s: %v", after, err)
 		}
 	}
-	if _, err := all.newest(now.Add(2*authorityLife)).signAgent(identity.Identity{}, nil, now, time.Hour); err == nil {
+	if _, err := signAgent(all.newest(now.Add(2*authorityLife)), identity.Identity{}, nil, now, time.Hour); err == nil {
 		t.Error("none is valid, and one signs")
 	}
 }
@@ -76,7 +76,7 @@ func TestParseAuthorities_OneBadEntryIsLeftOut(t *testing.T) {
 	}))
 	data[broken] = []byte("x")
 	all, skipped, err := parseAuthorities(data, now)
-	if err != nil || len(all) != 2 || len(skipped) != 2 || all[0].key == nil || all[1].key != nil {
+	if err != nil || len(all) != 2 || len(skipped) != 2 || all[0].Key == nil || all[1].Key != nil {
 		t.Errorf("%d CAs, skipped %v: %v", len(all), skipped, err)
 	}
 	var many []time.Time
@@ -85,7 +85,7 @@ func TestParseAuthorities_OneBadEntryIsLeftOut(t *testing.T) {
 	}
 	data = made(t, many...)
 	all, skipped, err = parseAuthorities(data, now)
-	if err != nil || len(all) != maxAuthorities || len(skipped) != 2 || !all[0].cert.NotBefore.Equal(many[0].UTC().Truncate(time.Second)) {
+	if err != nil || len(all) != maxAuthorities || len(skipped) != 2 || !all[0].Cert.NotBefore.Equal(many[0].UTC().Truncate(time.Second)) {
 		t.Errorf("%d CAs, skipped %v: %v", len(all), skipped, err)
 	}
 }
@@ -112,7 +112,7 @@ func TestRotateAuthority_WritesWhatIsUsable(t *testing.T) {
 	}
 	for n := 2; n <= maxAuthorities; n++ {
 		all, err := rotated(t, client, false)
-		if err != nil || len(all) != n || identity.Digest(all[0].cert) != identity.Digest(first[0].cert) {
+		if err != nil || len(all) != n || identity.Digest(all[0].Cert) != identity.Digest(first[0].Cert) {
 			t.Fatalf("%d CAs, or the oldest is another one: %v", len(all), err)
 		}
 	}
@@ -124,7 +124,7 @@ func TestRotateAuthority_WritesWhatIsUsable(t *testing.T) {
 	all := parsed(t, s.Data, now.Add(time.Minute))
 	out, err := withNewest(s.Data, now.Add(time.Minute))
 	must(t, err)
-	if left := parsed(t, out, now.Add(time.Minute)); len(left) != 1 || identity.Digest(left[0].cert) != identity.Digest(all[maxAuthorities-1].cert) || out["comment"] == nil {
+	if left := parsed(t, out, now.Add(time.Minute)); len(left) != 1 || identity.Digest(left[0].Cert) != identity.Digest(all[maxAuthorities-1].Cert) || out["comment"] == nil {
 		t.Errorf("%d CAs are left", len(left))
 	}
 	if _, err := withNewest(s.Data, now.Add(-time.Second)); err == nil {
@@ -136,7 +136,7 @@ func TestRotateAuthority_WritesWhatIsUsable(t *testing.T) {
 func TestCreateToken_NamesTheCAThatServes(t *testing.T) {
 	now := time.Now()
 	all := parsed(t, made(t, now.Add(-3*time.Hour), now.Add(-2*time.Hour), now.Add(-time.Hour)), now)
-	all[0].key = nil
+	all[0].Key = nil
 	client := fake.NewClientset(
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: PublicSecret, Namespace: "fed"}}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: TokenSecret, Namespace: "fed"}})
 	must(t, all.publish(t.Context(), client, "fed", now))
@@ -144,7 +144,7 @@ func TestCreateToken_NamesTheCAThatServes(t *testing.T) {
 	must(t, err)
 	token, err := joining.ParseToken(text)
 	must(t, err)
-	if token.Authority != identity.Digest(all[1].cert) {
+	if token.Authority != identity.Digest(all[1].Cert) {
 		t.Error("the token names another CA")
 	}
 	must(t, client.CoreV1().Secrets("fed").Delete(t.Context(), TokenSecret, metav1.DeleteOptions{}))

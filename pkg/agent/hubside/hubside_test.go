@@ -61,7 +61,7 @@ func TestAuthorities_SignForOneMemberOnly(t *testing.T) {
 	must(t, err)
 	key, err := identity.NewKey()
 	must(t, err)
-	c, err := all.newest(now).signAgent(of, key.Public(), now, time.Hour)
+	c, err := signAgent(all.newest(now), of, key.Public(), now, time.Hour)
 	must(t, err)
 	if got, err := identity.Of(c); err != nil || got != of {
 		t.Errorf("%v %v", got, err)
@@ -77,7 +77,7 @@ func TestAuthorities_SignForOneMemberOnly(t *testing.T) {
 	if verify(now, x509.ExtKeyUsageServerAuth) == nil || verify(now.Add(time.Hour+time.Minute), x509.ExtKeyUsageClientAuth) == nil || c.IsCA {
 		t.Error("it is a server's, a CA's, or does not expire")
 	}
-	own, err := all.oldest(now).serving([]string{"federator.example", "192.0.2.1"}, now)
+	own, err := serving(all.oldest(now), []string{"federator.example", "192.0.2.1"}, now)
 	must(t, err)
 	for _, host := range []string{"federator.example", "192.0.2.1"} {
 		if _, err := own.Leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: host}); err != nil {
@@ -111,9 +111,9 @@ func TestParseAuthorities(t *testing.T) {
 	digest := func(m map[string][]byte) [32]byte {
 		a, _, err := parseAuthorities(m, now.Add(2*time.Hour))
 		must(t, err)
-		return identity.Digest(a[0].cert)
+		return identity.Digest(a[0].Cert)
 	}
-	if identity.Digest(all.oldest(now).cert) != digest(first) || identity.Digest(all.newest(now).cert) != digest(second) || len(all) != 3 {
+	if identity.Digest(all.oldest(now).Cert) != digest(first) || identity.Digest(all.newest(now).Cert) != digest(second) || len(all) != 3 {
 		t.Error("the oldest or the newest is another one")
 	}
 	trusted := both(first, second)
@@ -122,7 +122,7 @@ func TestParseAuthorities(t *testing.T) {
 			delete(trusted, name)
 		}
 	}
-	if all, _, err := parseAuthorities(trusted, now); err != nil || identity.Digest(all.oldest(now).cert) != digest(second) || len(all) != 2 {
+	if all, _, err := parseAuthorities(trusted, now); err != nil || identity.Digest(all.oldest(now).Cert) != digest(second) || len(all) != 2 {
 		t.Errorf("one without a key: %v", err)
 	}
 	swapped := both(first)

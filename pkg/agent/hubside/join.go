@@ -275,7 +275,7 @@ func decode(r *http.Request, withCSR bool) (joining.Request, any, error) {
 // issue answers with a certificate.
 func (s *Server) issue(w http.ResponseWriter, of identity.Identity, key any) {
 	all, now := *s.authorities.Load(), time.Now()
-	cert, err := all.newest(now).signAgent(of, key, now, s.o.CertificateLife)
+	cert, err := signAgent(all.newest(now), of, key, now, s.o.CertificateLife)
 	if err != nil {
 		s.fail(w, fmt.Errorf("signing a certificate: %w", err))
 		return

@@ -82,13 +82,13 @@ func (s *Server) warn(warned [sha256.Size]byte) [sha256.Size]byte {
 	}
 	now := time.Now()
 	last := all.newest(now)
-	if last.cert == nil {
+	if last.Cert == nil {
 		return warned
 	}
-	digest := identity.Digest(last.cert)
-	if digest != warned && last.cert.NotAfter.Sub(now) < warnBefore {
+	digest := identity.Digest(last.Cert)
+	if digest != warned && last.Cert.NotAfter.Sub(now) < warnBefore {
 		s.o.Logger.Warn("the newest CA of agents expires, and all agents have to join again then: make another with federator agent rotate-ca",
-			"ca", last.name, "expires", last.cert.NotAfter)
+			"ca", last.Name, "expires", last.Cert.NotAfter)
 		return digest
 	}
 	return warned
@@ -141,7 +141,7 @@ func (all authorities) ensure(ctx context.Context, client kubernetes.Interface, 
 
 // publish has PublicSecret say which CAs there are: first that of federator's own certificate, which tokens name.
 func (all authorities) publish(ctx context.Context, client kubernetes.Interface, namespace string, now time.Time) error {
-	certs, serving := all.certificates(), all.oldest(now).cert
+	certs, serving := all.certificates(), all.oldest(now).Cert
 	slices.SortStableFunc(certs, func(a, b *x509.Certificate) int {
 		switch serving {
 		case a:

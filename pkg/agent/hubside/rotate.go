@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"federator.dev/federator/internal/authority"
 )
 
 // RotateAuthority adds a CA, which from then on signs the certificates of agents. Where old ones are dropped, the newest
@@ -37,7 +39,7 @@ func RotateAuthority(ctx context.Context, client kubernetes.Interface, namespace
 // withAnother returns the data of a Secret with one more CA.
 func withAnother(data map[string][]byte, now time.Time) (map[string][]byte, error) {
 	all, _, err := parseAuthorities(data, now)
-	if err != nil && !errors.Is(err, errNoAuthority) { // that is what another one is good for
+	if err != nil && !errors.Is(err, authority.ErrNone) { // that is what another one is good for
 		return nil, err
 	}
 	if len(all) >= maxAuthorities {
@@ -70,12 +72,12 @@ func withNewest(data map[string][]byte, now time.Time) (map[string][]byte, error
 			"If its key has leaked, make another with rotate-ca and then drop it with --drop-old: agents that have not renewed in between must join again")
 	}
 	keep := all[len(all)-1] // also if it is not valid yet: it is what --drop-old is to leave
-	if !keep.signs(now) {
-		return nil, fmt.Errorf("the newest CA, %s, has no key, or is not valid before %s: the old ones are still needed", keep.name, keep.cert.NotBefore.Format(time.RFC3339))
+	if !keep.Signs(now) {
+		return nil, fmt.Errorf("the newest CA, %s, has no key, or is not valid before %s: the old ones are still needed", keep.Name, keep.Cert.NotBefore.Format(time.RFC3339))
 	}
 	out := maps.Clone(data)
 	maps.DeleteFunc(out, func(name string, _ []byte) bool {
-		return (strings.HasSuffix(name, certSuffix) || strings.HasSuffix(name, keySuffix)) && name != keep.name+certSuffix && name != keep.name+keySuffix
+		return (strings.HasSuffix(name, certSuffix) || strings.HasSuffix(name, keySuffix)) && name != keep.Name+certSuffix && name != keep.Name+keySuffix
 	})
 	_, _, err = parseAuthorities(out, now)
 	return out, err

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/internal/authority"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/agent/internal/identity"
 	"federator.dev/federator/pkg/agent/internal/joining"
@@ -205,14 +206,14 @@ func (s *Server) load(secret *corev1.Secret) {
 func (s *Server) certificate() (*tls.Certificate, *authorities, error) {
 	all, now := s.authorities.Load(), time.Now()
 	by := all.oldest(now)
-	if by.key == nil {
-		return nil, nil, errNoAuthority
+	if by.Key == nil {
+		return nil, nil, authority.ErrNone
 	}
-	digest := identity.Digest(by.cert)
+	digest := identity.Digest(by.Cert)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.serving == nil || s.by != digest || s.serving.Leaf.NotAfter.Sub(now) < s.serving.Leaf.NotAfter.Sub(s.made)/2 {
-		c, err := by.serving(s.o.Hosts, now)
+		c, err := serving(by, s.o.Hosts, now)
 		if err != nil {
 			return nil, nil, err
 		}

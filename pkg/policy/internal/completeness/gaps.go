@@ -144,13 +144,24 @@ func (g *Gaps) gapOf(kind aggregate.Kind, member string) (verdict.Gap, bool) {
 // gapIn returns the gap that a scope is, if it is one.
 func (g *Gaps) gapIn(s *aggregate.ScopeInfo) (verdict.Gap, bool) {
 	if !g.snapshot.Known(*s) {
-		return verdict.Gap{Member: s.Member, Kind: s.Kind, State: aggregate.Unknown, Reason: OtherPolicies}, true
+		return verdict.Gap{Member: s.Member, Kind: s.Kind, State: aggregate.Unknown, Reason: Untold(s)}, true
 	}
 	return verdict.Gap{Member: s.Member, Kind: s.Kind, State: s.Status.State, Partly: s.Status.Unread}, !s.Status.State.Complete()
 }
 
-// OtherPolicies is why a scope is unknown that another process has read completely.
-const OtherPolicies = "the process that reads the member evaluates other policies"
+// Why a scope is unknown that another process reads.
+const (
+	NotTold       = "the process that reads the member has not told of it yet"
+	OtherPolicies = "the process that reads the member evaluates other policies"
+)
+
+// Untold returns why what is known of a scope of another process is not enough: what was told has the projection in its version.
+func Untold(s *aggregate.ScopeInfo) string {
+	if s.Version == "" {
+		return NotTold
+	}
+	return OtherPolicies
+}
 
 func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
 	var found []verdict.Gap

@@ -162,3 +162,54 @@ func BenchmarkGaps_OneScopeChanges(b *testing.B) {
 		})
 	}
 }
+
+// projected is what the policies of this process need of others' objects.
+type projected string
+
+func (projected) Reads(aggregate.Kind) bool { return true }
+
+func (p projected) Knows(_ aggregate.Kind, version string) bool {
+	return fleetview.Projection(version) == string(p)
+}
+
+// TestGaps_SayWhyWhatAnotherProcessReadsIsUnknown: it has told of nothing yet, or for other policies.
+func TestGaps_SayWhyWhatAnotherProcessReadsIsUnknown(t *testing.T) {
+	own, peers := newIndex(t), newIndex(t)
+	if err := peers.PutMember(aggregate.Member{Name: "fleet/other", UID: "u"}); err != nil {
+		t.Fatal(err)
+	}
+	reason := func() string {
+		gaps := completeness.FindGaps(nil, fleetview.Of(own.Snapshot(), peers.Snapshot(), projected("now")), []aggregate.Kind{"Pod"})
+		gap, has := gaps.At("Pod", "fleet/other")
+		if has && gap.State != aggregate.Unknown {
+			t.Errorf("%+v", gap)
+		}
+		return gap.Reason
+	}
+	if got := reason(); got != completeness.NotTold {
+		t.Errorf("nobody has told of it: %q", got)
+	}
+	tell := func(version string) {
+		s, err := peers.OpenScope("fleet/other", "Pod", version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.SetStatus(aggregate.Status{State: aggregate.Synced})
+		if _, err := s.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tell("former v1")
+	if got := reason(); got != completeness.OtherPolicies {
+		t.Errorf("told for other policies: %q", got)
+	}
+	peers.RemoveMember("fleet/other")
+	if err := peers.PutMember(aggregate.Member{Name: "fleet/other", UID: "u"}); err != nil {
+		t.Fatal(err)
+	}
+	tell("now v1")
+	if got := reason(); got != "" {
+		t.Errorf("told for these: %q", got)
+	}
+}

@@ -106,7 +106,7 @@ func (ev *evaluation) objectIn(o aggregate.Object, body []byte) ([]byte, error) 
 	case fleet.Known(info):
 		return projection.ObjectOf(body)
 	case ev.binding.tolerated.Has(o.Member()):
-		return nil, errors.New(completeness.OtherPolicies)
+		return nil, errors.New(completeness.Untold(&info))
 	}
 	return []byte("{}"), nil
 }

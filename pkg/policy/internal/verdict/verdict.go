@@ -53,7 +53,7 @@ type Gap struct {
 	Kind    aggregate.Kind  `json:"kind"`
 	State   aggregate.State `json:"state"`
 	Failure string          `json:"failure,omitempty"` // the view, the first such object, and why
-	Reason  string          `json:"reason,omitempty"`  // why it is Unknown although another process has read it
+	Reason  string          `json:"reason,omitempty"`  // why it is Unknown although another process reads it
 	Partly  bool            `json:"-"`                 // some of it was not read by this process
 }
 

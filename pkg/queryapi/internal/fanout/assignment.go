@@ -27,6 +27,8 @@ type Assignment struct {
 	// Judges has every member of the fleet, with the ID of who judges it; "" where nobody does.
 	// One that does not live does not answer. Nil: nothing is known yet.
 	Judges map[string]string
+	// Standbys has who holds a member without judging it, where somebody does.
+	Standbys map[string]string
 	// Changed is closed once there is a newer one.
 	Changed <-chan struct{}
 
@@ -68,6 +70,12 @@ func (a *Assignment) Judge(member string) (peer *Peer, self, known bool) {
 	a.derive()
 	judge, known := a.Judges[member]
 	return a.live[judge], known && judge == a.Self, known
+}
+
+// Standby returns the live peer that holds a member without judging it, nil where none does.
+func (a *Assignment) Standby(member string) *Peer {
+	a.derive()
+	return a.live[a.Standbys[member]]
 }
 
 // living returns all live processes, by ID.

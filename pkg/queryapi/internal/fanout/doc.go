@@ -9,6 +9,12 @@
 // connection. Where two parts have a member, which happens while it moves, one is asked again to
 // leave it out.
 //
+// # Processes that do not answer
+//
+// A request that has no first byte within a second has the process asked the least that it can answer. If that takes two seconds
+// more, or fails, the process is lost: who waits for it is told, and nobody asks it until it answers again, which one goroutine
+// finds out. Nothing else ends by that: a large answer takes its time.
+//
 // # Revisions
 //
 // Each part has revisions of its own. What clients are sent are revisions that the process mints

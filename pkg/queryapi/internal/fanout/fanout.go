@@ -41,7 +41,10 @@ type Options struct {
 }
 
 // Handler answers requests for the whole fleet.
-type Handler struct{ options Options }
+type Handler struct {
+	options Options
+	health  *health
+}
 
 // New returns a Handler.
 func New(o Options) (*Handler, error) {
@@ -58,8 +61,11 @@ func New(o Options) (*Handler, error) {
 			*of = standard
 		}
 	}
-	return &Handler{o}, nil
+	return &Handler{o, newHealth(o.Log, func() []Peer { return o.Assignment().Peers })}, nil
 }
+
+// Run finds out which processes do not answer, until ctx ends: without it, each request waits for them.
+func (h *Handler) Run(ctx context.Context) { h.health.run(ctx) }
 
 // request is a request for resources of the whole fleet.
 type request struct {

@@ -14,12 +14,15 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// Forward has a peer answer a request of a user: its response, as it arrives. A peer that is lost before it answers is an
-// error; later the connection of the client is aborted.
+// Forward has a peer answer a request of a user: its response, as it arrives. A peer that is lost before it answers is a
+// LostError, and nothing is written; later the connection of the client is aborted.
 func (h *Handler) Forward(w http.ResponseWriter, r *http.Request, peer *Peer, u user.Info) error {
+	if err := h.health.lost(peer); err != nil {
+		return &LostError{peer.ID, err}
+	}
 	base, err := url.Parse(peer.URL)
 	if err != nil {
-		return unavailable("the process that judges the member has no valid address")
+		return &LostError{peer.ID, err}
 	}
 	var failed error
 	proxy := &httputil.ReverseProxy{
@@ -36,7 +39,7 @@ func (h *Handler) Forward(w http.ResponseWriter, r *http.Request, peer *Peer, u 
 			}
 			SetIdentity(p.Out, u)
 		},
-		Transport:     peer.Client.Transport,
+		Transport:     patient{peer.Client.Transport, h.health, peer},
 		FlushInterval: -1,
 		ModifyResponse: func(resp *http.Response) error {
 			if resp.StatusCode == http.StatusUnauthorized {
@@ -63,8 +66,8 @@ func (h *Handler) Forward(w http.ResponseWriter, r *http.Request, peer *Peer, u 
 	case r.Context().Err() != nil:
 		return r.Context().Err()
 	}
-	h.options.Log.Warn("query API: a process did not answer", "process", peer.ID, "error", failed)
-	return unavailable("the process that judges the member does not answer")
+	h.options.Log.Debug("query API: a process did not answer", "process", peer.ID, "error", failed)
+	return &LostError{peer.ID, failed}
 }
 
 // plainWriter is not flushed: it may compress what it is given, which the proxy would flush past it.

@@ -79,10 +79,14 @@ func (q *request) gatherAll(ask part.Ask) error {
 		return err
 	}
 	g.also = g.assignment.unjudged
+	if q.at == nil && q.leaveOut(places) && g.cover() {
+		places = g.others()
+	}
+	known := len(g.lost)
 	if err := q.askAll(places, ask); err != nil {
 		return err
 	}
-	if q.at == nil && g.cover() {
+	if q.at == nil && len(g.lost) > known && g.cover() {
 		g.end()
 		if err := q.askAll(g.others(), ask); err != nil {
 			return err
@@ -109,17 +113,28 @@ func (q *request) askAll(places []place, ask part.Ask) error {
 	return q.sort()
 }
 
+// leaveOut takes note of processes that are known not to answer, and reports whether there are any.
+func (q *request) leaveOut(places []place) bool {
+	g := q.g
+	for _, at := range places {
+		if peer := g.assignment.live[at.id]; peer != nil && q.health.lost(peer) != nil {
+			g.lost = append(g.lost, at.id)
+		}
+	}
+	return len(g.lost) > 0
+}
+
 // cover adds what lost processes judge to what the others are asked for, and reports whether that is more: it takes a
 // while until it is known that a process does not live.
 func (g *gathered) cover() bool {
-	var more []string
+	more := slices.Clone(g.assignment.unjudged)
 	for _, id := range g.lost {
 		more = append(more, g.assignment.byJudge[id]...)
 	}
-	if len(more) == 0 {
+	if len(more) == len(g.also) {
 		return false
 	}
-	g.also = slices.Concat(g.also, more)
+	g.also = more
 	slices.Sort(g.also)
 	return true
 }
@@ -220,7 +235,7 @@ func (q *request) sort() error {
 		case s.lost != nil && s.place.id == g.assignment.Self:
 			own = s.lost
 		case s.lost != nil:
-			q.options.Log.Warn("query API: a process did not answer", "process", s.place.id, "error", s.lost)
+			q.options.Log.Debug("query API: a process did not answer", "process", s.place.id, "error", s.lost)
 			g.lost = append(g.lost, s.place.id)
 		default:
 			g.parts = append(g.parts, s)

@@ -36,6 +36,10 @@ func (q *request) open(at place, query url.Values, ask part.Ask) *stream {
 	s := &stream{place: at, abort: abort, end: func() { abort(nil) }}
 	timer := time.AfterFunc(q.options.Answer, func() { abort(errors.New("it did not answer in time")) })
 	defer timer.Stop()
+	peer := q.g.assignment.live[at.id]
+	if peer != nil {
+		defer q.health.wait(peer, abort)()
+	}
 	body, err := q.ask(ctx, s, query, ask)
 	if err == nil {
 		s.reader = part.NewReader(body)
@@ -49,7 +53,9 @@ func (q *request) open(at place, query url.Values, ask part.Ask) *stream {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		s.lost = err
+		if s.lost = err; peer != nil && q.r.Context().Err() == nil {
+			q.health.suspect(peer)
+		}
 	}
 	return s
 }
@@ -67,6 +73,9 @@ func (q *request) ask(ctx context.Context, s *stream, query url.Values, ask part
 	peer := a.live[s.place.id]
 	if peer == nil {
 		return nil, errors.New("it does not live")
+	}
+	if err := q.health.lost(peer); err != nil {
+		return nil, err
 	}
 	resp, err := q.options.toPeer(ctx, peer, q.r, &u, q.user, &ask) //nolint:bodyclose // s.end closes it
 	if err != nil {

@@ -53,10 +53,6 @@ func (s *Handler) Count(w http.ResponseWriter, r *http.Request, reader Caller) e
 	if err != nil {
 		return err
 	}
-	asTable, err := wantsTable(r)
-	if err != nil {
-		return err
-	}
 	namespace := p.get("namespace")
 	if problems := validation.IsDNS1123Label(namespace); namespace != "" && len(problems) > 0 {
 		return selection.NewBadParameter("namespace", problems[0])
@@ -101,7 +97,7 @@ func (s *Handler) Count(w http.ResponseWriter, r *http.Request, reader Caller) e
 		counted.Groups = t.groups()
 	}
 	counted.NotSynced, counted.NotSyncedMore = selection.Listed(stale)
-	return p.write(w, asTable, counted, freshness{first: stale, link: selection.MembersLink(p.get("labelSelector"), names...), asked: of, unsure: p.unsure(snapshot, of)})
+	return p.write(w, counted, freshness{first: stale, link: selection.MembersLink(p.get("labelSelector"), names...), asked: of, unsure: p.unsure(snapshot, of)})
 }
 
 // resources resolves names, each once.

@@ -56,10 +56,6 @@ func (s *Handler) Find(w http.ResponseWriter, r *http.Request, reader Caller) er
 	if err != nil {
 		return err
 	}
-	asTable, err := wantsTable(r)
-	if err != nil {
-		return err
-	}
 	prefix, limit := p.get("namePrefix"), findLimit
 	if len(prefix) < minPrefix || len(prefix) > maxPrefix {
 		return selection.NewBadParameter("namePrefix", fmt.Sprintf("must have %d to %d characters", minPrefix, maxPrefix))
@@ -102,7 +98,7 @@ func (s *Handler) Find(w http.ResponseWriter, r *http.Request, reader Caller) er
 		stale = append(stale, selection.Freshness(snapshot, resource.Kind, one.list.Visible(), s.options.LastContact, s.options.Now())...)
 	}
 	found.NotSynced, found.NotSyncedMore = selection.Listed(stale)
-	return p.write(w, asTable, found, freshness{first: stale, link: selection.MembersLink("", names...), asked: of, unsure: p.unsure(snapshot, of)})
+	return p.write(w, found, freshness{first: stale, link: selection.MembersLink("", names...), asked: of, unsure: p.unsure(snapshot, of)})
 }
 
 // place is where members have what is the same object to a reader.

@@ -151,11 +151,12 @@ type params struct {
 	values        url.Values
 	pretty        bool
 	requireSynced bool      // fail unless all members are Synced
+	asTable       bool      // the client prefers a Table
 	ask           *part.Ask // nil: the result is whole
 }
 
-// parse refuses parameters that are not in the query's description, and repeated ones that
-// may not be.
+// parse refuses parameters that are not in the query's description, repeated ones that
+// may not be, and forms that are not served.
 func parse(r *http.Request, query string) (params, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -176,7 +177,8 @@ func parse(r *http.Request, query string) (params, error) {
 	if err != nil {
 		return params{}, err
 	}
-	return params{values: values, pretty: p.Pretty, requireSynced: p.RequireSynced, ask: part.From(r.Context())}, nil
+	asTable, err := wantsTable(r)
+	return params{values: values, pretty: p.Pretty, requireSynced: p.RequireSynced, asTable: asTable, ask: part.From(r.Context())}, err
 }
 
 func (p params) get(name string) string { return p.values.Get(name) }
@@ -244,7 +246,7 @@ type freshness struct {
 }
 
 // write sends a result, unless it must be fresh and is not.
-func (p params) write(w http.ResponseWriter, asTable bool, a result, stale freshness) error {
+func (p params) write(w http.ResponseWriter, a result, stale freshness) error {
 	if p.ask != nil {
 		return writePart(w, a, stale)
 	}
@@ -254,7 +256,7 @@ func (p params) write(w http.ResponseWriter, asTable bool, a result, stale fresh
 	}
 	var v any = a
 	contentType := "application/json"
-	if asTable {
+	if p.asTable {
 		table := a.table()
 		table.TypeMeta = metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}
 		if table.Rows == nil {

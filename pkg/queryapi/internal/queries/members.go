@@ -75,10 +75,6 @@ func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller)
 	if err != nil {
 		return err
 	}
-	asTable, err := wantsTable(r)
-	if err != nil {
-		return err
-	}
 	q := &memberQuery{Handler: s, reader: reader}
 	if err := q.parse(p); err != nil {
 		return err
@@ -93,7 +89,7 @@ func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller)
 			return err
 		}
 		stale.asked = q.of
-		return p.write(w, asTable, list, stale)
+		return p.write(w, list, stale)
 	}
 	for m, err := range q.members(r.Context()) {
 		if err != nil {
@@ -109,7 +105,7 @@ func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller)
 	if q.ask != nil && q.limit > 0 && len(list.Items) > 0 { // who merges may send fewer of them
 		q.options.Pins.Pin(q.snapshot, q.reader.User().GetName(), q.options.Index.Snapshot(), q.options.Now())
 	}
-	return p.write(w, asTable, list, stale)
+	return p.write(w, list, stale)
 }
 
 // add adds what is not fresh of a member.

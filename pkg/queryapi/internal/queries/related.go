@@ -72,10 +72,6 @@ func (s *Handler) Related(w http.ResponseWriter, r *http.Request, reader Caller)
 	if err != nil {
 		return err
 	}
-	asTable, err := wantsTable(r)
-	if err != nil {
-		return err
-	}
 	x := &traversal{
 		Handler: s, snapshot: s.options.Index.Snapshot(), reader: reader,
 		grants: map[aggregate.Kind]*authz.Grants{}, index: map[aggregate.Ref]int{}, edges: map[Edge]bool{},
@@ -98,7 +94,7 @@ func (s *Handler) Related(w http.ResponseWriter, r *http.Request, reader Caller)
 	}
 	x.graph.NotSynced, _ = selection.Listed(stale)
 	link := selection.MembersLink(selection.MemberKey + "=" + strings.Replace(x.member, "/", ".", 1))
-	return p.write(w, asTable, &x.graph, freshness{first: stale, link: link})
+	return p.write(w, &x.graph, freshness{first: stale, link: link})
 }
 
 // parse parses depth, direction and kinds.

@@ -36,12 +36,21 @@ type answers struct {
 	parts []partResult
 }
 
-func (f *Shared) all(query url.Values) (*answers, error) {
-	a, err := f.Ask(query, 0, aggregate.Position{})
+// about asks all for their parts of a query about resources, and returns these, and what of them is not fresh in members that the
+// label selector selects.
+func (f *Shared) about(s *Handler, q params, labelSelector string) (a *answers, of []asked, stale freshness, err error) {
+	raw, err := f.Ask(q.values, 0, aggregate.Position{})
 	if err != nil {
-		return nil, err
+		return nil, nil, stale, err
 	}
-	return f.decode(a)
+	if a, err = f.decode(raw); err != nil {
+		return nil, nil, stale, err
+	}
+	if of, err = a.resources(); err != nil {
+		return nil, nil, stale, err
+	}
+	stale, err = a.stale(s, labelSelector, of)
+	return a, of, stale, err
 }
 
 func (f *Shared) decode(a *part.Answers) (*answers, error) {
@@ -143,19 +152,7 @@ func (s *Handler) CountShared(w http.ResponseWriter, r *http.Request, reader Cal
 	if err != nil {
 		return err
 	}
-	asTable, err := wantsTable(r)
-	if err != nil {
-		return err
-	}
-	a, err := fleet.all(p.values)
-	if err != nil {
-		return err
-	}
-	of, err := a.resources()
-	if err != nil {
-		return err
-	}
-	stale, err := a.stale(s, p.get("labelSelector"), of)
+	a, of, stale, err := fleet.about(s, p, p.get("labelSelector"))
 	if err != nil {
 		return err
 	}
@@ -201,7 +198,7 @@ func (s *Handler) CountShared(w http.ResponseWriter, r *http.Request, reader Cal
 		}
 	}
 	counted.NotSynced, counted.NotSyncedMore = selection.Listed(stale.first)
-	return p.write(w, asTable, counted, stale)
+	return p.write(w, counted, stale)
 }
 
 // FindShared is Find of a fleet that several processes share.
@@ -210,23 +207,11 @@ func (s *Handler) FindShared(w http.ResponseWriter, r *http.Request, reader Call
 	if err != nil {
 		return err
 	}
-	asTable, err := wantsTable(r)
-	if err != nil {
-		return err
-	}
 	limit := findLimit
 	if p.values.Has("limit") {
 		limit, _ = strconv.Atoi(p.get("limit")) //nolint:errcheck // the parts refuse what is no number
 	}
-	a, err := fleet.all(p.values)
-	if err != nil {
-		return err
-	}
-	of, err := a.resources()
-	if err != nil {
-		return err
-	}
-	stale, err := a.stale(s, "", of)
+	a, of, stale, err := fleet.about(s, p, "")
 	if err != nil {
 		return err
 	}
@@ -260,16 +245,12 @@ func (s *Handler) FindShared(w http.ResponseWriter, r *http.Request, reader Call
 		found.add(&merged, limit)
 	}
 	found.NotSynced, found.NotSyncedMore = selection.Listed(stale.first)
-	return p.write(w, asTable, found, stale)
+	return p.write(w, found, stale)
 }
 
 // MembersShared is Members of a fleet that several processes share.
 func (s *Handler) MembersShared(w http.ResponseWriter, r *http.Request, reader Caller, fleet *Shared) error {
 	p, err := parse(r, "members")
-	if err != nil {
-		return err
-	}
-	asTable, err := wantsTable(r)
 	if err != nil {
 		return err
 	}
@@ -316,7 +297,7 @@ func (s *Handler) MembersShared(w http.ResponseWriter, r *http.Request, reader C
 			stale.add(m)
 		}
 		slices.SortStableFunc(stale.first, func(a, b selection.NotSynced) int { return strings.Compare(a.Member, b.Member) })
-		return p.write(w, asTable, list, stale)
+		return p.write(w, list, stale)
 	}
 	more := false
 	for _, part := range parts {
@@ -333,7 +314,7 @@ func (s *Handler) MembersShared(w http.ResponseWriter, r *http.Request, reader C
 	for _, m := range list.Items {
 		stale.add(m)
 	}
-	return p.write(w, asTable, list, stale)
+	return p.write(w, list, stale)
 }
 
 // sharedPage returns the limit, what a token is valid for, and where the page begins.

@@ -82,13 +82,15 @@ type Plan struct {
 	Processes   []string // IDs, sorted
 	Members     []Member
 	Replication int
+	// Closed are processes that are given no member, unless there is no other.
+	Closed []bool
 
 	heights []vector
 }
 
 // New returns a plan. It takes members over as its own.
 func New(processes []string, members []Member, replication int) *Plan {
-	p := &Plan{Processes: processes, Members: members, Replication: replication, heights: make([]vector, len(processes))}
+	p := &Plan{Processes: processes, Members: members, Replication: replication, Closed: make([]bool, len(processes)), heights: make([]vector, len(processes))}
 	p.weigh()
 	for i := range p.Members {
 		m := &p.Members[i]
@@ -199,13 +201,21 @@ func (p *Plan) Place() {
 	}
 }
 
-// find returns the process that a member goes to: neither of two others.
+// find returns the process that a member goes to: neither of two others, and one that is closed only where all are.
 func (p *Plan) find(m *Member, v vector, not, nor int) int {
+	if q := p.findOf(m, v, not, nor, false); q != None {
+		return q
+	}
+	return p.findOf(m, v, not, nor, true)
+}
+
+// findOf is find among the processes that are closed, or are not.
+func (p *Plan) findOf(m *Member, v vector, not, nor int, closed bool) int {
 	limit := bound / float64(len(p.Processes))
 	best, bestRank := None, uint64(0)
 	lowest, least := None, math.Inf(1)
 	for q := range p.Processes {
-		if q == not || q == nor {
+		if q == not || q == nor || p.Closed[q] != closed {
 			continue
 		}
 		after := p.heights[q]

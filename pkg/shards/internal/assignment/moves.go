@@ -43,7 +43,7 @@ func (p *Plan) best(from int, height float64) (Move, bool) {
 		}
 		for q := range p.Processes {
 			move, ok := m.move(i, from, q)
-			if !ok {
+			if !ok || p.Closed[q] {
 				continue
 			}
 			gain, worth := p.gain(m, move, from, height)
@@ -102,6 +102,9 @@ func (p *Plan) gain(m *Member, move Move, from int, height float64) (gain float6
 func (p *Plan) exchange(from int, height float64) (there, back Move, ok bool) {
 	const pairs = 1 << 20 // that are looked at
 	left, best := pairs, 0.0
+	if p.Closed[from] {
+		return there, back, false
+	}
 	for i := range p.Members {
 		m := &p.Members[i]
 		if !m.movable() || m.Judge != from {
@@ -109,7 +112,7 @@ func (p *Plan) exchange(from int, height float64) (there, back Move, ok bool) {
 		}
 		for j := range p.Members {
 			o := &p.Members[j]
-			if !o.movable() || o.Judge == from || o.Standby == from || m.Standby == o.Judge {
+			if !o.movable() || o.Judge == from || o.Standby == from || m.Standby == o.Judge || p.Closed[o.Judge] {
 				continue
 			}
 			if left--; left < 0 {

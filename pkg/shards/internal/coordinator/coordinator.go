@@ -15,7 +15,10 @@ const (
 	afterwards  = time.Hour        // that a member then stays where it is
 	leastMoves  = 4                // under way at once
 	perMove     = 200              // members for each further one
-	reportsLife = time.Minute      // after which a report says nothing of what is ready
+	reportsLife = time.Minute      // after which a report says nothing
+	// readyLife is after which a report does not say that its process can take over: less than a Lease lives, within which a
+	// process that is gone seems to live.
+	readyLife = 12 * time.Second
 )
 
 // Report is what a process says of the members that it holds.
@@ -26,6 +29,8 @@ type Report struct {
 	Seen     int64 // of the map by which it holds what it holds
 	Policies string
 	Holds    map[string]Hold
+	// Silent is whether the process did not answer when it was asked the last time.
+	Silent bool
 }
 
 // Hold is what a process says of one member.
@@ -192,7 +197,18 @@ func (s *step) isReady(id string, m *shardmap.Member) bool {
 		return false
 	}
 	h, is := s.hold(id, m)
-	return is && h.Ready && s.Reports[id].Seen >= max(s.leader.first, s.leader.changed[m.Name])
+	if !is || !h.Ready {
+		return false
+	}
+	r := s.Reports[id]
+	return !r.Silent && s.Now.Sub(r.At) <= readyLife && r.Seen >= max(s.leader.first, s.leader.changed[m.Name])
+}
+
+// silent reports whether a living process has not answered when it was asked the last time: it may be gone, and its Lease
+// has not expired. Nothing is given to it, and nothing taken from it.
+func (s *step) silent(id string) bool {
+	r := s.report(id, s.live[id].Epoch)
+	return r != nil && r.Silent
 }
 
 // sameUID reports whether two UIDs may be of one member: one that is not known may be any.
@@ -387,6 +403,9 @@ func (s *step) assign() {
 		plan[i] = a
 	}
 	p := assignment.New(ids, plan, s.leader.Replication)
+	for i, id := range ids {
+		p.Closed[i] = s.silent(id)
+	}
 	p.Place()
 	var moves []assignment.Move
 	if limit := leastMoves + len(s.members)/perMove - under; limit > 0 {

@@ -108,7 +108,7 @@ func (w *world) fail(format string, args ...any) {
 func (p *process) start() {
 	p.w.version++
 	*p = process{
-		w: p.w, began: p.w.now, id: p.id, epoch: uint64(p.w.version), alive: true, seen: membership.New(expire * time.Second),
+		w: p.w, began: p.w.now, id: p.id, epoch: uint64(p.w.version), alive: true, seen: membership.New(expire*time.Second, 2*renew*time.Second),
 		reading: map[string]reading{},
 	}
 	p.w.logf("%s starts as epoch %d", p.id, p.epoch)
@@ -274,6 +274,10 @@ func (p *process) lead() {
 	for _, o := range w.procs {
 		if o.acts() && (!w.faulty || w.r.IntN(4) > 0) {
 			p.reports[o.id] = o.report()
+		} else if was := p.reports[o.id]; was != nil {
+			silent := *was
+			silent.Silent = true
+			p.reports[o.id] = &silent
 		}
 	}
 	if p.unread { // it asks the hub
@@ -296,6 +300,7 @@ func (p *process) lead() {
 	if next == nil {
 		return
 	}
+	w.checkSilent(k, next)
 	base, from := p.rv, p.known
 	write := func() bool {
 		if w.hubRV != base {
@@ -317,6 +322,37 @@ func (p *process) lead() {
 		p.known, p.rv, p.hub = next, w.hubRV, next.Version
 	default:
 		p.unread = true
+	}
+}
+
+// checkSilent checks that nothing is given to who did not answer the leader, while somebody else could have it.
+func (w *world) checkSilent(k coordinator.Known, next *shardmap.Map) {
+	silent := func(id string) bool { r := k.Reports[id]; return r != nil && r.Silent }
+	epochs := map[string]uint64{}
+	for _, p := range k.Live {
+		if r := k.Reports[p.ID]; r != nil && r.Epoch == p.Epoch && silent(p.ID) {
+			epochs[p.ID] = p.Epoch
+		}
+	}
+	if k.Map == nil || len(epochs) == len(k.Live) {
+		return
+	}
+	for _, e := range next.Members {
+		was, is := k.Map.Member(e.Name)
+		if !is {
+			was = &shardmap.Member{}
+		}
+		former, lives := next.Process(was.Judge)
+		before, _ := k.Map.Process(was.Judge)
+		if _, is := epochs[e.Judge]; !is || was.Judge == e.Judge {
+			continue
+		}
+		if lives && former.Epoch == before.Epoch {
+			w.fail("%s goes from %s to %s, which does not answer", e.Name, was.Judge, e.Judge)
+		}
+		if e.Judge != was.Standby && e.Judge != was.Next {
+			w.fail("%s goes to %s, which does not answer, and others do", e.Name, e.Judge)
+		}
 	}
 }
 

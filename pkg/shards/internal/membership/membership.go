@@ -3,6 +3,9 @@
 // A process lives while its Lease is seen to be renewed, by the clock of who looks: how two clocks differ does not matter. Only
 // a Lease that is seen for the first time counts by the time that it says itself, within a minute, so that what ended long ago does
 // not seem to live for a while after each start.
+//
+// A process whose address refuses connections is gone sooner: it takes both, that nobody listens there and that the Lease was not
+// renewed for a while, so that neither a slow hub nor a busy process looks like an end.
 package membership
 
 import (
@@ -27,17 +30,20 @@ type Lease struct {
 
 type seen struct {
 	Lease
-	at time.Time // when it was last seen to have changed; zero: it had expired when it was first seen
+	at      time.Time // when it was last seen to have changed; zero: it had expired when it was first seen
+	refused bool      // since then, its address has refused a connection
 }
 
 // Leases are those that were seen. They are not safe for concurrent use.
 type Leases struct {
-	expire time.Duration
-	byID   map[string]seen
+	expire, refused time.Duration
+	byID            map[string]seen
 }
 
-// New returns no Leases, which expire after some time.
-func New(expire time.Duration) *Leases { return &Leases{expire: expire, byID: map[string]seen{}} }
+// New returns no Leases, which expire after some time, or sooner where connections are refused.
+func New(expire, refused time.Duration) *Leases {
+	return &Leases{expire: expire, refused: min(expire, refused), byID: map[string]seen{}}
+}
 
 // See takes a Lease as it was found at a time. It reports whether other processes live than before, or otherwise.
 func (l *Leases) See(is Lease, now time.Time) (changed bool) {
@@ -45,7 +51,7 @@ func (l *Leases) See(is Lease, now time.Time) (changed bool) {
 	if had && (was.Version == is.Version || is.before(was.Lease)) {
 		return false
 	}
-	next := seen{is, now}
+	next := seen{Lease: is, at: now}
 	if !had && now.Sub(is.Renewed) > l.expire+skew {
 		next.at = time.Time{}
 	}
@@ -64,8 +70,34 @@ func (l Lease) before(o Lease) bool {
 // Forget takes note that the Lease of a process is deleted.
 func (l *Leases) Forget(id string) { delete(l.byID, id) }
 
+// Refused takes note that an address of a process has refused a connection that was begun at a time.
+func (l *Leases) Refused(id, address string, began time.Time) {
+	if s, is := l.byID[id]; is && s.Process.Address == address && began.After(s.at) {
+		s.refused = true
+		l.byID[id] = s
+	}
+}
+
 func (l *Leases) lives(s seen, now time.Time) bool {
-	return !s.Released && !s.at.IsZero() && elapsed(now, s.at) < l.expire
+	return !s.Released && !s.at.IsZero() && elapsed(now, s.at) < l.life(s)
+}
+
+// life is how long a Lease lives without a renewal.
+func (l *Leases) life(s seen) time.Duration {
+	if s.refused {
+		return l.refused
+	}
+	return l.expire
+}
+
+// Next is after which time the next of those that live does not, unless it is renewed; 0: none lives.
+func (l *Leases) Next(now time.Time) (next time.Duration) {
+	for _, s := range l.byID {
+		if left := l.life(s) - elapsed(now, s.at); l.lives(s, now) && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	return next
 }
 
 // elapsed is by the clock that has gone on further: the monotonic one stands still while a machine is suspended.

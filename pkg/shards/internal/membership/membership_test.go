@@ -10,7 +10,7 @@ import (
 
 func TestLeases(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	l := membership.New(15 * time.Second)
+	l := membership.New(15*time.Second, 10*time.Second)
 	see := func(version string, after, renewed time.Duration, released bool) bool {
 		return l.See(membership.Lease{Process: shardmap.Process{ID: "a", Epoch: 1}, Version: version, Renewed: start.Add(renewed), Released: released}, start.Add(after))
 	}
@@ -45,5 +45,34 @@ func TestLeases(t *testing.T) {
 	l.Forget("a")
 	if _, is := l.Process("a"); is {
 		t.Error("it is not forgotten")
+	}
+}
+
+// TestLeases_ARefusedConnectionIsNoEndByItself: only with a Lease that is not renewed, and then sooner than without it.
+func TestLeases_ARefusedConnectionIsNoEndByItself(t *testing.T) {
+	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(after time.Duration) time.Time { return start.Add(after * time.Second) }
+	l := membership.New(15*time.Second, 10*time.Second)
+	see := func(version string, after time.Duration, address string) {
+		l.See(membership.Lease{Process: shardmap.Process{ID: "a", Epoch: 1, Address: address}, Version: version, Renewed: at(after)}, at(after))
+	}
+	lives := func(after time.Duration) bool { return len(l.Live(at(after))) == 1 }
+	see("1", 0, "10.0.0.1:1")
+	l.Refused("a", "10.0.0.1:1", at(4))
+	if !lives(9) || lives(10) || l.Next(at(4)) != 6*time.Second {
+		t.Error("refused, it does not end 10 s after it was renewed")
+	}
+	see("2", 5, "10.0.0.1:1")
+	if !lives(19) || lives(20) || l.Next(at(5)) != 15*time.Second {
+		t.Error("a renewal does not make it as if nothing had been refused")
+	}
+	l.Refused("a", "10.0.0.1:1", at(5))
+	l.Refused("a", "10.0.0.9:1", at(6))
+	l.Refused("b", "10.0.0.1:1", at(6))
+	if !lives(19) {
+		t.Error("what was refused before, elsewhere, or by another process counts")
+	}
+	if l.Next(at(60)) != 0 {
+		t.Error("who does not live ends again")
 	}
 }

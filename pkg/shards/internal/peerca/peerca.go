@@ -6,23 +6,17 @@
 package peerca
 
 import (
-	"cmp"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
-	"math/big"
 	"slices"
 	"strings"
 	"time"
 
+	"federator.dev/federator/internal/authority"
 	"federator.dev/federator/pkg/shards/internal/shardmap"
 )
 
@@ -34,58 +28,28 @@ const (
 	lead          = 10 * time.Minute // from when a CA is added until it signs
 	skew          = 5 * time.Minute  // of processes' clocks
 	most          = 8
-
-	certSuffix = ".crt"
-	keySuffix  = ".key"
 )
 
 // ErrNone is the error of a Secret that has no CA that can sign.
-var ErrNone = errors.New("there is no CA with a key that is valid now")
-
-type authority struct {
-	name string
-	cert *x509.Certificate
-	key  crypto.Signer // nil: it is trusted only
-}
+var ErrNone = authority.ErrNone
 
 // Authorities are the CAs, the oldest first.
 type Authorities struct {
-	all  []authority
+	all  []authority.CA
 	Pool *x509.CertPool
 }
 
 // Parse returns the CAs of a Secret, without those that have expired, and what of it is not usable.
 func Parse(data map[string][]byte, now time.Time) (*Authorities, []error, error) {
-	out, skipped := &Authorities{Pool: x509.NewCertPool()}, []error(nil)
-	for _, file := range slices.Sorted(maps.Keys(data)) {
-		name, is := strings.CutSuffix(file, certSuffix)
-		if !is {
-			continue
-		}
-		cert, err := parseCertificate(data[file])
-		if err != nil {
-			skipped = append(skipped, fmt.Errorf("%s: %w", file, err))
-			continue
-		}
-		a := authority{name: name, cert: cert}
-		if text, has := data[name+keySuffix]; has {
-			if a.key, err = parseKey(text, cert); err != nil {
-				skipped = append(skipped, fmt.Errorf("%s%s: %w", name, keySuffix, err))
-			}
-		}
-		if now.Before(cert.NotAfter) {
-			out.all = append(out.all, a)
-		}
-	}
-	slices.SortFunc(out.all, func(a, b authority) int {
-		return cmp.Or(a.cert.NotBefore.Compare(b.cert.NotBefore), strings.Compare(a.name, b.name))
-	})
+	out := &Authorities{Pool: x509.NewCertPool()}
+	all, skipped := authority.Parse(data, now)
+	out.all = all
 	if n := len(out.all); n > most {
 		skipped = append(skipped, fmt.Errorf("there are %d CAs: the oldest above %d are left out", n, most))
 		out.all = out.all[n-most:]
 	}
 	for _, a := range out.all {
-		out.Pool.AddCert(a.cert)
+		out.Pool.AddCert(a.Cert)
 	}
 	if out.signer(now) == nil {
 		return out, skipped, ErrNone
@@ -93,45 +57,10 @@ func Parse(data map[string][]byte, now time.Time) (*Authorities, []error, error)
 	return out, skipped, nil
 }
 
-func parseCertificate(text []byte) (*x509.Certificate, error) {
-	block, rest := pem.Decode(text)
-	if block == nil || block.Type != "CERTIFICATE" || len(strings.TrimSpace(string(rest))) > 0 {
-		return nil, errors.New("it is not one certificate in PEM")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	if !cert.IsCA {
-		return nil, errors.New("it is not the certificate of a CA")
-	}
-	return cert, nil
-}
-
-func parseKey(text []byte, cert *x509.Certificate) (crypto.Signer, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("it is not PEM")
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, errors.New("it is not a private key of PKCS #8") // the parser's error may repeat a secret
-	}
-	key, is := parsed.(crypto.Signer)
-	if !is {
-		return nil, errors.New("it is not a key that signs")
-	}
-	public, is := key.Public().(interface{ Equal(crypto.PublicKey) bool })
-	if !is || !public.Equal(cert.PublicKey) {
-		return nil, errors.New("it is not the key of the certificate")
-	}
-	return key, nil
-}
-
 // signer returns the newest CA that is valid, or nil.
-func (a *Authorities) signer(now time.Time) *authority {
+func (a *Authorities) signer(now time.Time) *authority.CA {
 	for i := range slices.Backward(a.all) {
-		if c := &a.all[i]; c.key != nil && !now.Before(c.cert.NotBefore) && now.Before(c.cert.NotAfter) {
+		if c := &a.all[i]; c.Signs(now) {
 			return c
 		}
 	}
@@ -141,8 +70,8 @@ func (a *Authorities) signer(now time.Time) *authority {
 // Expires is when the newest CA that can sign does.
 func (a *Authorities) Expires() time.Time {
 	for _, c := range slices.Backward(a.all) {
-		if c.key != nil {
-			return c.cert.NotAfter
+		if c.Key != nil {
+			return c.Cert.NotAfter
 		}
 	}
 	return time.Time{}
@@ -154,31 +83,18 @@ func (a *Authorities) Certificate(id string, now time.Time) (*tls.Certificate, e
 	if by == nil {
 		return nil, ErrNone
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := authority.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "federator peer"}, DNSNames: []string{id},
-		NotBefore: now.Add(-skew), NotAfter: now.Add(Life), KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true,
+	leaf, err := by.Sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "federator peer"}, DNSNames: []string{id},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	if template.NotAfter.After(by.cert.NotAfter) {
-		template.NotAfter = by.cert.NotAfter
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, key.Public(), by.key)
+	}, key.Public(), now, skew, Life)
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, nil
 }
 
 // ID returns which process a verified certificate is of.
@@ -187,10 +103,6 @@ func ID(cert *x509.Certificate) (string, error) {
 		return "", errors.New("the certificate is not of one process")
 	}
 	return cert.DNSNames[0], nil
-}
-
-func newSerial() (*big.Int, error) {
-	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 }
 
 // Renewed returns the data of a Secret that needs another CA, with one, or nil where it needs none: when there is none, or half of
@@ -214,14 +126,14 @@ func Added(data map[string][]byte, now time.Time) (map[string][]byte, error) {
 		from = now.Add(-skew)
 	}
 	if n := len(all.all); n > 0 {
-		if last := all.all[n-1].cert.NotBefore.Add(time.Second); from.Before(last) {
+		if last := all.all[n-1].Cert.NotBefore.Add(time.Second); from.Before(last) {
 			from = last
 		}
 		if n >= most {
 			return nil, fmt.Errorf("there are %d CAs: drop the old ones before there can be another", n)
 		}
 	}
-	added, err := newAuthority(from)
+	added, err := authority.New("federator shards", from, authorityLife)
 	if err != nil {
 		return nil, err
 	}
@@ -229,12 +141,9 @@ func Added(data map[string][]byte, now time.Time) (map[string][]byte, error) {
 	if out == nil {
 		out = map[string][]byte{}
 	}
-	for file, text := range data {
-		name, is := strings.CutSuffix(file, certSuffix)
-		if cert, err := parseCertificate(text); is && err == nil && !now.Before(cert.NotAfter) {
-			delete(out, file)
-			delete(out, name+keySuffix)
-		}
+	for _, name := range authority.Expired(data, now) {
+		delete(out, name+authority.CertSuffix)
+		delete(out, name+authority.KeySuffix)
 	}
 	maps.Copy(out, added)
 	return out, nil
@@ -251,41 +160,18 @@ func Newest(data map[string][]byte, now time.Time) (map[string][]byte, error) {
 	}
 	keep := &all.all[len(all.all)-1]
 	if all.signer(now) != keep {
-		return nil, fmt.Errorf("the newest CA, %s, has no key, or is not valid before %s: the old ones are still needed", keep.name, keep.cert.NotBefore.Format(time.RFC3339))
+		return nil, fmt.Errorf("the newest CA, %s, has no key, or is not valid before %s: the old ones are still needed", keep.Name, keep.Cert.NotBefore.Format(time.RFC3339))
 	}
 	out := maps.Clone(data)
 	maps.DeleteFunc(out, func(file string, _ []byte) bool {
-		name, suffix := file[:max(len(file)-len(certSuffix), 0)], file[max(len(file)-len(certSuffix), 0):]
-		return (suffix == certSuffix || suffix == keySuffix) && name != keep.name
+		name, cert := strings.CutSuffix(file, authority.CertSuffix)
+		if !cert {
+			var key bool
+			if name, key = strings.CutSuffix(file, authority.KeySuffix); !key {
+				return false
+			}
+		}
+		return name != keep.Name
 	})
 	return out, nil
-}
-
-func newAuthority(from time.Time) (map[string][]byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "federator shards " + from.UTC().Format(time.DateTime)},
-		NotBefore: from, NotAfter: from.Add(authorityLife),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	text, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	name := fmt.Sprintf("%s-%.8x", from.UTC().Format("20060102-150405"), serial.FillBytes(make([]byte, 16)))
-	return map[string][]byte{
-		name + certSuffix: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		name + keySuffix:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}),
-	}, nil
 }
