@@ -30,7 +30,7 @@ type Rego struct {
 	State func() *policy.State // of the policy engine; nil without policies
 	Clock func() time.Time     // nil means time.Now
 
-	// MaxPulled bounds the bytes that a query may read of members that other processes judge; 0 means 256 MiB.
+	// MaxPulled bounds the bytes that a query may read of members that other processes judge; 0 means the constant.
 	MaxPulled int64
 
 	limiter limiter
@@ -44,9 +44,11 @@ const (
 	queryTimeout = 5 * time.Second
 	maxReadBytes = 64 << 20
 	maxRows      = 10_000
-	maxPulled    = 256 << 20
 	readTimeout  = 15 * time.Second // write deadline of the response
 )
+
+// MaxPulled is the default of Rego.MaxPulled.
+const MaxPulled = 256 << 20
 
 // Serve implements queryapi.Query.
 func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
@@ -148,7 +150,7 @@ func (q *Rego) ServeShared(w http.ResponseWriter, r *http.Request, caller querya
 		return err
 	}
 	defer q.pulling.release(user) // what is pulled is in memory until then
-	index, err := pulled.New(cmp.Or(q.MaxPulled, maxPulled))
+	index, err := pulled.New(cmp.Or(q.MaxPulled, MaxPulled))
 	if err != nil {
 		return err
 	}
