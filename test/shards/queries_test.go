@@ -36,13 +36,13 @@ func (f *fleet) queried(what string) {
 				}
 			}
 			slices.Sort(want)
-			return s.query(f.t.Context(), want)
+			return s.asks(f.t.Context(), want)
 		})
 	}
 }
 
-// query asks a process for the objects whose name begins with once-, and for the preview of a policy that finds these.
-func (s *shard) query(ctx context.Context, want []string) error {
+// asks asks a process for the objects whose name begins with once-, and for the preview of a policy that finds these.
+func (s *shard) asks(ctx context.Context, want []string) error {
 	c, err := rest.UnversionedRESTClientFor(&rest.Config{
 		Host: "https://" + s.query, TLSClientConfig: s.config("").TLSClientConfig,
 		ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
