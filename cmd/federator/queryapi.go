@@ -97,7 +97,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 // queries returns the queries about policies: Rego, those about verdicts where there is a loop and, where policies
 // are the hub's, Plans and what onHub holds.
 func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds, plans policyquery.PlanReader, onHub *hubreader.Reader, series *policyquery.Series, tested func(source string) policyquery.TestedBy, describing []string) map[string]queryapi.Query {
-	rego := &policyquery.Rego{Index: index, Kinds: kinds}
+	rego := &policyquery.Rego{Index: index, Kinds: kinds, MaxPulled: min(previewBytes(), policyquery.MaxPulled)}
 	all := map[string]queryapi.Query{"rego": rego}
 	var hub policyquery.Hub // nil without a reader
 	if onHub != nil {

@@ -27,6 +27,10 @@ type (
 	Views = adhoc.Views
 	// Answer is the result of a query.
 	Answer = adhoc.Answer
+	// QueryReads are what a query may read of members, whatever is in them.
+	QueryReads = adhoc.Reads
+	// QueryProjector returns what a query reads of objects.
+	QueryProjector = adhoc.Projector
 	// Row is one solution of the query.
 	Row = adhoc.Row
 )
@@ -38,3 +42,6 @@ type (
 func Query(ctx context.Context, opts QueryOptions, query string) (*Answer, error) {
 	return adhoc.Query(ctx, opts, query)
 }
+
+// ReadsOf returns what a query may read. Its errors are those of Query that follow from the query alone.
+func ReadsOf(query string) (*QueryReads, error) { return adhoc.FindReads(query) }

@@ -65,10 +65,30 @@ func newStateReader(ctx context.Context, caller queryapi.Caller, kinds Kinds, st
 	if members == nil {
 		return r, nil
 	}
-	r.there = &elsewhere{callerReader{ctx: ctx, caller: caller, among: members, source: kinds, kinds: r.kinds, grants: map[aggregate.Kind]*queryapi.Grants{}}, state.Told()}
-	if r.there.visible, r.there.visibleUntil, err = caller.VisibleIn(ctx, members); err != nil {
+	return r, r.addElsewhere(members, state.Told())
+}
+
+// addElsewhere has a reader know what may be read of members, in order, that other processes judge, by what these have told.
+func (r *callerReader) addElsewhere(members []string, told *aggregate.Snapshot) error {
+	there, err := newReaderAmong(r.ctx, r.caller, r.source, members)
+	if err != nil {
+		return err
+	}
+	there.onlyHolders, there.kinds = r.onlyHolders, r.kinds
+	r.there = &elsewhere{*there, told}
+	return nil
+}
+
+// newReaderAmong returns a reader that knows what may be read of some members, in order.
+func newReaderAmong(ctx context.Context, caller queryapi.Caller, kinds Kinds, members []string) (*callerReader, error) {
+	visible, until, err := caller.VisibleIn(ctx, members)
+	if err != nil {
 		return nil, err
 	}
+	r := &callerReader{
+		ctx: ctx, caller: caller, visible: visible, visibleUntil: until, among: members, source: kinds, grants: map[aggregate.Kind]*queryapi.Grants{},
+	}
+	r.kinds, r.changed = kinds()
 	return r, nil
 }
 
@@ -159,8 +179,12 @@ func (r *probingReader) MayReadObjects(member string, kind aggregate.Kind, names
 }
 
 func (r *probingReader) hasGrants(member string, kind aggregate.Kind) bool {
-	g, fetched := r.grants[kind]
-	if fetched && g.Covers(r.snapshot.Resource(member, kind)) || !r.kinds[kind] && len(r.snapshot.Resources(kind)) == 0 {
+	of, at := r.callerReader, r.snapshot
+	if r.isElsewhere(member) {
+		of, at = &r.there.callerReader, r.there.told
+	}
+	g, fetched := of.grants[kind]
+	if fetched && g.Covers(at.Resource(member, kind)) || !of.kinds[kind] && len(at.Resources(kind)) == 0 {
 		return true
 	}
 	if r.missing == nil {
@@ -175,6 +199,21 @@ func (r *probingReader) hasGrants(member string, kind aggregate.Kind) bool {
 		r.cancel()
 	}
 	return false
+}
+
+// fetch fetches the grants of kinds, unless they are known. Its error is that of any grants.
+func (r *callerReader) fetch(snapshot *aggregate.Snapshot, kinds []aggregate.Kind) error {
+	for _, kind := range kinds {
+		r.grantsOf(snapshot, kind, snapshot.Resource("", kind))
+		if r.there != nil {
+			r.there.grantsOf(r.there.told, kind, r.there.told.Resource("", kind))
+			r.takeError()
+		}
+		if r.err != nil {
+			return r.err
+		}
+	}
+	return nil
 }
 
 // grant returns what may be read of a kind in a member, as held by a snapshot, or as told by another process.
@@ -225,10 +264,11 @@ func (r *callerReader) grantsOf(snapshot *aggregate.Snapshot, kind aggregate.Kin
 // fetchGrants returns what may be listed of a kind. With onlyHolders members are not
 // reviewed that hold nothing of it or are not visible.
 func (r *callerReader) fetchGrants(snapshot *aggregate.Snapshot, kind aggregate.Kind) (*queryapi.Grants, error) {
-	if r.among != nil {
+	switch {
+	case r.onlyHolders:
+	case r.among != nil:
 		return r.caller.GrantsIn(r.ctx, "list", kind, snapshot, r.among)
-	}
-	if !r.onlyHolders {
+	default:
 		return r.caller.Grants(r.ctx, "list", kind, snapshot)
 	}
 	var members []string

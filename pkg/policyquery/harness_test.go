@@ -74,6 +74,8 @@ type testServer struct {
 	endLoop  func() // verdicts stay what they are
 	token    string // of the caller; "": the server's own
 	watched  *counted
+	rego     *policyquery.Rego
+	preview  *policyquery.Preview
 	series   *policyquery.Series // which does not run
 	now      atomic.Int64        // Unix, that questions see; 0: that of the machine
 }
@@ -206,8 +208,9 @@ func startWith(t testing.TB, changeLoop func(*enforce.Options), change func(*que
 	j.watched = &counted{Violations: question}
 	j.series = policyquery.NewSeries(policyquery.SeriesOptions{Kinds: question.Kinds, Loop: j.loop, Index: index, Clock: j.clock})
 	rego := &policyquery.Rego{Index: index, Kinds: question.Kinds, State: j.loop.State}
+	j.rego, j.preview = rego, &policyquery.Preview{Kinds: question.Kinds, Loop: j.loop}
 	o.Queries = map[string]queryapi.Query{
-		"violations": j.watched, "rego": rego,
+		"violations": j.watched, "rego": rego, "preview": j.preview,
 		"policies": &policyquery.Policies{Kinds: question.Kinds, Loop: j.loop, Series: j.series, Clock: j.clock, Tested: func(source string) policyquery.TestedBy {
 			return map[string]policyquery.TestedBy{"git": policyquery.TestedByGate, "own": policyquery.TestedAtBuild}[source]
 		}},

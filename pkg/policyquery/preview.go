@@ -1,11 +1,13 @@
 package policyquery
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -80,8 +82,8 @@ type PreviewFile struct {
 }
 
 var (
-	_ queryapi.Poster    = &Preview{}
-	_ queryapi.Describer = &Preview{}
+	_ queryapi.SharedPoster = &Preview{}
+	_ queryapi.Describer    = &Preview{}
 )
 
 // MaxBody implements queryapi.Poster.
@@ -106,40 +108,123 @@ func (*Preview) Describe() queryapi.Operation {
 
 // Post implements queryapi.Poster.
 func (q *Preview) Post(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
-	if may, err := caller.HubAllows(r.Context(), PreviewVerb, string(HubPolicySources)); err != nil {
+	if err := mayPreview(r.Context(), caller); err != nil {
 		return err
-	} else if !may {
-		return apierrors.NewForbidden(previewResource, "", errors.New("previews require the verb "+PreviewVerb+" on policysources.federator.dev of the hub"))
 	}
-	candidate, err := readCandidate(r)
+	candidate, err := readCandidate(r.Body)
 	if err == nil {
 		err = queryapi.ReadDone(w)
 	}
 	if err != nil {
 		return err
 	}
-	user := caller.User().GetName()
-	loaded, err := q.load(r.Context(), candidate, user)
+	state := q.Loop.State()
+	if state == nil {
+		return errNotEvaluated
+	}
+	report, err := q.run(r.Context(), state, candidate, caller)
 	if err != nil {
 		return err
+	}
+	return report.write(w)
+}
+
+// mayPreview refuses a caller who may make no previews.
+func mayPreview(ctx context.Context, caller queryapi.Caller) error {
+	may, err := caller.HubAllows(ctx, PreviewVerb, string(HubPolicySources))
+	if err != nil || may {
+		return err
+	}
+	return apierrors.NewForbidden(previewResource, "", errors.New("previews require the verb "+PreviewVerb+" on policysources.federator.dev of the hub"))
+}
+
+// run makes the preview of a candidate beside a state, when it is its turn.
+func (q *Preview) run(ctx context.Context, state *policy.State, c *PreviewCandidate, caller queryapi.Caller) (*PreviewReport, error) {
+	user := caller.User().GetName()
+	loaded, err := q.load(ctx, state, c, user)
+	if err != nil {
+		return nil, err
 	}
 	end, err := q.begin(user)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer end()
-	report, err := q.preview(r.Context(), loaded, caller)
+	return q.preview(ctx, loaded, caller)
+}
+
+// ServeShared implements queryapi.Sharer.
+func (q *Preview) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, _ queryapi.SharedFleet) error {
+	return q.Serve(w, r, caller)
+}
+
+// PostShared implements queryapi.SharedPoster: each process judges the candidate on the subjects that it judges, beside
+// its own verdicts. What the candidate reads of others' members, and they do not tell, makes verdicts Unknown.
+func (q *Preview) PostShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
+	if err := mayPreview(r.Context(), caller); err != nil {
+		return err
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return candidateError(err)
+	}
+	if err := queryapi.ReadDone(w); err != nil {
+		return err
+	}
+	if _, err := readCandidate(bytes.NewReader(body)); err != nil {
+		return err
+	}
+	var reports []*PreviewReport
+	parts, err := fleet.Pull(r.URL.Query(), body, func(item []byte) error {
+		one := &PreviewReport{}
+		reports = append(reports, one)
+		return json.Unmarshal(item, one)
+	})
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(report)
+	absent, _, err := caller.VisibleIn(r.Context(), parts.Absent)
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // if supported
-	_, _ = w.Write(append(body, '\n'))                                             // the client may be gone
-	return nil
+	report := mergePreviews(reports)
+	report.Revision = parts.Revision
+	report.miss(absent)
+	return report.write(w)
+}
+
+// ServePart implements queryapi.PartServer.
+func (q *Preview) ServePart(r *http.Request, caller queryapi.Caller, to *queryapi.PartWriter) error {
+	if r.Method != http.MethodPost {
+		return apierrors.NewBadRequest("a preview is a POST request")
+	}
+	if err := mayPreview(r.Context(), caller); err != nil {
+		return err
+	}
+	candidate, err := readCandidate(r.Body)
+	if err == nil {
+		err = to.ReadDone()
+	}
+	if err != nil {
+		return err
+	}
+	state := q.Loop.State()
+	if state == nil {
+		return errNotEvaluated
+	}
+	to.OnlyJudged()
+	if _, err := to.Begin(state.Snapshot); err != nil { // what follows takes a while
+		return err
+	}
+	report, err := q.run(r.Context(), state, candidate, caller)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(report)
+	if err != nil {
+		return err
+	}
+	return to.Item(text)
 }
 
 // begin makes a preview the one that runs. The error is a 429 that says nothing of another's.
@@ -196,16 +281,12 @@ func (q *Preview) beginLoading(user string) (end func(), err error) {
 }
 
 // load loads a candidate, before it is its turn: that takes a while, whether the client still waits or not.
-func (q *Preview) load(ctx context.Context, c *PreviewCandidate, user string) (*loadedCandidate, error) {
+func (q *Preview) load(ctx context.Context, state *policy.State, c *PreviewCandidate, user string) (*loadedCandidate, error) {
 	end, err := q.beginLoading(user)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	state := q.Loop.State()
-	if state == nil {
-		return nil, errNotEvaluated
-	}
 	set, bindings, err := candidateOf(state, c)
 	if err != nil {
 		return nil, err
@@ -223,20 +304,25 @@ type loadedCandidate struct {
 	preview *policy.Preview
 }
 
-func readCandidate(r *http.Request) (*PreviewCandidate, error) {
-	d := json.NewDecoder(r.Body)
+func readCandidate(from io.Reader) (*PreviewCandidate, error) {
+	d := json.NewDecoder(from)
 	d.DisallowUnknownFields()
 	c := &PreviewCandidate{}
 	if err := d.Decode(c); err != nil {
-		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the limit is %d bytes", maxCandidate))
-		}
-		return nil, apierrors.NewBadRequest("the candidate is not understood: " + clip.Line(err.Error(), 500))
+		return nil, candidateError(err)
 	}
 	if len(c.Files) > maxCandidateFile {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the candidate has %d files, more than %d", len(c.Files), maxCandidateFile))
 	}
 	return c, nil
+}
+
+// candidateError is the response for a request that cannot be read.
+func candidateError(err error) error {
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the limit is %d bytes", maxCandidate))
+	}
+	return apierrors.NewBadRequest("the candidate is not understood: " + clip.Line(err.Error(), 500))
 }
 
 // preview evaluates a candidate.
@@ -257,7 +343,7 @@ func (q *Preview) preview(ctx context.Context, c *loadedCandidate, caller querya
 	if err := v.chooseBindings(ctx, caller); err != nil {
 		return nil, err
 	}
-	report, err := v.run(ctx, q, p)
+	report, err := v.evaluate(ctx, q, p)
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +423,7 @@ func followsConstraint(set *policy.Set, b policy.Binding) bool {
 // sameGrants returns an error when the caller may no longer read what the preview has read.
 func (v *previewing) sameGrants(ctx context.Context, caller queryapi.Caller, kinds Kinds) error {
 	snapshot := v.before.state.Snapshot
-	later, err := newCallerReader(ctx, caller, kinds, snapshot)
+	later, err := newStateReader(ctx, caller, kinds, v.before.state)
 	if err != nil {
 		return err
 	}

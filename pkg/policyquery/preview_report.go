@@ -3,8 +3,11 @@ package policyquery
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -28,6 +31,8 @@ type PreviewReport struct {
 	// that it says is of a part.
 	Complete bool   `json:"complete"`
 	Ended    string `json:"ended,omitempty"`
+	// Absent are members, of those that the caller may read, that no process answers for which shares the fleet.
+	Absent []string `json:"absent,omitempty"`
 
 	Policies    []*PreviewPolicy     `json:"policies,omitempty"` // those that differ
 	Groups      []*PreviewGroup      `json:"groups,omitempty"`   // by policy, member and namespace
@@ -189,8 +194,8 @@ func (v *previewing) mayDescribe(ctx context.Context, caller queryapi.Caller) (b
 // errMemory ends a preview that takes too much.
 var errMemory = errors.New("it takes too much memory")
 
-// run evaluates, and returns the report.
-func (v *previewing) run(ctx context.Context, q *Preview, p *policy.Preview) (*PreviewReport, error) {
+// evaluate evaluates, and returns the report.
+func (v *previewing) evaluate(ctx context.Context, q *Preview, p *policy.Preview) (*PreviewReport, error) {
 	limit := q.MaxTime
 	if limit == 0 {
 		limit = previewTime
@@ -341,6 +346,11 @@ func (v *previewing) report(p *policy.Preview) *PreviewReport {
 		x.PerEvaluationMicros = 1000 * x.CPUMillis / float64(max(c.Evaluations, 1))
 		r.CPUMillis += x.CPUMillis
 	}
+	r.sort()
+	return r
+}
+
+func (r *PreviewReport) sort() {
 	slices.SortFunc(r.Policies, func(a, b *PreviewPolicy) int { return cmp.Compare(a.Policy, b.Policy) })
 	slices.SortFunc(r.Groups, func(a, b *PreviewGroup) int {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Namespace, b.Namespace))
@@ -351,7 +361,86 @@ func (v *previewing) report(p *policy.Preview) *PreviewReport {
 	slices.SortStableFunc(r.Samples, func(a, b PreviewChange) int {
 		return cmp.Or(cmp.Compare(cmp.Or(a.After, a.Before).Policy, cmp.Or(b.After, b.Before).Policy), cmp.Compare(a.Is, b.Is))
 	})
-	return r
+}
+
+// write sends a report.
+func (r *PreviewReport) write(w http.ResponseWriter) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // if supported
+	_, _ = w.Write(append(body, '\n'))                                             // the client may be gone
+	return nil
+}
+
+// miss notes members that no process answers for.
+func (r *PreviewReport) miss(absent []string) {
+	if r.Absent = absent; len(absent) > 0 {
+		r.Complete = false
+		r.Ended = cmp.Or(r.Ended, fmt.Sprintf("no process answers for %d members, as %s", len(absent), absent[0]))
+	}
+}
+
+// mergePreviews returns what several processes report, each of the subjects that it judges, as one report.
+func mergePreviews(of []*PreviewReport) *PreviewReport {
+	out := &PreviewReport{APIVersion: "query.federator.dev/v1", Kind: "Preview", Complete: true}
+	policies, groups, corrections := map[string]*PreviewPolicy{}, map[previewGroup]*PreviewGroup{}, map[previewCorrection]*PreviewCorrection{}
+	sampled := map[string]int{}
+	for _, r := range of {
+		out.Complete, out.Ended = out.Complete && r.Complete, cmp.Or(out.Ended, r.Ended)
+		if out.AsOf.IsZero() || r.AsOf.Before(out.AsOf) {
+			out.AsOf = r.AsOf
+		}
+		out.CPUMillis, out.ViewCPUMillis = out.CPUMillis+r.CPUMillis, out.ViewCPUMillis+r.ViewCPUMillis
+		out.Withheld = append(out.Withheld, r.Withheld...)
+		for _, p := range r.Policies {
+			if had := policies[p.Policy]; had != nil {
+				had.merge(p)
+			} else {
+				policies[p.Policy] = p
+			}
+		}
+		for _, g := range r.Groups {
+			if had := groups[g.previewGroup]; had != nil {
+				had.merge(&g.PreviewCounts)
+			} else {
+				groups[g.previewGroup] = g
+			}
+		}
+		for _, c := range r.Corrections {
+			if had := corrections[c.previewCorrection]; had != nil {
+				had.Wanted, had.Now = had.Wanted+c.Wanted, had.Now+c.Now
+			} else {
+				corrections[c.previewCorrection] = c
+			}
+		}
+		for _, c := range r.Samples {
+			if key := c.Is + " " + cmp.Or(c.Before, c.After).Policy; sampled[key] < maxSamples {
+				sampled[key]++
+				out.Samples = append(out.Samples, c)
+			}
+		}
+	}
+	slices.Sort(out.Withheld)
+	out.Withheld = slices.Compact(out.Withheld)
+	out.Policies, out.Groups, out.Corrections = slices.Collect(maps.Values(policies)), slices.Collect(maps.Values(groups)), slices.Collect(maps.Values(corrections))
+	out.sort()
+	return out
+}
+
+// merge adds what another process says of the policy.
+func (p *PreviewPolicy) merge(o *PreviewPolicy) {
+	p.PreviewCounts.merge(&o.PreviewCounts)
+	p.Unknown, p.Errors = p.Unknown+o.Unknown, p.Errors+o.Errors
+	p.Evaluations, p.Shared, p.Overruns = p.Evaluations+o.Evaluations, p.Shared+o.Shared, p.Overruns+o.Overruns
+	p.CPUMillis += o.CPUMillis
+	p.PerEvaluationMicros = 1000 * p.CPUMillis / float64(max(p.Evaluations, 1))
+}
+
+func (c *PreviewCounts) merge(o *PreviewCounts) {
+	c.Appear, c.Vanish, c.Change, c.Same = c.Appear+o.Appear, c.Vanish+o.Vanish, c.Change+o.Change, c.Same+o.Same
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

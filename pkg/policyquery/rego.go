@@ -2,6 +2,7 @@ package policyquery
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policyquery/internal/pulled"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -28,8 +30,14 @@ type Rego struct {
 	State func() *policy.State // of the policy engine; nil without policies
 	Clock func() time.Time     // nil means time.Now
 
+	// MaxPulled bounds the bytes that a query may read of members that other processes judge; 0 means the constant.
+	MaxPulled int64
+
 	limiter limiter
+	pulling limiter // queries that have pulled something: a slot of it is taken before one of limiter
 }
+
+var _ queryapi.PartServer = &Rego{}
 
 // Bounds of one query.
 const (
@@ -39,16 +47,13 @@ const (
 	readTimeout  = 15 * time.Second // write deadline of the response
 )
 
+// MaxPulled is the default of Rego.MaxPulled.
+const MaxPulled = 256 << 20
+
 // Serve implements queryapi.Query.
 func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
-	values := r.URL.Query()
-	for name := range values {
-		if !slices.ContainsFunc(regoParameters, func(p queryapi.Parameter) bool { return p.Name == name }) {
-			return apierrors.NewBadRequest("parameter " + name + " is not supported")
-		}
-	}
-	if len(values["query"]) != 1 || values.Get("query") == "" {
-		return apierrors.NewBadRequest("parameter query is required, once: the Rego to evaluate")
+	if _, err := regoOf(r); err != nil {
+		return err
 	}
 	snapshot, views, asOf := q.source()
 	reader, err := newCallerReader(r.Context(), caller, q.Kinds, snapshot)
@@ -56,17 +61,33 @@ func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 		return err
 	}
 	reader.onlyHolders = true
+	return q.answer(w, r, reader, policy.QueryOptions{Snapshot: snapshot, Views: views, AsOf: asOf}, func(*policy.Answer) {})
+}
+
+// regoOf returns the query of a request.
+func regoOf(r *http.Request) (string, error) {
+	values := r.URL.Query()
+	for name := range values {
+		if !slices.ContainsFunc(regoParameters, func(p queryapi.Parameter) bool { return p.Name == name }) {
+			return "", apierrors.NewBadRequest("parameter " + name + " is not supported")
+		}
+	}
+	if len(values["query"]) != 1 || values.Get("query") == "" {
+		return "", apierrors.NewBadRequest("parameter query is required, once: the Rego to evaluate")
+	}
+	return values.Get("query"), nil
+}
+
+// answer evaluates a query as often as it reads kinds whose grants have not been fetched, and writes the result.
+func (q *Rego) answer(w http.ResponseWriter, r *http.Request, reader *callerReader, o policy.QueryOptions, amend func(*policy.Answer)) error {
+	o.Timeout, o.MaxRead, o.MaxRows = queryTimeout, maxReadBytes, maxRows
 	for {
-		missing, err := q.try(w, r, reader, policy.QueryOptions{
-			Snapshot: snapshot, Views: views, AsOf: asOf, Timeout: queryTimeout, MaxRead: maxReadBytes, MaxRows: maxRows,
-		})
+		missing, err := q.try(w, r, reader, o, amend)
 		if err != nil || missing == nil {
 			return err
 		}
-		for _, kind := range missing { // without a slot: the hub may be slow
-			if reader.grantsOf(snapshot, kind, snapshot.Resource("", kind)); reader.err != nil {
-				return reader.err // grants are unknown, not denied
-			}
+		if err := reader.fetch(o.Snapshot, missing); err != nil { // without a slot: the hub may be slow
+			return err // grants are unknown, not denied
 		}
 	}
 }
@@ -74,7 +95,7 @@ func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 // try evaluates a query in one of the caller's slots, and writes the result. A query that
 // reads kinds whose grants have not been fetched is cancelled: these kinds are returned, and
 // the query must be retried with their grants.
-func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *callerReader, o policy.QueryOptions) (missing []aggregate.Kind, err error) {
+func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *callerReader, o policy.QueryOptions, amend func(*policy.Answer)) (missing []aggregate.Kind, err error) {
 	user := reader.caller.User().GetName()
 	if err := q.limiter.acquire(r.Context(), user); err != nil {
 		return nil, err
@@ -88,23 +109,186 @@ func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *callerReader,
 	if asking.missing != nil && r.Context().Err() == nil {
 		return asking.missing, nil
 	}
-	return nil, q.write(w, answer, err)
+	if err != nil {
+		return nil, regoError(err)
+	}
+	amend(answer)
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // if supported
+	writeRows(w, answer)                                                            // the client may be gone
+	return nil, nil
 }
 
-// write writes a result, or returns the error of the query.
-func (*Rego) write(w http.ResponseWriter, answer *policy.Answer, err error) error {
+// regoError is the response for the error of a query.
+func regoError(err error) error {
 	switch {
 	case errors.Is(err, policy.ErrQuery):
 		return apierrors.NewBadRequest(err.Error())
 	case errors.Is(err, policy.ErrQueryLimit):
 		return apierrors.NewRequestEntityTooLargeError(err.Error())
-	case err != nil:
+	}
+	return err
+}
+
+// ServeShared implements queryapi.Sharer: the query is evaluated here, over what this process has and what the others send of
+// what it reads, as far as the caller may read it in each of them. Members that no process answers for are there,
+// and what they have is Unknown.
+func (q *Rego) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
+	text, err := regoOf(r)
+	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // if supported
-	writeRows(w, answer)                                                            // the client may be gone
+	reads, err := policy.ReadsOf(text)
+	if err != nil {
+		return regoError(err)
+	}
+	if members, all := reads.Of(); !all && !slices.ContainsFunc(members, func(m string) bool { return !fleet.Judge(m) }) {
+		return q.Serve(w, r, caller)
+	}
+	user := caller.User().GetName()
+	if err := q.pulling.acquire(r.Context(), user); err != nil {
+		return err
+	}
+	defer q.pulling.release(user) // what is pulled is in memory until then
+	index, err := pulled.New(cmp.Or(q.MaxPulled, MaxPulled))
+	if err != nil {
+		return err
+	}
+	parts, err := fleet.Pull(r.URL.Query(), nil, index.Take)
+	if tooLarge := (*pulled.TooLargeError)(nil); errors.As(err, &tooLarge) {
+		return apierrors.NewRequestEntityTooLargeError(tooLarge.Error())
+	}
+	if err != nil {
+		return err
+	}
+	return q.answerShared(w, r, caller, reads, index, parts)
+}
+
+// answerShared answers a query when all that it reads of others has been pulled.
+func (q *Rego) answerShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, reads *policy.QueryReads, index *pulled.Index, parts *queryapi.Parts) error {
+	o := policy.QueryOptions{}
+	o.Snapshot, o.Views, o.AsOf = q.source()
+	missing := missingMembers(o.Snapshot, parts)
+	if err := addUnknown(index, o.Snapshot, reads, missing); err != nil {
+		return err
+	}
+	if reads.Views {
+		if err := q.addTold(index); err != nil {
+			return err
+		}
+	}
+	var err error
+	if o.Others, err = index.Snapshot(); err != nil {
+		return err
+	}
+	reader, err := newCallerReader(r.Context(), caller, q.Kinds, o.Snapshot)
+	if err != nil {
+		return err
+	}
+	reader.onlyHolders = true
+	var elsewhere []string
+	for m := range o.Others.Members() {
+		elsewhere = append(elsewhere, m.Name)
+	}
+	if err := reader.addElsewhere(elsewhere, o.Others); err != nil {
+		return err
+	}
+	kinds, _ := reads.Kinds()
+	if err := reader.fetch(o.Snapshot, kinds); err != nil {
+		return err // grants are unknown, not denied
+	}
+	absent, _, err := caller.VisibleIn(r.Context(), missing)
+	if err != nil {
+		return err
+	}
+	return q.answer(w, r, reader, o, func(a *policy.Answer) { a.Revision, a.Absent = parts.Revision, absent })
+}
+
+// missingMembers returns the members that no process answers for, in order, and those that this one does not have any more, or yet.
+func missingMembers(own *aggregate.Snapshot, parts *queryapi.Parts) []string {
+	missing := slices.Clone(parts.Absent)
+	for _, name := range parts.Here {
+		if _, ok := own.Member(name); !ok {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	return slices.Compact(missing)
+}
+
+// addUnknown adds members of which nothing is known, where this process does not read them either.
+func addUnknown(index *pulled.Index, own *aggregate.Snapshot, reads *policy.QueryReads, missing []string) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	kinds, all := reads.Kinds()
+	if all {
+		kinds = slices.Collect(own.Kinds())
+	}
+	var scopes []pulled.Scope
+	for _, kind := range kinds {
+		scopes = append(scopes, pulled.Scope{
+			Kind: kind, Resource: own.Resource("", kind), Status: aggregate.Status{State: aggregate.Unknown, Reason: "no process that lives answers for the member"},
+		})
+	}
+	for _, name := range missing {
+		if _, ok := own.Member(name); ok {
+			continue
+		}
+		if err := index.Add(aggregate.Member{Name: name}, scopes); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// addTold adds the scopes of which other processes have told policies: by them it is decided who may read entries of views.
+func (q *Rego) addTold(index *pulled.Index) error {
+	if q.State == nil {
+		return nil
+	}
+	state := q.State()
+	if state == nil || state.Told() == nil {
+		return nil
+	}
+	for m := range state.Told().Members() {
+		for s := range state.Told().Scopes(m.Name) {
+			if err := index.AddScope(m.Name, pulled.Scope{Kind: s.Kind, Resource: s.Resource, Status: s.Status}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ServePart implements queryapi.PartServer: what the query reads of the members that this process answers for, as far as the
+// caller may read it.
+func (q *Rego) ServePart(r *http.Request, caller queryapi.Caller, to *queryapi.PartWriter) error {
+	text, err := regoOf(r)
+	if err != nil {
+		return err
+	}
+	reads, err := policy.ReadsOf(text)
+	if err != nil {
+		return regoError(err)
+	}
+	snapshot, _, _ := q.source()
+	members, err := to.Begin(snapshot)
+	if err != nil || to.Here() {
+		return err
+	}
+	if of, all := reads.Of(); !all {
+		members = slices.DeleteFunc(members, func(m string) bool { return !slices.Contains(of, m) })
+	}
+	reader, err := newReaderAmong(r.Context(), caller, q.Kinds, members)
+	if err != nil {
+		return err
+	}
+	reader.onlyHolders = true
+	send := pulled.Sender{
+		Snapshot: snapshot, Reads: reads, Reader: snapshotReader{reader, snapshot}, Failed: func() error { return reader.err }, To: pulled.Writer{Item: to.Item},
+	}
+	return send.Send(r.Context(), reader.visible)
 }
 
 // writeRows writes a result as JSON row by row, so that the text is never in memory at once.
@@ -133,6 +317,10 @@ func writeRows(w io.Writer, answer *policy.Answer) {
 	}
 	_, _ = out.WriteString(`],"readBytes":`)
 	part(answer.Read)
+	if answer.Absent != nil {
+		_, _ = out.WriteString(`,"absent":`)
+		part(answer.Absent)
+	}
 	_, _ = out.WriteString("}\n")
 	_ = out.Flush()
 }

@@ -18,7 +18,6 @@ import (
 	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
-	"federator.dev/federator/pkg/queryapi/internal/fanout"
 	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/queries"
 	"federator.dev/federator/pkg/queryapi/internal/resources"
@@ -168,8 +167,6 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) error {
 		return s.serveReview(w, r, info)
 	case s.options.UI != nil && strings.HasPrefix(r.URL.Path, uiRelay):
 		return s.serveRelay(w, r)
-	case s.poster(r) != nil && s.shared != nil:
-		return fanout.NotImplemented("What is posted to queries")
 	case s.poster(r) != nil:
 		return s.servePost(w, r, target)
 	case !reading:
@@ -273,6 +270,9 @@ func (s *Server) servePost(w http.ResponseWriter, r *http.Request, target route.
 	name, _ := s.findQuery(r, strings.TrimPrefix(target.Path, route.Query+"/"))
 	if l := labelsOf(r.Context()); l != nil {
 		l.setResource("query/" + name)
+	}
+	if s.shared != nil {
+		return s.postShared(w, r, name)
 	}
 	return s.poster(r).Post(w, r, s.callerOf(r.Context()))
 }

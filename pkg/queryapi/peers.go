@@ -122,8 +122,12 @@ func (s *Server) withEnd(next http.Handler) http.Handler {
 
 // servePeer answers a peer.
 func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) error {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return newStatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "peers only read")
+	ask, err := part.Parse(r.Header)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if err := s.checkPeerMethod(r, ask); err != nil {
+		return err
 	}
 	target, _ := route.TargetFrom(r.Context())
 	info, _ := apirequest.RequestInfoFrom(r.Context())
@@ -133,10 +137,6 @@ func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) error {
 			return unavailable(fmt.Sprintf("member %s is held by other processes", c.member))
 		}
 		return s.serveOwn(w, r, target, info)
-	}
-	ask, err := part.Parse(r.Header)
-	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
 	}
 	if ask != nil {
 		return s.servePart(w, r.WithContext(part.With(r.Context(), ask)))
@@ -170,6 +170,11 @@ func (s *Server) servePart(w http.ResponseWriter, r *http.Request) error {
 	}
 	if !s.isQuery(target) {
 		return apierrors.NewBadRequest("there are no parts of this")
+	}
+	if _, q := s.findQuery(r, strings.TrimPrefix(target.Path, route.Query+"/")); q != nil {
+		if q, ok := q.(PartServer); ok {
+			return s.serveItems(w, r, q, ask)
+		}
 	}
 	first := s.options.Index.First()
 	for range partTries {
@@ -238,6 +243,9 @@ type SharedFleet interface {
 	// the members that it judges: InPart is true there. Parts may be of any form; those in which
 	// everything is forbidden are left out, all other errors are that of the request.
 	Ask(query url.Values) (*Parts, error)
+	// Pull has every process serve its part by ServePart, of the query of the request with these parameters and, where it is
+	// posted, this body. Each gets the items as they arrive, one after another; its error ends it and is returned.
+	Pull(query url.Values, posted []byte, each func(item []byte) error) (*Parts, error)
 	// Judge reports whether this process judges a member, or may answer for it. Else Forward has the
 	// process answer that does, or, where that is lost, one that holds the member, which may be this one.
 	Judge(member string) bool

@@ -42,6 +42,7 @@ func TestShards_ShareAFleet(t *testing.T) {
 	f.drop(1, "once-a")
 	f.exact("after changes")
 	f.judged("after changes")
+	f.queried("after changes")
 	informed("after changes")
 
 	f.processes[1].Kill()
@@ -70,6 +71,7 @@ func TestShards_ShareAFleet(t *testing.T) {
 		f.exact("after " + s.name + " was rolled")
 	}
 	f.judged("after all were rolled")
+	f.queried("after all were rolled")
 	informed("after all were rolled")
 
 	answers, partial := 0, 0

@@ -33,7 +33,7 @@ func (s *store) object(o aggregate.Object) (ast.Value, error) {
 func (s *store) objects(ctx context.Context, path []string) (ast.Value, []string, error) {
 	if len(path) >= 4 {
 		ref := aggregate.Ref{Kind: aggregate.Kind(path[0]), Member: path[1], Namespace: path[2], Name: path[3]}
-		o, ok := s.opts.Snapshot.Get(ref)
+		o, ok := s.fleet.Get(ref)
 		if !ok || !s.opts.Reader.MayReadObjects(ref.Member, ref.Kind, ref.Namespace) {
 			return nil, path[4:], nil
 		}
@@ -41,7 +41,7 @@ func (s *store) objects(ctx context.Context, path []string) (ast.Value, []string
 		return v, path[4:], err
 	}
 	t := newTree(path)
-	for kind := range s.opts.Snapshot.Kinds() {
+	for kind := range s.fleet.Kinds() {
 		if len(path) > 0 && path[0] != string(kind) {
 			continue
 		}
@@ -52,7 +52,7 @@ func (s *store) objects(ctx context.Context, path []string) (ast.Value, []string
 		if len(path) > 2 {
 			q.Namespace = path[2]
 		}
-		list, err := s.opts.Snapshot.List(q)
+		list, err := s.fleet.List(q)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -75,7 +75,7 @@ func (s *store) byName(ctx context.Context, path []string) (ast.Value, []string,
 	rest := path[min(len(path), 3):]
 	if len(path) >= 3 {
 		kind := aggregate.Kind(path[0])
-		for o := range s.opts.Snapshot.Named(kind, path[1], path[2]) {
+		for o := range s.fleet.Named(kind, path[1], path[2]) {
 			if len(rest) > 0 && o.Member() != rest[0] {
 				continue
 			}
@@ -85,7 +85,7 @@ func (s *store) byName(ctx context.Context, path []string) (ast.Value, []string,
 		}
 		return t.Value(), rest, nil
 	}
-	for kind := range s.opts.Snapshot.Kinds() {
+	for kind := range s.fleet.Kinds() {
 		if len(path) > 0 && path[0] != string(kind) {
 			continue
 		}
@@ -93,7 +93,7 @@ func (s *store) byName(ctx context.Context, path []string) (ast.Value, []string,
 		if len(path) > 1 {
 			q.Namespace = path[1]
 		}
-		list, err := s.opts.Snapshot.List(q)
+		list, err := s.fleet.List(q)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -127,7 +127,7 @@ func (s *store) put(ctx context.Context, t *fleetdoc.Tree[ast.Value], o aggregat
 
 func (s *store) visibleMembers() iter.Seq[aggregate.Member] {
 	return func(yield func(aggregate.Member) bool) {
-		for m := range s.opts.Snapshot.Members() {
+		for m := range s.fleet.Members() {
 			if s.opts.Reader.MayReadMember(m.Name) && !yield(m) {
 				return
 			}
@@ -169,7 +169,7 @@ func (s *store) scopes(path []string) (ast.Value, []string, error) {
 		if len(path) > 0 && path[0] != m.Name {
 			continue
 		}
-		for info := range s.opts.Snapshot.Scopes(m.Name) {
+		for info := range s.fleet.Scopes(m.Name) {
 			if len(path) > 1 && path[1] != string(info.Kind) || !s.opts.Reader.MayReadScope(m.Name, info.Kind) {
 				continue
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/limits"
 )
 
@@ -34,10 +35,13 @@ func (timeoutError) Unwrap() error { return ErrLimit }
 // Options are what a query reads and its limits.
 type Options struct {
 	Snapshot *aggregate.Snapshot
-	Views    Views         // nil: none
-	Reader   Reader        // required
-	AsOf     time.Time     // what has passed; zero means now
-	Timeout  time.Duration // 0 means 5 s
+	// Others has members that other processes judge, with what the query reads of them (see Reads); they are taken
+	// from there, also where Snapshot has them. nil: none.
+	Others  *aggregate.Snapshot
+	Views   Views         // nil: none
+	Reader  Reader        // required
+	AsOf    time.Time     // what has passed; zero means now
+	Timeout time.Duration // 0 means 5 s
 	// MaxRead is how many bytes of JSON may be read. What is held of them, what
 	// comprehensions hold and builtins create, and the result take at most twice as
 	// many bytes of memory. 0 means 64 MiB.
@@ -51,6 +55,9 @@ type Answer struct {
 	AsOf     time.Time          `json:"asOf"` // in whole seconds
 	Rows     []Row              `json:"rows"`
 	Read     int64              `json:"readBytes"`
+	// Absent are members, of those that the caller may read, that no process answers for which shares the fleet: what
+	// they have is not known. Query leaves it empty.
+	Absent []string `json:"absent,omitempty"`
 }
 
 // Row is one solution of the query.
@@ -86,7 +93,7 @@ func Query(ctx context.Context, opts Options, query string) (*Answer, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, opts.Timeout)
 	defer cancel()
-	store := &store{opts: opts, mask: readMask(body)}
+	store := &store{opts: opts, fleet: fleetview.Join(opts.Snapshot, opts.Others), mask: readMask(body)}
 	a, err := newRowReader(store, query)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
@@ -21,6 +22,7 @@ type store struct {
 	storage.WritesNotSupported
 
 	opts      Options
+	fleet     *fleetview.View
 	mask      *mask.Mask  // of objects
 	bytesRead int64       // bytes of JSON
 	bytesHeld int64       // upper bound on the memory of what was read, created and returned

@@ -56,6 +56,20 @@ func Of(own, peers *aggregate.Snapshot, projections Projections) *View {
 	return v
 }
 
+// Join returns the view of an own snapshot and one of an index that has other members whole, or those that it has of them
+// better: all members of that are taken from there. nil for none.
+func Join(own, others *aggregate.Snapshot) *View {
+	v := &View{own: own, peers: others}
+	if others != nil {
+		v.places = &places{of: map[string]place{}}
+		for m := range others.Members() {
+			v.of[m.Name] = away
+			v.away = append(v.away, m.Name)
+		}
+	}
+	return v
+}
+
 // Next is Of for later snapshots of the same indexes.
 func (v *View) Next(own, peers *aggregate.Snapshot) *View {
 	if (peers == nil) == (v.peers == nil) && (peers == nil || own.Shape() == v.own.Shape() && peers.Shape() == v.peers.Shape()) {

@@ -77,6 +77,7 @@ type request struct {
 	user   user.Info
 	params *selection.Params
 	asked  url.Values // parameters of a query, which mean something to it alone; nil: a request for resources
+	posted []byte     // the body of a query that is posted; nil: none
 
 	at    *vector            // that the client names; nil: the newest
 	token *selection.Token   // of a list that is continued

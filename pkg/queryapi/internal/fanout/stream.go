@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,8 +67,12 @@ func (q *request) ask(ctx context.Context, s *stream, query url.Values, ask part
 	u := *q.r.URL
 	u.RawQuery = query.Encode()
 	if s.place.id == a.Self {
+		ask.Here = true
 		r := q.r.Clone(part.With(ctx, &ask))
 		r.URL, r.RequestURI = &u, ""
+		if q.posted != nil {
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(q.posted)), int64(len(q.posted))
+		}
 		return q.askOwn(s, r)
 	}
 	peer := a.live[s.place.id]
@@ -77,7 +82,7 @@ func (q *request) ask(ctx context.Context, s *stream, query url.Values, ask part
 	if err := q.health.lost(peer); err != nil {
 		return nil, err
 	}
-	resp, err := q.options.toPeer(ctx, peer, q.r, &u, q.user, &ask) //nolint:bodyclose // s.end closes it
+	resp, err := q.options.toPeer(ctx, peer, q.r, &u, q.posted, q.user, &ask) //nolint:bodyclose // s.end closes it
 	if err != nil {
 		return nil, err
 	}
@@ -93,8 +98,12 @@ func (q *request) ask(ctx context.Context, s *stream, query url.Values, ask part
 }
 
 // toPeer sends a request of a user to a peer.
-func (o *Options) toPeer(ctx context.Context, peer *Peer, of *http.Request, u *url.URL, by userInfo, ask *part.Ask) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(peer.URL, "/")+u.RequestURI(), http.NoBody)
+func (o *Options) toPeer(ctx context.Context, peer *Peer, of *http.Request, u *url.URL, posted []byte, by userInfo, ask *part.Ask) (*http.Response, error) {
+	method, body := http.MethodGet, io.Reader(http.NoBody)
+	if posted != nil {
+		method, body = http.MethodPost, bytes.NewReader(posted)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(peer.URL, "/")+u.RequestURI(), body)
 	if err != nil {
 		return nil, fmt.Errorf("fanout: %w", err)
 	}

@@ -33,6 +33,8 @@ type Ask struct {
 	Digits int `json:"digits,omitempty"`
 	// Plain asks for the columns that every kind has: the processes differ in others.
 	Plain bool `json:"plain,omitempty"`
+	// Here is set, and never sent, where the process asks itself.
+	Here bool `json:"-"`
 	// Fallback asks for the format to use in place of protobuf.
 	Fallback bool `json:"fallback,omitempty"`
 }
@@ -147,4 +149,6 @@ type Answers struct {
 	Bodies   [][]byte           // what the processes answered, which are not refused
 	Absent   []string           // members that none of them answers for, in order
 	Revision aggregate.Revision // that stands for those of all parts
+	// Members are those that a process answers for, in order, and Here those that this one does. Only of what is pulled.
+	Members, Here []string
 }
