@@ -51,7 +51,7 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 		return errNotEvaluated
 	}
 	state := point.State()
-	_, params.part = queryapi.InPart(r.Context(), state.Snapshot)
+	params.part = queryapi.InPart(r.Context(), state.Snapshot)
 	reader, err := newStateReader(r.Context(), caller, q.Kinds, state)
 	if err != nil {
 		return err
@@ -65,6 +65,9 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 	s.result.ResourceVersion = joinVersion(point.Version(), s.hiddenDigest(params, s.readable))
 	if reader.err != nil { // grants are unknown, not denied
 		return reader.err
+	}
+	if params.part {
+		queryapi.SetPosition(w, s.result.ResourceVersion)
 	}
 	body, err := json.Marshal(s.result)
 	if err != nil {
