@@ -400,7 +400,8 @@ func (q Violations) ServeShared(w http.ResponseWriter, r *http.Request, caller q
 		out.Truncated = out.Truncated || lists[i].Truncated
 		out.Withheld, out.Failed = append(out.Withheld, lists[i].Withheld...), append(out.Failed, lists[i].Failed...)
 	}
-	out.Synced = out.Synced && len(parts.Absent) == 0
+	out.Synced = out.Synced && len(parts.Absent) == 0 && !parts.Partial
+	out.ResourceVersion = queryapi.VersionOf(parts.Revision)
 	for _, list := range []*[]string{&out.Withheld, &out.Failed} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)

@@ -19,14 +19,14 @@ type Type byte
 
 // The types of frames.
 const (
-	HeaderFrame  Type = 'h'
-	ItemFrame    Type = 'i' // of a list
-	EventFrame   Type = 'e' // of a watch
-	MarkFrame    Type = 'm' // a watch has sent all up to a revision
-	InitialFrame Type = 'n' // the same, and all initial events
+	HeaderFrame   Type = 'h'
+	ItemFrame     Type = 'i' // of a list
+	EventFrame    Type = 'e' // of a watch
+	MarkFrame     Type = 'm' // a watch has sent all up to a revision
+	InitialFrame  Type = 'n' // the same, and all initial events
 	BookmarkFrame Type = 'b' // of a watch of a query: its own bookmark
-	ErrorFrame   Type = 's' // a Status, with which the part ends
-	End          Type = 'z'
+	ErrorFrame    Type = 's' // a Status, with which the part ends
+	End           Type = 'z'
 )
 
 // Header is what a part begins with.
