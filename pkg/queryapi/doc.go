@@ -58,8 +58,8 @@
 // remembers what the newest 65,536 stand for; those of one member are of its process. Others are 410.
 //
 // Count, find, related, members, stream and discovery are of the whole fleet. A Query of Options.Queries
-// answers for it if it is a Sharer; others, what is posted, and WebSockets that would need another
-// process get 501. A Table whose columns differ among the processes has only names and ages.
+// answers for it if it is a Sharer, and is watched if it is a WatchSharer; others, and what is posted, get
+// 501. A Table whose columns differ among the processes has only names and ages.
 //
 // # Concurrency
 //
