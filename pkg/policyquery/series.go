@@ -43,7 +43,10 @@ type Series struct {
 	sampler sampler // of Run's goroutine
 }
 
-var _ queryapi.Describer = &Series{}
+var (
+	_ queryapi.Describer = &Series{}
+	_ queryapi.Sharer    = &Series{}
+)
 
 // Steps of the series, and bounds of a response.
 const (
@@ -110,6 +113,9 @@ type SeriesList struct {
 	// Partial is whether some are left out as the caller may not read all that they count. It follows from the
 	// caller's grants, never from numbers.
 	Partial bool `json:"partial,omitempty"`
+	// Absent are members, of those that the caller may read, that no process answers for which shares the fleet. Their
+	// values are missing, and those of keys of views are not known.
+	Absent []string `json:"absent,omitempty"`
 }
 
 // SeriesItem is a series: that of a policy in a member, or of a member.
@@ -139,6 +145,7 @@ func (q *Series) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	if state == nil {
 		return errNotEvaluated
 	}
+	queryapi.InPart(r.Context(), state.Snapshot)
 	reader, err := newStateReader(r.Context(), caller, q.kinds, state)
 	if err != nil {
 		return err
@@ -243,6 +250,7 @@ func (q *Series) known(g *seriesGrants, metrics, onlyPolicies []string, onlyMemb
 			changed = changed || g.others[subject{member: m}]
 		}
 	}
+	changed = changed || ofPolicies && g.otherKeys
 	for b := range g.state.Bindings() {
 		switch {
 		case !ofPolicies || !matches(onlyPolicies, b.Name):
@@ -306,10 +314,12 @@ func (*Series) seesAll(g *seriesGrants) bool {
 type seriesGrants struct {
 	readScope
 
-	actions  bool             // the caller may list Actions on the hub
-	others   map[subject]bool // policies and members that are not those whose numbers are kept
-	readable map[string]bool  // policies, as mayRead says
-	known    map[series.Key]bool
+	actions bool             // the caller may list Actions on the hub
+	others  map[subject]bool // policies and members that are not those whose numbers are kept
+	// otherKeys says that the keys of views which are judged here are not those that were counted.
+	otherKeys bool
+	readable  map[string]bool // policies, as mayRead says
+	known     map[series.Key]bool
 }
 
 // mayReadSeries reports whether the caller may read all that a series counts.
@@ -343,10 +353,11 @@ func (g *seriesGrants) setCounted(c counted) {
 	for _, name := range members {
 		g.others[subject{member: name}] = true
 	}
+	g.otherKeys = c.otherKeys(g.state)
 }
 
 func (g *seriesGrants) check(k series.Key) bool {
-	if g.others[subject{policy: k.Policy}] || g.others[subject{member: k.Member}] {
+	if k.Member == "" && g.otherKeys || g.others[subject{policy: k.Policy}] || g.others[subject{member: k.Member}] {
 		return false
 	}
 	if k.Metric == metricDeltas {

@@ -2,6 +2,7 @@ package policyquery
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -9,6 +10,8 @@ import (
 	"federator.dev/federator/internal/series"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policyquery/internal/seriesparts"
+	"federator.dev/federator/pkg/queryapi"
 )
 
 // pollStep is how often changes of the index are counted: until then what they replace stays in memory.
@@ -32,11 +35,12 @@ type counted struct {
 	policies map[string]string           // by name: what they read and who may read that
 	members  map[string]string           // UIDs, by name
 	kinds    map[string][]aggregate.Kind // by member: those that are served, as nobody can be asked who may read others
+	keys     policy.KeyOwner             // which keys of views
 }
 
 // countedIn returns what the numbers of a state are about, where these kinds are served.
 func countedIn(state *policy.State, served map[aggregate.Kind]bool) counted {
-	c := counted{map[string]string{}, map[string]string{}, map[string][]aggregate.Kind{}}
+	c := counted{map[string]string{}, map[string]string{}, map[string][]aggregate.Kind{}, state.KeyOwner()}
 	for b := range state.Bindings() {
 		var versions []string // those that differ in this
 		for p := range state.Packages(b.Name) {
@@ -47,6 +51,9 @@ func countedIn(state *policy.State, served map[aggregate.Kind]bool) counted {
 		c.policies[b.Name] = fmt.Sprint(slices.Compact(versions), reads.Kinds, reads.Fleet, b.Visibility)
 	}
 	for m := range state.Snapshot.Members() {
+		if m.Role != aggregate.Judge {
+			continue // another process counts it
+		}
 		c.members[m.Name] = m.UID
 		kinds := state.Snapshot.KindsOf(m.Name)
 		if slices.ContainsFunc(kinds, func(k aggregate.Kind) bool { return !served[k] }) {
@@ -61,8 +68,19 @@ func countedIn(state *policy.State, served map[aggregate.Kind]bool) counted {
 // now is what its numbers are about: who may read that need not have been allowed to read what was counted.
 func (c counted) changed(state *policy.State, now counted) (policies, members []string) {
 	policies, members = differing(c.policies, now.policies), differing(c.members, now.members)
+	if now.keys.Self != "" { // another process may have counted it before
+		for name := range now.members {
+			if _, had := c.members[name]; !had {
+				members = append(members, name)
+			}
+		}
+	}
+	elsewhere := state.Elsewhere()
 	gone := map[aggregate.Kind]bool{}
 	for member, kinds := range c.kinds {
+		if _, moved := slices.BinarySearch(elsewhere, member); moved {
+			continue // it is there, and others may be asked who may read it
+		}
 		there := now.kinds[member]
 		if slices.Equal(kinds, there) {
 			continue
@@ -89,6 +107,18 @@ func (c counted) changed(state *policy.State, now counted) (policies, members []
 	return policies, members
 }
 
+// otherKeys reports whether the keys that a state judges are not those that were counted.
+func (c counted) otherKeys(state *policy.State) bool {
+	now := state.KeyOwner()
+	return len(now.Before) > 0 || !slices.Equal(c.keys.Now, now.Now) // while there are some before, two may count a key
+}
+
+// judged reports whether a member is judged, and counted, here.
+func judged(state *policy.State, member string) bool {
+	m, ok := state.Snapshot.Member(member)
+	return !ok || m.Role == aggregate.Judge
+}
+
 // tick counts what has changed, and samples once in each step.
 func (q *Series) tick(now time.Time) {
 	s := &q.sampler
@@ -105,7 +135,9 @@ func (q *Series) tick(now time.Time) {
 	}
 	if batch, some := s.cursor.Poll(); some {
 		for d := range batch.Deltas() {
-			s.deltas[d.Ref.Member]++
+			if judged(state, d.Ref.Member) {
+				s.deltas[d.Ref.Member]++
+			}
 		}
 	}
 	if step < s.step-1 { // the clock went back: nothing would be recorded until it is there again
@@ -150,6 +182,7 @@ func (q *Series) sample(state *policy.State, step int64, now time.Time) {
 	served, _ := q.kinds()
 	counts := countedIn(state, served)
 	policies, members := s.counted.changed(state, counts)
+	otherKeys := s.counted.otherKeys(state)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s.counted = counts
@@ -161,8 +194,15 @@ func (q *Series) sample(state *policy.State, step int64, now time.Time) {
 			ring.ForgetMember(name)
 		}
 	}
-	q.rings[metricViolations].Record(step, violations)
-	q.rings[metricUnknown].Record(step, unknown)
+	for metric, values := range map[string]map[series.Key]int64{metricViolations: violations, metricUnknown: unknown} {
+		if otherKeys {
+			q.rings[metric].ForgetMember("")
+		}
+		q.rings[metric].Record(step, values)
+		if len(counts.keys.Before) > 0 {
+			q.rings[metric].ForgetMember("")
+		}
+	}
 	if step > s.deltasAt {
 		q.rings[metricDeltas].Record(step, deltas)
 		for _, name := range members { // some were of what had the name before
@@ -193,7 +233,7 @@ func (q *Series) corrections(state *policy.State, now time.Time) (n map[series.K
 		}
 		m, ok := state.Snapshot.Member(a.Member)
 		succeeded := a.Phase == string(v1alpha1.PhaseSucceeded) || a.Phase == string(v1alpha1.PhaseRolledBack)
-		if succeeded && ok && (a.memberUID == "" || a.memberUID == m.UID) {
+		if succeeded && ok && m.Role == aggregate.Judge && (a.memberUID == "" || a.memberUID == m.UID) {
 			n[series.Key{Policy: a.Policy, Member: a.Member, Metric: metricCorrections}]++
 		}
 	}
@@ -208,4 +248,45 @@ func differing(before, now map[string]string) (names []string) {
 		}
 	}
 	return names
+}
+
+// ServeShared implements queryapi.Sharer: what all processes have counted, added. Each knows what it has counted itself: of a
+// member that it was given by another one nothing before that.
+func (q *Series) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
+	values := r.URL.Query()
+	if err := checkParameters(values, seriesParameters); err != nil {
+		return err
+	}
+	parts, err := fleet.Ask(values)
+	if err != nil {
+		return err
+	}
+	absent, _, err := caller.VisibleIn(r.Context(), parts.Absent)
+	if err != nil {
+		return err
+	}
+	missing, only := parts.Partial || len(parts.Absent) > 0, values["member"]
+	absent = slices.DeleteFunc(slices.Clone(absent), func(m string) bool { return !matches(only, m) })
+	o := seriesparts.Options{Metrics: seriesMetrics, Limit: maxSeries, KeysMissing: missing, Unknown: len(absent) > 0 || missing && len(only) == 0}
+	if values["metric"] != nil {
+		o.Metrics = values["metric"]
+	}
+	sum, err := seriesparts.Merge(parts.Bodies, o)
+	if err != nil {
+		return err
+	}
+	out := &SeriesList{
+		APIVersion: "query.federator.dev/v1", Kind: "Series", StepSeconds: sum.StepSeconds, Start: sum.Start, Series: []SeriesItem{},
+		Dropped: sum.Dropped, Truncated: sum.Truncated, Known: sum.Known, Partial: sum.Partial, Absent: absent,
+	}
+	for _, s := range sum.Series {
+		item := SeriesItem{Policy: s.Policy, Member: s.Member, Metric: s.Metric, Values: make([]any, len(s.Values))}
+		for i, v := range s.Values {
+			if v != nil {
+				item.Values[i] = *v
+			}
+		}
+		out.Series = append(out.Series, item)
+	}
+	return writeJSON(w, out)
 }

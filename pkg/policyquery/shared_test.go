@@ -96,7 +96,7 @@ func pair(t *testing.T, set *policy.Set, bindings []policy.Binding, also ...aggr
 			o.Local, o.Hub = false, &rest.Config{Host: at.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 			o.Authorization.AllowTTL, o.Authorization.DenyTTL = time.Second, time.Second
 			o.Peers, o.Minted = p, aggregate.Block(uint64(9+i))
-			o.Fleet, q.Kinds = kinds, kinds.Kinds
+			o.Fleet, q.Kinds, q.BookmarkInterval = kinds, kinds.Kinds, 20*time.Millisecond
 		})
 		p.token = "ann"
 		p.listener = httptest.NewUnstartedServer(p.server.PeersHandler())

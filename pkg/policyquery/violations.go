@@ -51,7 +51,7 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 		return errNotEvaluated
 	}
 	state := point.State()
-	_, params.part = queryapi.InPart(r.Context(), state.Snapshot)
+	params.part = queryapi.InPart(r.Context(), state.Snapshot)
 	reader, err := newStateReader(r.Context(), caller, q.Kinds, state)
 	if err != nil {
 		return err
@@ -65,6 +65,9 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 	s.result.ResourceVersion = joinVersion(point.Version(), s.hiddenDigest(params, s.readable))
 	if reader.err != nil { // grants are unknown, not denied
 		return reader.err
+	}
+	if params.part {
+		queryapi.SetPosition(w, s.result.ResourceVersion)
 	}
 	body, err := json.Marshal(s.result)
 	if err != nil {
@@ -397,7 +400,8 @@ func (q Violations) ServeShared(w http.ResponseWriter, r *http.Request, caller q
 		out.Truncated = out.Truncated || lists[i].Truncated
 		out.Withheld, out.Failed = append(out.Withheld, lists[i].Withheld...), append(out.Failed, lists[i].Failed...)
 	}
-	out.Synced = out.Synced && len(parts.Absent) == 0
+	out.Synced = out.Synced && len(parts.Absent) == 0 && !parts.Partial
+	out.ResourceVersion = queryapi.VersionOf(parts.Revision)
 	for _, list := range []*[]string{&out.Withheld, &out.Failed} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)

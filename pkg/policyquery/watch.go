@@ -27,7 +27,7 @@ const (
 	flushAt                 = 64 << 10 // bytes
 )
 
-var _ queryapi.Watchable = Violations{}
+var _ queryapi.WatchSharer = Violations{}
 
 // Event is a line of a watch of violations. Its object is a Finding; of a BOOKMARK event
 // a Bookmark; of an ERROR event a Status, after which the watch ends.
@@ -43,6 +43,7 @@ type Bookmark struct {
 	Synced          bool               `json:"synced"`
 	Withheld        []string           `json:"withheld,omitempty"` // as in ViolationList
 	Failed          []string           `json:"failed,omitempty"`
+	Absent          []string           `json:"absent,omitempty"`           // as in ViolationList
 	InitialEnd      bool               `json:"initialEventsEnd,omitempty"` // the initial findings have been sent
 }
 
@@ -86,11 +87,12 @@ func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryap
 		return errNotEvaluated
 	}
 	q.WriteTimeout, q.BookmarkInterval = cmp.Or(q.WriteTimeout, defaultWriteTimeout), cmp.Or(q.BookmarkInterval, defaultBookmarkInterval)
+	params.part = queryapi.InPart(r.Context(), newest.State().Snapshot)
 	s := &watchStream{params: params, q: q, w: w, controller: http.NewResponseController(w), caller: caller, readable: map[string]bool{}}
 	if params.resourceVersion != "" {
 		var at string
 		at, s.hidden = splitVersion(params.resourceVersion)
-		if s.point, err = q.Loop.At(at); err != nil || memberLeft(s.point.State(), newest.State()) {
+		if s.point, err = q.Loop.At(at); err != nil || memberLeft(s.point.State(), newest.State()) || s.moved(r.Context(), s.point.State(), newest.State()) {
 			return expiredError(params.resourceVersion)
 		}
 		s.from = s.point
@@ -121,6 +123,16 @@ func memberLeft(before, after *policy.State) bool {
 		}
 	}
 	return false
+}
+
+// moved reports whether between two states subjects were taken from this process, or given to it, by others of a shared
+// fleet: what they send of these cannot be told from what happened to them.
+func (s *watchStream) moved(ctx context.Context, before, after *policy.State) bool {
+	if !s.part {
+		return false
+	}
+	was, is := before.KeyOwner(), after.KeyOwner()
+	return !slices.Equal(was.Now, is.Now) || !slices.Equal(was.Before, is.Before) || queryapi.Moved(ctx, before.Snapshot, after.Snapshot)
 }
 
 func (s *watchStream) run(ctx context.Context, newest *enforce.Point) error {
@@ -203,6 +215,9 @@ func (s *watchStream) sendChanges(ctx context.Context) error {
 		}
 		if c.Before == nil || !sameMembersAndBindings(c.Before, c.After) || !s.last.reader.sameResources(c.Before.Snapshot, c.After.Snapshot) {
 			break
+		}
+		if s.moved(ctx, c.Before, c.After) {
+			return expiredError(s.point.Version())
 		}
 		if err := s.sendPoint(ctx, next, c); err != nil {
 			return err
@@ -298,6 +313,9 @@ func (s *watchStream) sendPoint(ctx context.Context, next *enforce.Point, change
 
 // resync sends what differs at a point with other grants, members or bindings.
 func (s *watchStream) resync(ctx context.Context, to *enforce.Point) error {
+	if s.last.state != nil && s.moved(ctx, s.last.state, to.State()) {
+		return expiredError(s.point.Version())
+	}
 	reader, err := s.regrant(ctx, to.State())
 	if err != nil {
 		return err // grants are unknown

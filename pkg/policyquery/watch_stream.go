@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"federator.dev/federator/pkg/queryapi"
 )
 
 // send buffers an event, and flushes the buffer when it is full. It returns an error if the
@@ -112,4 +116,35 @@ func (s *watchStream) wait(ctx context.Context, until time.Time) {
 	case <-s.last.reader.changed:
 	case <-ctx.Done():
 	}
+}
+
+// WatchShared implements queryapi.WatchSharer: the events of all processes, each of the subjects that it judges. A member or
+// a key of a view that another one judges from now on ends it with 410.
+func (q Violations) WatchShared(_ http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
+	params, err := parseParams(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	return fleet.Watch(queryapi.SharedWatch{
+		Query: r.URL.Query(), From: params.resourceVersion, Timeout: params.timeout,
+		BookmarkInterval: q.BookmarkInterval, WriteTimeout: q.WriteTimeout,
+		Bookmark: func(ctx context.Context, of queryapi.SharedBookmark) (any, error) {
+			m := Bookmark{ResourceVersion: of.Version, Revision: of.Revision, Synced: len(of.Absent) == 0 && !of.Partial, InitialEnd: of.Initial}
+			for _, text := range of.Parts {
+				var p Bookmark
+				if err := json.Unmarshal(text, &p); err != nil {
+					return nil, fmt.Errorf("violations: a part: %w", err)
+				}
+				m.Synced = m.Synced && p.Synced
+				m.Withheld, m.Failed = append(m.Withheld, p.Withheld...), append(m.Failed, p.Failed...)
+			}
+			for _, list := range []*[]string{&m.Withheld, &m.Failed} {
+				slices.Sort(*list)
+				*list = slices.Compact(*list)
+			}
+			var err error
+			m.Absent, _, err = caller.VisibleIn(ctx, of.Absent)
+			return m, err
+		},
+	})
 }

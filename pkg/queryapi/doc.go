@@ -58,9 +58,9 @@
 // remembers what the newest 65,536 stand for; those of one member are of its process. Others are 410.
 //
 // Count, find, related, members, stream and discovery are of the whole fleet. A Query of Options.Queries
-// answers for it if it is a Sharer, and takes what is posted if it is a SharedPoster; what others need of other
-// processes they pull as a PartServer, item by item. All else, and WebSockets that would need another
-// process, get 501. A Table whose columns differ among the processes has only names and ages.
+// answers for it if it is a Sharer, is watched if it is a WatchSharer, and takes what is posted if it is a SharedPoster; what
+// others need of other processes they pull as a PartServer, item by item. All else gets 501. A Table whose columns differ among
+// the processes has only names and ages.
 //
 // # Concurrency
 //

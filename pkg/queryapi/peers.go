@@ -20,7 +20,6 @@ import (
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/fanout"
@@ -165,11 +164,15 @@ func (s *Server) servePart(w http.ResponseWriter, r *http.Request) error {
 	}
 	target, _ := route.TargetFrom(r.Context())
 	ask := part.From(r.Context())
+	ask.Left = s.leftFleet
 	if r.URL.Path == factsPath {
 		return s.serveFacts(w, r, ask)
 	}
 	if !s.isQuery(target) {
 		return apierrors.NewBadRequest("there are no parts of this")
+	}
+	if isWatch(r) {
+		return s.watchPart(w, r, target, ask)
 	}
 	if _, q := s.findQuery(r, strings.TrimPrefix(target.Path, route.Query+"/")); q != nil {
 		if q, ok := q.(PartServer); ok {
@@ -189,7 +192,11 @@ func (s *Server) servePart(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		if after := part.NewHeader(first, s.options.Index.Snapshot(), ask); !slices.Equal(before.Members, after.Members) || before.Differs != after.Differs {
+		before.Position = held.header.Get(positionHeader)
+		if ask.Judged != nil {
+			judged := part.JudgedHeader(first, ask)
+			judged.Refused, judged.Position, before = before.Refused, before.Position, judged
+		} else if after := part.NewHeader(first, s.options.Index.Snapshot(), ask); !slices.Equal(before.Members, after.Members) || before.Differs != after.Differs {
 			continue // a member came or went
 		}
 		if ask.At != 0 {
@@ -250,20 +257,12 @@ type SharedFleet interface {
 	// process answer that does, or, where that is lost, one that holds the member, which may be this one.
 	Judge(member string) bool
 	Forward(member string) error
+	// Watch serves the watch of every process merged.
+	Watch(of SharedWatch) error
 }
 
 // Parts are what processes answer, and the members that none of them answers for.
 type Parts = part.Answers
-
-// InPart returns the members of a snapshot that a Query is to answer for, where the response will be
-// a part of that of several processes.
-func InPart(ctx context.Context, at *aggregate.Snapshot) (members []string, ok bool) {
-	ask := part.From(ctx)
-	if ask == nil {
-		return nil, false
-	}
-	return ask.Members(at), true
-}
 
 // sharedFleet implements SharedFleet for one request.
 type sharedFleet struct {
@@ -276,7 +275,7 @@ type sharedFleet struct {
 
 // Ask implements SharedFleet.
 func (f sharedFleet) Ask(query url.Values) (*Parts, error) {
-	return f.server.shared.Ask(f.r, f.caller.user, query, 0, aggregate.Position{})
+	return f.server.shared.AskEveryone(f.r, f.caller.user, query)
 }
 
 // askPage is Ask for a page after a position, at a revision. What is for the merged answer is not for parts.
@@ -368,6 +367,9 @@ func (s *Server) serveSharedQuery(w http.ResponseWriter, r *http.Request, target
 		l.setResource("query/" + name)
 	}
 	sharer, ok := q.(Sharer)
+	if watched, can := q.(WatchSharer); can && isWatch(r) {
+		return true, watched.WatchShared(w, r, c, sharedFleet{s, w, r, c, q})
+	}
 	if !ok || isWatch(r) {
 		return true, fanout.NotImplemented("The query " + name)
 	}
@@ -391,9 +393,6 @@ func (s *Server) serveShared(w http.ResponseWriter, r *http.Request, target rout
 		here, err := s.answersFor(r.Context(), c, info)
 		if err != nil || here {
 			return err != nil, err
-		}
-		if wsstream.IsWebSocketRequest(r) {
-			return true, fanout.NotImplemented("WebSockets of a member that another process judges")
 		}
 		here, err = s.forwardMember(w, r, c, c.member)
 		return !here, err

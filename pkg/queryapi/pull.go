@@ -120,7 +120,7 @@ func (s *Server) postShared(w http.ResponseWriter, r *http.Request, name string)
 		return fanout.NotImplemented("What is posted to " + name)
 	}
 	c := s.callerOf(r.Context())
-	return q.PostShared(w, r, c, sharedFleet{s, w, r, c})
+	return q.PostShared(w, r, c, sharedFleet{s, w, r, c, q})
 }
 
 // checkPeerMethod refuses what is not read, nor the part of what is posted to a query.

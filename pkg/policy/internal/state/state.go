@@ -69,6 +69,9 @@ func New(synced bool, retry time.Time, p Parts) *State {
 	return &State{Snapshot: p.Fleet.Own(), Synced: synced, Retry: retry, parts: p}
 }
 
+// KeyOwner says which keys of views are judged in this process.
+func (s *State) KeyOwner() fleetview.KeyOwner { return s.parts.Owner }
+
 // Without returns a state without some bindings.
 func Without(s *State, names map[string]bool) *State {
 	out := *s

@@ -72,12 +72,15 @@ type request struct {
 	*Handler
 	w      http.ResponseWriter
 	r      *http.Request
+	socket *http.Request // for a WebSocket, which is r otherwise; nil: it is for none
 	target route.Target
 	info   *apirequest.RequestInfo
 	user   user.Info
 	params *selection.Params
 	asked  url.Values // parameters of a query, which mean something to it alone; nil: a request for resources
 	posted []byte     // the body of a query that is posted; nil: none
+
+	everyone bool // to be asked, also who judges no members
 
 	at    *vector            // that the client names; nil: the newest
 	token *selection.Token   // of a list that is continued
@@ -97,7 +100,10 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, u user.Info) err
 		panic("fanout: a request without request info")
 	}
 	if q.info.Verb == selection.Watch && wsstream.IsWebSocketRequest(r) {
-		return NotImplemented("WebSockets for the whole fleet")
+		if err := resources.CheckOrigin(r, u); err != nil {
+			return err
+		}
+		q.socket, q.r = q.r, withoutSocket(q.r)
 	}
 	err := resources.Check(r, q.info, "")
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"federator.dev/federator/internal/federation"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
@@ -19,6 +20,11 @@ import (
 func (h *Handler) Forward(w http.ResponseWriter, r *http.Request, peer *Peer, u user.Info) error {
 	if err := h.health.lost(peer); err != nil {
 		return &LostError{peer.ID, err}
+	}
+	info, ok := apirequest.RequestInfoFrom(r.Context())
+	watch := ok && info.Verb == selection.Watch
+	if watch && wsstream.IsWebSocketRequest(r) {
+		return h.forwardSocket(w, r, peer, u)
 	}
 	base, err := url.Parse(peer.URL)
 	if err != nil {
@@ -56,7 +62,7 @@ func (h *Handler) Forward(w http.ResponseWriter, r *http.Request, peer *Peer, u 
 		ErrorLog:     nil,
 	}
 	to := http.ResponseWriter(plainWriter{w})
-	if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && info.Verb == selection.Watch {
+	if watch {
 		to = &patientWriter{w, http.NewResponseController(w), h.options.WriteTimeout}
 	}
 	proxy.ServeHTTP(to, r)

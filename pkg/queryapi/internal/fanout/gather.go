@@ -151,7 +151,7 @@ func (g *gathered) others() (places []place) {
 
 // places returns the processes to ask: those that the client's revision is of, or all that judge.
 func (q *request) places(a *Assignment) ([]place, error) {
-	ids := a.judging()
+	ids := q.processes(a)
 	if q.at == nil {
 		places := make([]place, len(ids))
 		for i, id := range ids {
@@ -182,7 +182,7 @@ func (q *request) places(a *Assignment) ([]place, error) {
 // query returns the parameters of a part.
 func (q *request) query(i int) url.Values {
 	if q.asked != nil {
-		return q.asked
+		return q.askedOf(i)
 	}
 	v := q.r.URL.Query()
 	for _, name := range []string{"continue", "timeoutSeconds", "timeout", "require"} {
@@ -433,6 +433,10 @@ func (g *gathered) vector() *vector {
 	for _, s := range g.parts {
 		v.places = append(v.places, s.place)
 		v.revisions = append(v.revisions, s.header.Revision)
+		v.positions = append(v.positions, s.header.Position)
+	}
+	if slices.Contains(v.positions, "") {
+		v.positions = nil
 	}
 	return v
 }

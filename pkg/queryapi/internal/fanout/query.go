@@ -19,13 +19,22 @@ import (
 // Ask asks all processes for their parts of a query, with exactly these parameters, of a page after a position
 // at a revision that was minted for the first; 0: the newest.
 func (h *Handler) Ask(r *http.Request, u user.Info, query url.Values, at aggregate.Revision, after aggregate.Position) (*part.Answers, error) {
+	return h.askAll(&request{Handler: h, user: u, as: at, asked: query}, r, at, after)
+}
+
+// AskEveryone is Ask of all processes, also of those that judge no members: keys of views are theirs, too.
+func (h *Handler) AskEveryone(r *http.Request, u user.Info, query url.Values) (*part.Answers, error) {
+	return h.askAll(&request{Handler: h, user: u, asked: query, everyone: true}, r, 0, aggregate.Position{})
+}
+
+func (h *Handler) askAll(q *request, r *http.Request, at aggregate.Revision, after aggregate.Position) (*part.Answers, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	r = r.WithContext(ctx)
 	to := *r.URL
-	to.RawQuery = query.Encode()
+	to.RawQuery = q.asked.Encode()
 	r.URL = &to
-	q := &request{Handler: h, r: r, user: u, as: at, asked: query}
+	q.r = r
 	var ok bool
 	if q.info, ok = apirequest.RequestInfoFrom(ctx); !ok {
 		panic("fanout: a request without request info")
@@ -42,7 +51,7 @@ func (h *Handler) Ask(r *http.Request, u user.Info, query url.Values, at aggrega
 	if err := q.gatherAll(part.Ask{}); err != nil {
 		return nil, err
 	}
-	a := &part.Answers{Absent: q.g.absent, Revision: at}
+	a := &part.Answers{Absent: q.g.absent, Revision: at, Partial: len(q.g.lost) > 0}
 	for _, s := range q.g.parts {
 		if s.header.Refused != nil {
 			continue

@@ -25,10 +25,11 @@ func (p place) equal(o place) bool {
 type vector struct {
 	places    []place // shared by the vectors of a watch
 	revisions []aggregate.Revision
+	positions []string // of parts of a query, where a watch of it can go on; nil: nowhere
 }
 
 func (v *vector) equal(o *vector) bool {
-	return slices.Equal(v.revisions, o.revisions) && slices.EqualFunc(v.places, o.places, place.equal)
+	return slices.Equal(v.revisions, o.revisions) && slices.Equal(v.positions, o.positions) && slices.EqualFunc(v.places, o.places, place.equal)
 }
 
 // maxLog bounds the revisions that are remembered.

@@ -14,7 +14,9 @@ func TestRevisions_StandForVectorsUntilTheyAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	places := []place{{id: "a", epoch: 1}}
-	of := func(r int) *vector { return &vector{places, []aggregate.Revision{aggregate.Revision(r)}} }
+	of := func(r int) *vector {
+		return &vector{places: places, revisions: []aggregate.Revision{aggregate.Revision(r)}}
+	}
 	for i := range maxLog + 50 {
 		r, err := m.mint(of(i), false)
 		if err != nil || r != aggregate.Revision(100+i) {

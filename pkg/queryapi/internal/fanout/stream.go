@@ -141,15 +141,24 @@ const maxRefusal = 1 << 20
 // refusal returns the error that a response is: one that the client is to get, or that of a
 // process which cannot answer.
 func refusal(resp *http.Response) error {
+	status, err := statusOf(resp)
+	if err != nil {
+		return err
+	}
+	return classify(status)
+}
+
+// statusOf returns the Status that a response has.
+func statusOf(resp *http.Response) (*apierrors.StatusError, error) {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil {
-		return fmt.Errorf("fanout: %w", err)
+		return nil, fmt.Errorf("fanout: %w", err)
 	}
 	var status metav1.Status
 	if json.Unmarshal(text, &status) != nil || int(status.Code) != resp.StatusCode {
-		return fmt.Errorf("fanout: it answered %s", resp.Status)
+		return nil, fmt.Errorf("fanout: it answered %s", resp.Status)
 	}
-	return classify(&apierrors.StatusError{ErrStatus: status})
+	return &apierrors.StatusError{ErrStatus: status}, nil
 }
 
 // classify returns an error that is of the request, and the text of another.

@@ -26,6 +26,7 @@ import (
 // watchStream is one open watch. It belongs to one goroutine, apart from the readers of its parts.
 type watchStream struct {
 	*request
+	query      *queryStream // nil: a watch of objects
 	controller *http.ResponseController
 	digits     int
 	places     []place
@@ -48,7 +49,7 @@ var errEnded = errors.New("fanout: the watch has ended")
 func (q *request) watch() error {
 	w := &watchStream{request: q, controller: http.NewResponseController(q.w), digits: q.options.Revisions.digits()}
 	defer func() { q.g.end() }()
-	if err := q.gather(part.Ask{Digits: w.digits}); err != nil {
+	if err := q.gather(part.Ask{Digits: w.digits, Messages: q.socket != nil}); err != nil {
 		return err
 	}
 	if err := resources.SetFreshness(q.w.Header(), q.params, q.g.lead.Resource, q.g.notSynced); err != nil {
@@ -69,17 +70,33 @@ func (q *request) watch() error {
 			}
 		}
 	}
-	timeout := q.params.Timeout
+	return w.serve()
+}
+
+// serve sends the watch: as the response, or as messages of a WebSocket.
+func (w *watchStream) serve() error {
+	timeout := w.params.Timeout
 	if timeout == 0 {
 		timeout = defaultWatchTimeout + rand.N(defaultWatchTimeout)
 	}
-	ctx, cancel := context.WithTimeout(q.r.Context(), min(timeout, 2*defaultWatchTimeout))
+	ctx, cancel := context.WithTimeout(w.r.Context(), min(timeout, 2*defaultWatchTimeout))
 	defer cancel()
-	q.w.Header().Set("Content-Type", "application/json")
-	if q.g.lead.Protobuf {
-		q.w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
+	if w.socket != nil {
+		return resources.OverWebSocket(ctx, w.w, w.socket, w.options.WriteTimeout, func(ctx context.Context, messages http.ResponseWriter) error {
+			w.w, w.controller = messages, http.NewResponseController(messages)
+			return w.send(ctx)
+		})
 	}
-	q.w.WriteHeader(http.StatusOK)
+	w.w.Header().Set("Content-Type", "application/json")
+	if w.g.lead.Protobuf {
+		w.w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
+	}
+	w.w.WriteHeader(http.StatusOK)
+	return w.send(ctx)
+}
+
+// send sends the watch until it ends.
+func (w *watchStream) send(ctx context.Context) error {
 	err := w.run(ctx)
 	if err == nil || errors.Is(err, errEnded) {
 		return nil
@@ -160,6 +177,9 @@ func (w *watchStream) run(ctx context.Context) error {
 		case <-ctx.Done():
 			err = errors.Join(w.sendBookmark(w.g.lead.Bookmark, true), errEnded)
 		}
+		if err == nil {
+			err = w.sendDue()
+		}
 		if ferr := w.flush(); err == nil || ferr != nil {
 			err = ferr
 		}
@@ -195,7 +215,7 @@ func (w *watchStream) holds(now *Assignment) bool {
 
 // sameAbsent reports whether no process came back that judges members which the watch lacks.
 func (w *watchStream) sameAbsent(now *Assignment) bool {
-	for _, id := range now.judging() {
+	for _, id := range w.processes(now) {
 		if !slices.ContainsFunc(w.places, func(p place) bool { return p.id == id }) {
 			return false
 		}
@@ -248,6 +268,8 @@ func (w *watchStream) sendFrame(of int, kind part.Type, payload []byte) error {
 			return w.sendBookmark(w.g.lead.Bookmark, false)
 		}
 		return nil
+	case part.BookmarkFrame:
+		return w.bookmarked(of, payload)
 	case part.ErrorFrame:
 		var status metav1.Status
 		if json.Unmarshal(payload, &status) != nil {
@@ -265,6 +287,10 @@ func (w *watchStream) sendFrame(of int, kind part.Type, payload []byte) error {
 
 // sendEvent sends an event, under a revision of this process where it has marks.
 func (w *watchStream) sendEvent(of int, e part.Event) error {
+	if w.query != nil {
+		w.query.amid[of] = true
+		w.query.due = true
+	}
 	if len(e.Marks) > 0 {
 		w.lowered[of] = w.lowered[of] || e.Revision < w.positions[of]
 		w.positions[of] = e.Revision
@@ -281,7 +307,13 @@ func (w *watchStream) sendEvent(of int, e part.Event) error {
 }
 
 // vector is how far the parts have been sent.
-func (w *watchStream) vector() *vector { return &vector{w.places, slices.Clone(w.positions)} }
+func (w *watchStream) vector() *vector {
+	v := &vector{places: w.places, revisions: slices.Clone(w.positions)}
+	if w.query != nil {
+		v.positions = slices.Clone(w.query.positions)
+	}
+	return v
+}
 
 // appendMarked appends an event with a new revision in its marks.
 func (w *watchStream) appendMarked(e part.Event) error {
@@ -338,6 +370,9 @@ func (w *watchStream) append(bookmark []byte) error {
 // sendBookmark sends how far the watch is, if the client accepts bookmarks, and all of its parts
 // are beyond their initial events.
 func (w *watchStream) sendBookmark(bookmark []byte, last bool) error {
+	if w.query != nil {
+		return w.sendQueryBookmark()
+	}
 	if !w.params.AllowWatchBookmarks || w.initial > 0 {
 		return nil
 	}

@@ -37,6 +37,13 @@ type Ask struct {
 	Here bool `json:"-"`
 	// Fallback asks for the format to use in place of protobuf.
 	Fallback bool `json:"fallback,omitempty"`
+	// Messages asks for a format that messages of a WebSocket can have: no protobuf.
+	Messages bool `json:"messages,omitempty"`
+
+	// Left reports whether a member is none of the fleet any more. Who answers sets it.
+	Left func(member string) bool `json:"-"`
+	// Judged is set by queries that answer only for members which are judged: the snapshot that the answer is of.
+	Judged *aggregate.Snapshot `json:"-"`
 }
 
 // Set sets the header of a request.
@@ -149,6 +156,29 @@ type Answers struct {
 	Bodies   [][]byte           // what the processes answered, which are not refused
 	Absent   []string           // members that none of them answers for, in order
 	Revision aggregate.Revision // that stands for those of all parts
+	Partial  bool               // a process did not answer, whether members are absent or not
 	// Members are those that a process answers for, in order, and Here those that this one does. Only of what is pulled.
 	Members, Here []string
+}
+
+// Moved reports whether between two snapshots a member was taken from, or given to, a process that answers for the
+// members which it judges. One that came to the fleet, or left it, was not.
+func (a *Ask) Moved(before, after *aggregate.Snapshot) bool {
+	judged := *a
+	judged.Also = nil
+	for m := range before.Members() {
+		now, there := after.Member(m.Name)
+		switch was := judged.Answers(&m); {
+		case !there && was && (a.Left == nil || !a.Left(m.Name)), there && was != judged.Answers(&now):
+			return true
+		}
+	}
+	return false
+}
+
+// JudgedHeader is NewHeader for an answer that is only of members which the process judges.
+func JudgedHeader(first aggregate.Revision, a *Ask) *Header {
+	judged := *a
+	judged.Also = nil
+	return NewHeader(first, a.Judged, &judged)
 }

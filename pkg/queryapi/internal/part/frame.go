@@ -19,19 +19,22 @@ type Type byte
 
 // The types of frames.
 const (
-	HeaderFrame  Type = 'h'
-	ItemFrame    Type = 'i' // of a list
-	EventFrame   Type = 'e' // of a watch
-	MarkFrame    Type = 'm' // a watch has sent all up to a revision
-	InitialFrame Type = 'n' // the same, and all initial events
-	ErrorFrame   Type = 's' // a Status, with which the part ends
-	End          Type = 'z'
+	HeaderFrame   Type = 'h'
+	ItemFrame     Type = 'i' // of a list
+	EventFrame    Type = 'e' // of a watch
+	MarkFrame     Type = 'm' // a watch has sent all up to a revision
+	InitialFrame  Type = 'n' // the same, and all initial events
+	BookmarkFrame Type = 'b' // of a watch of a query: its own bookmark
+	ErrorFrame    Type = 's' // a Status, with which the part ends
+	End           Type = 'z'
 )
 
 // Header is what a part begins with.
 type Header struct {
 	Epoch    aggregate.Revision `json:"epoch"`    // the first revision of the process
 	Revision aggregate.Revision `json:"revision"` // of the snapshot
+	// Position is where a watch of the query that the part answers can go on, which means something to its process alone.
+	Position string `json:"position,omitempty"`
 	// Differs says that the process judges others than Ask.Known; Members are these.
 	Differs bool     `json:"differs,omitempty"`
 	Members []string `json:"members,omitempty"`

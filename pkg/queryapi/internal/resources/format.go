@@ -99,7 +99,7 @@ var errNotAcceptable = &apierrors.StatusError{ErrStatus: metav1.Status{
 func (q *request) chooseFormat(formats []format) error {
 	chosen := false
 	for _, f := range formats {
-		if f.protobuf && (f.shape == table || f.shape == fullObject && !q.resource.Protobuf() || wsstream.IsWebSocketRequest(q.r)) {
+		if f.protobuf && (f.shape == table || f.shape == fullObject && !q.resource.Protobuf() || wsstream.IsWebSocketRequest(q.r) || q.ask != nil && q.ask.Messages) {
 			continue
 		}
 		if !chosen {

@@ -53,7 +53,7 @@ var errWatchEnded = errors.New("the watch has ended")
 // watch serves a watch: initial events, where requested, and then changes until the client
 // disconnects, the watch times out, or it has fallen behind the log.
 func (q *request) watch() error {
-	if err := q.checkOrigin(); err != nil {
+	if err := CheckOrigin(q.r, q.caller.User()); err != nil {
 		return err
 	}
 	if q.format.yaml {

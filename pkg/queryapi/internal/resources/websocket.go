@@ -38,30 +38,39 @@ func (w *watchStream) serve(ctx context.Context, initial bool) error {
 		w.w.WriteHeader(http.StatusOK)
 		return w.stream(ctx, initial)
 	}
+	return OverWebSocket(ctx, w.w, w.r, w.options.WriteTimeout, func(ctx context.Context, messages http.ResponseWriter) error {
+		w.w, w.controller = messages, http.NewResponseController(messages)
+		return w.stream(ctx, initial)
+	})
+}
+
+// OverWebSocket answers a request for a WebSocket, and has a watch served over it until it ends or the client closes
+// the connection: each line that is written is a message.
+func OverWebSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, writeTimeout time.Duration, serve func(context.Context, http.ResponseWriter) error) error {
 	var err error
-	socket := &socketWriter{ResponseWriter: w.w, writeTimeout: w.options.WriteTimeout}
+	socket := &socketWriter{ResponseWriter: w, writeTimeout: writeTimeout}
 	websocket.Server{Handshake: chooseProtocol, Handler: func(conn *websocket.Conn) {
 		utilflowcontrol.WatchInitialized(ctx) // whose sign is the header otherwise, which is written by now
-		err = w.overWebSocket(ctx, socket, conn, initial)
-	}}.ServeHTTP(socket, w.r)
+		err = overWebSocket(ctx, socket, conn, serve)
+	}}.ServeHTTP(socket, r)
 	return err
 }
 
 // certificateCredential is the prefix of the credential ID of a client certificate.
 const certificateCredential = "X509SHA256="
 
-// checkOrigin refuses WebSockets of pages of another origin with a client certificate: a
+// CheckOrigin refuses WebSockets of pages of another origin with a client certificate: a
 // browser presents it for every page, and lets the page read the WebSocket. A token is the
 // page's own.
-func (q *request) checkOrigin() error {
-	origin := q.r.Header.Get("Origin")
-	if origin == "" || !wsstream.IsWebSocketRequest(q.r) {
+func CheckOrigin(r *http.Request, by user.Info) error {
+	origin := r.Header.Get("Origin")
+	if origin == "" || !wsstream.IsWebSocketRequest(r) {
 		return nil
 	}
-	byCertificate := slices.ContainsFunc(q.caller.User().GetExtra()[user.CredentialIDKey], func(id string) bool {
+	byCertificate := slices.ContainsFunc(by.GetExtra()[user.CredentialIDKey], func(id string) bool {
 		return strings.HasPrefix(id, certificateCredential)
 	})
-	if u, err := url.Parse(origin); !byCertificate || err == nil && u.Host == q.r.Host {
+	if u, err := url.Parse(origin); !byCertificate || err == nil && u.Host == r.Host {
 		return nil
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -77,8 +86,7 @@ func chooseProtocol(config *websocket.Config, _ *http.Request) error {
 	return nil
 }
 
-// overWebSocket runs the watch until it ends or the client closes the connection.
-func (w *watchStream) overWebSocket(ctx context.Context, socket *socketWriter, conn *websocket.Conn, initial bool) error {
+func overWebSocket(ctx context.Context, socket *socketWriter, conn *websocket.Conn, serve func(context.Context, http.ResponseWriter) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(ctx, socket.endWrites)()
 	closed := make(chan struct{})
@@ -92,9 +100,7 @@ func (w *watchStream) overWebSocket(ctx context.Context, socket *socketWriter, c
 		_ = conn.Close()
 		<-closed
 	}()
-	messages := &messageWriter{conn}
-	w.w, w.controller = messages, http.NewResponseController(messages)
-	return w.stream(ctx, initial)
+	return serve(ctx, &messageWriter{conn})
 }
 
 // socketWriter hijacks a connection whose every write has a deadline, including replies to
