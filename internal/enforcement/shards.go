@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +56,8 @@ type shards struct {
 	was       string
 
 	mu        sync.Mutex
+	reports   *hub.ReportsFleet // nil before the fleet is known
+	reportsOf *intents.Fleet    // that reports is of
 	summaries map[string]facts.Summary
 	of        *policy.State // that summaries are of
 	at        time.Time
@@ -229,6 +233,23 @@ func (s *shards) fleetVerdicts(name string) (hub.FleetVerdicts, error) {
 		out.Counts[member] = n.Policy()
 	}
 	return out, nil
+}
+
+// reportsFleet returns who writes the reports of members, nil while it is not known.
+func (s *shards) reportsFleet() *hub.ReportsFleet {
+	fleet := s.Fleet()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fleet == nil || fleet == s.reportsOf {
+		return s.reports
+	}
+	f := &hub.ReportsFleet{Self: fleet.Self, Processes: slices.Collect(maps.Keys(fleet.Peers)), Judges: make(map[string]string, len(fleet.Members))}
+	f.Processes = append(append(f.Processes, fleet.Processes...), fleet.Self)
+	for name, m := range fleet.Members {
+		f.Judges[name] = m.Judge
+	}
+	s.reports, s.reportsOf = f, fleet
+	return f
 }
 
 // diff says what a commit would change on the fleet.
