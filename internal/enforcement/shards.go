@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
@@ -212,7 +213,8 @@ func (e *Enforcement) summaries() map[string]facts.Summary {
 	out := map[string]facts.Summary{}
 	for b := range state.Bindings() {
 		health, _ := state.Health(b.Name)
-		of := facts.Summary{Counts: map[string]facts.Counts{}, Protected: e.corrector.Status(b.Name).Protected, Synced: state.Synced, Problem: health.Problem()}
+		status := e.corrector.Status(b.Name)
+		of := facts.Summary{Counts: map[string]facts.Counts{}, Protected: status.Protected, Synced: state.Synced, Problem: health.Problem(), Remedies: remediesOf(&status)}
 		for member, n := range state.Counts(b.Name) {
 			of.Counts[member] = facts.CountsOf(n)
 		}
@@ -222,13 +224,24 @@ func (e *Enforcement) summaries() map[string]facts.Summary {
 	return out
 }
 
+// remediesOf returns what a process tells of the corrections of a policy. One that it only observes has none to count.
+func remediesOf(s *enforce.EnforcementStatus) facts.Remedies {
+	return facts.Remedies{
+		Counting: !s.Complete && s.Mode != policy.Observe, OverCeiling: s.OverCeiling, OverCeilingReason: s.OverCeilingReason,
+		Contradicting: s.Contradicting, Contradiction: s.Contradiction,
+	}
+}
+
 // fleetVerdicts returns the verdicts of a policy on the whole fleet.
 func (s *shards) fleetVerdicts(name string) (hub.FleetVerdicts, error) {
 	sum, err := s.facts.Summary(name)
 	if err != nil {
 		return hub.FleetVerdicts{}, err
 	}
-	out := hub.FleetVerdicts{Counts: map[string]policy.Counts{}, Protected: sum.Protected, Synced: sum.Synced, Problem: sum.Problem}
+	out := hub.FleetVerdicts{
+		Counts: map[string]policy.Counts{}, Protected: sum.Protected, Synced: sum.Synced, Problem: sum.Problem,
+		Counting: sum.Counting, OverCeiling: sum.OverCeiling, OverCeilingReason: sum.OverCeilingReason, Contradicting: sum.Contradicting, Contradiction: sum.Contradiction,
+	}
 	for member, n := range sum.Counts {
 		out.Counts[member] = n.Policy()
 	}

@@ -206,7 +206,7 @@ func (p *hubPair) fill(client rest.Interface) {
 	p.hub.putAction(p.t, "b-map", "fleet/b", "fleet/b", "ConfigMap")
 	p.hub.put(p.t, "fleetpolicies", `{"apiVersion":"federator.dev/v1alpha1","kind":"FleetPolicy","metadata":{"name":"replicas"},"spec":{"package":"replicas","mode":"Enforce"}}`)
 	p.hub.put(p.t, "policysources", `{"apiVersion":"federator.dev/v1alpha1","kind":"PolicySource","metadata":{"name":"git"},"spec":{"url":"https://example.com/x.git"}}`)
-	p.hub.put(p.t, "policystates", `{"apiVersion":"federator.dev/v1alpha1","kind":"PolicyState","metadata":{"name":"replicas"},"status":{"halts":[{"id":"h1","reason":"OverLimit","message":"too many","since":"2026-01-03T03:04:05Z"}]}}`)
+	p.hub.put(p.t, "policystates", `{"apiVersion":"federator.dev/v1alpha1","kind":"PolicyState","metadata":{"name":"replicas"},"status":{"halts":[{"id":"h1","reason":"OverLimit","message":"too many","since":"2026-01-03T03:04:05.000000Z"}]}}`)
 	p.hub.put(p.t, "configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"federator-stop-member-fleet.b","namespace":"federator","labels":{"federator.dev/stop":"member"}},"data":{"scope":"member","name":"fleet/b","reason":"why"}}`)
 	groups := []v1alpha1.PlanGroup{
 		group("fleet/a", "fleet/a", "Deployment.apps", v1alpha1.Patch, map[string][]string{"shop": {"p-a"}}),
@@ -309,7 +309,7 @@ func TestShared_HubIsOfTheWholeFleet(t *testing.T) {
 			var halts policyquery.HaltList
 			of.into("/query/v1/halts", &halts)
 			if len(halts.Items) != 1 || !halts.Items[0].Stands || halts.Items[0].ID != "h1" {
-				t.Errorf("%s asks %s for halts: %+v", c.user, of.id, halts.Items)
+				t.Errorf("%s asks %s for halts: %+v", c.user, of.id, halts)
 			}
 			var policies policyquery.PolicyList
 			of.into("/query/v1/policies?policy=replicas", &policies)
