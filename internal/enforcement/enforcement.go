@@ -348,8 +348,7 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	reports := opts.Reports
 	reports.Config, reports.Loop, reports.Library, reports.IsLeader, reports.Logger = statuses, e.Loop, e.Sources, e.isLeader, log
 	if e.shards != nil {
-		// They would be of the leader's members only, and say that the others have no violations.
-		reports.IsLeader = func() bool { return false }
+		reports.Fleet = e.shards.reportsFleet
 	}
 	e.reports, err = hub.NewReports(reports)
 	return err

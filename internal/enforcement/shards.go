@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
@@ -54,6 +57,8 @@ type shards struct {
 	was       string
 
 	mu        sync.Mutex
+	reports   *hub.ReportsFleet // nil before the fleet is known
+	reportsOf *intents.Fleet    // that reports is of
 	summaries map[string]facts.Summary
 	of        *policy.State // that summaries are of
 	at        time.Time
@@ -208,7 +213,8 @@ func (e *Enforcement) summaries() map[string]facts.Summary {
 	out := map[string]facts.Summary{}
 	for b := range state.Bindings() {
 		health, _ := state.Health(b.Name)
-		of := facts.Summary{Counts: map[string]facts.Counts{}, Protected: e.corrector.Status(b.Name).Protected, Synced: state.Synced, Problem: health.Problem()}
+		status := e.corrector.Status(b.Name)
+		of := facts.Summary{Counts: map[string]facts.Counts{}, Protected: status.Protected, Synced: state.Synced, Problem: health.Problem(), Remedies: remediesOf(&status)}
 		for member, n := range state.Counts(b.Name) {
 			of.Counts[member] = facts.CountsOf(n)
 		}
@@ -218,17 +224,45 @@ func (e *Enforcement) summaries() map[string]facts.Summary {
 	return out
 }
 
+// remediesOf returns what a process tells of the corrections of a policy. One that it only observes has none to count.
+func remediesOf(s *enforce.EnforcementStatus) facts.Remedies {
+	return facts.Remedies{
+		Counting: !s.Complete && s.Mode != policy.Observe, OverCeiling: s.OverCeiling, OverCeilingReason: s.OverCeilingReason,
+		Contradicting: s.Contradicting, Contradiction: s.Contradiction,
+	}
+}
+
 // fleetVerdicts returns the verdicts of a policy on the whole fleet.
 func (s *shards) fleetVerdicts(name string) (hub.FleetVerdicts, error) {
 	sum, err := s.facts.Summary(name)
 	if err != nil {
 		return hub.FleetVerdicts{}, err
 	}
-	out := hub.FleetVerdicts{Counts: map[string]policy.Counts{}, Protected: sum.Protected, Synced: sum.Synced, Problem: sum.Problem}
+	out := hub.FleetVerdicts{
+		Counts: map[string]policy.Counts{}, Protected: sum.Protected, Synced: sum.Synced, Problem: sum.Problem,
+		Counting: sum.Counting, OverCeiling: sum.OverCeiling, OverCeilingReason: sum.OverCeilingReason, Contradicting: sum.Contradicting, Contradiction: sum.Contradiction,
+	}
 	for member, n := range sum.Counts {
 		out.Counts[member] = n.Policy()
 	}
 	return out, nil
+}
+
+// reportsFleet returns who writes the reports of members, nil while it is not known.
+func (s *shards) reportsFleet() *hub.ReportsFleet {
+	fleet := s.Fleet()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fleet == nil || fleet == s.reportsOf {
+		return s.reports
+	}
+	f := &hub.ReportsFleet{Self: fleet.Self, Processes: slices.Collect(maps.Keys(fleet.Peers)), Judges: make(map[string]string, len(fleet.Members))}
+	f.Processes = append(append(f.Processes, fleet.Processes...), fleet.Self)
+	for name, m := range fleet.Members {
+		f.Judges[name] = m.Judge
+	}
+	s.reports, s.reportsOf = f, fleet
+	return f
 }
 
 // diff says what a commit would change on the fleet.

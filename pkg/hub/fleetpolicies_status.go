@@ -376,12 +376,23 @@ type FleetVerdicts struct {
 	Protected map[string]int           // corrections of protected targets, by member
 	Synced    bool                     // all that the policies read has been listed once
 	Problem   string                   // of its evaluation at another process, "" for none
+	// What follows is as in enforce.EnforcementStatus, of the whole fleet. Counting is the opposite of its Complete.
+	Counting                         bool
+	OverCeiling, Contradicting       int
+	OverCeilingReason, Contradiction string
 }
 
-// verdictsOf returns the verdicts of a policy on the whole fleet, or why they are not known.
+// verdictsOf returns the verdicts of a policy on the whole fleet, or why they are not known, and has enforcement count all of
+// these.
 func (f *FleetPolicies) verdictsOf(name string, state *policy.State, enforcement *enforce.EnforcementStatus) (FleetVerdicts, error) {
 	if f.opts.Verdicts != nil {
-		return f.opts.Verdicts(name)
+		v, err := f.opts.Verdicts(name)
+		if err == nil {
+			enforcement.Complete = enforcement.Complete && !v.Counting
+			enforcement.OverCeiling, enforcement.OverCeilingReason = v.OverCeiling, v.OverCeilingReason
+			enforcement.Contradicting, enforcement.Contradiction = v.Contradicting, v.Contradiction
+		}
+		return v, err
 	}
 	return FleetVerdicts{Counts: maps.Collect(state.Counts(name)), Protected: enforcement.Protected, Synced: state.Synced}, nil
 }

@@ -68,6 +68,10 @@ type ReportsOptions struct {
 	// NoClusters is set where no Cluster describes a member: Clusters, and Reports in their namespaces,
 	// are not read.
 	NoClusters bool
+	// Fleet returns who judges the members, nil while that is not known: each process writes what it judges, and the leader
+	// removes what is of nobody any more. It returns the same pointer as long as nothing has changed. nil: this
+	// process judges all members.
+	Fleet func() *ReportsFleet
 	// Interval is the minimum time between updates of Reports. 0 means 30 seconds.
 	Interval time.Duration
 	// PerReport and PerMember limit the number of results in one Report and in all Reports
@@ -76,10 +80,21 @@ type ReportsOptions struct {
 	Logger               *slog.Logger // nil: none
 }
 
+// ReportsFleet is who judges the members, where several processes share a fleet. It is immutable.
+type ReportsFleet struct {
+	Self      string            // this process
+	Processes []string          // all that judge anything
+	Judges    map[string]string // process by member, "" for none: all members that are described
+}
+
 // Reports writes violations as OpenReports (openreports.io/v1alpha1) on the hub, by member:
 // Reports in the namespace of its Cluster, ClusterReports for members without a Cluster
 // and for violations that belong to no member. Anyone who can read them sees the
 // violations, whatever they may read of the members.
+//
+// Where several processes share the fleet, each writes those of the members that it judges, and of the keys of views a
+// ClusterReport of its own. A report of a member that moves is written by the one that judges it now: an update or a
+// deletion counts only if the report is as its writer knows it.
 //
 // The CRDs are not part of federator; it waits until they are installed. Results over the
 // limits are omitted; the summaries of all Reports of a member add up to all results.
@@ -92,6 +107,7 @@ type Reports struct {
 	listed    time.Time
 	written   *policy.State // the state that the Reports are of; nil: some may not be
 	lastError string        // logged last
+	shared    *ownership    // that was written by last; nil where this process judges all
 }
 
 // reportKey is the namespace and name of a report; a ClusterReport has no namespace.
@@ -160,7 +176,7 @@ func (r *Reports) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		switch {
-		case !r.opts.IsLeader():
+		case !r.opts.IsLeader() && (r.opts.Fleet == nil || r.opts.Disabled):
 			r.known, r.written = nil, nil // another leader changes them
 		case r.opts.Disabled:
 			if r.removeAll(ctx) {
@@ -218,23 +234,28 @@ func (r *Reports) removeAll(ctx context.Context) bool {
 
 // reconcile writes the reports that have changed.
 func (r *Reports) reconcile(ctx context.Context) error {
-	if r.known == nil || time.Since(r.listed) >= reportsRelist {
+	owns, known := r.ownership()
+	if !known {
+		return nil
+	}
+	if r.known == nil || time.Since(r.listed) >= reportsRelist || owns.gains(r.shared) {
 		if err := r.list(ctx); err != nil {
 			return err
 		}
 	}
 	state := r.opts.Loop.State()
-	if state == nil || !state.Synced || state == r.written {
+	if state == nil || !state.Synced || state == r.written && owns.same(r.shared) {
 		return nil // keep the reports until there is a complete state
 	}
+	r.shared = owns
 	clusters, err := r.clusters(ctx)
 	if err != nil {
 		return err
 	}
 	desired, stay := r.build(state, clusters)
 	if err := r.write(ctx, desired, stay); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.known = nil // a namespace or the CRDs were deleted
+		if apierrors.IsNotFound(err) || r.shared != nil {
+			r.known = nil // a namespace or the CRDs were deleted, or another process has written a report
 		}
 		return err
 	}
@@ -322,14 +343,17 @@ func (r *Reports) clusters(ctx context.Context) (map[string]metav1.OwnerReferenc
 func (r *Reports) write(ctx context.Context, desired map[reportKey]*report, stay map[reportKey]bool) error {
 	var failed error
 	for _, key := range slices.SortedFunc(maps.Keys(desired), reportKey.compare) {
-		body, hash, err := desired[key].encode()
+		body, hash, err := desired[key].encode(r.versionOf(key))
 		if err != nil {
 			return err
 		}
 		if r.known[key].hash == hash {
 			continue
 		}
-		if !r.opts.IsLeader() || ctx.Err() != nil {
+		if !r.mayWrite(key) {
+			continue
+		}
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err := r.apply(ctx, key, body, hash); err != nil {
@@ -337,14 +361,18 @@ func (r *Reports) write(ctx context.Context, desired map[reportKey]*report, stay
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(r.known), reportKey.compare) {
-		if desired[key] != nil || stay[key.unnumbered()] {
+		if desired[key] != nil || stay[key.unnumbered()] || !r.mayWrite(key) {
 			continue
 		}
-		if !r.opts.IsLeader() || ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		only := metav1.DeleteOptions{}
+		if version := r.versionOf(key); version != "" {
+			only.Preconditions = &metav1.Preconditions{ResourceVersion: &version}
+		}
 		request, cancel := context.WithTimeout(ctx, requestTimeout)
-		err := r.client.Resource(key.kind()).Namespace(key.namespace).Delete(request, key.name, metav1.DeleteOptions{})
+		err := r.client.Resource(key.kind()).Namespace(key.namespace).Delete(request, key.name, only)
 		cancel()
 		if err != nil && !apierrors.IsNotFound(err) {
 			failed = err
@@ -369,14 +397,15 @@ func (r *Reports) apply(ctx context.Context, key reportKey, body []byte, hash st
 	return nil
 }
 
-// encode returns a report with the annotation of its content's hash.
-func (p *report) encode() (body []byte, hash string, err error) {
+// encode returns a report with the annotation of its content's hash, to be written over a version: "" is whatever is there.
+func (p *report) encode(over string) (body []byte, hash string, err error) {
+	p.ResourceVersion = ""
 	delete(p.Annotations, reportHash)
 	if body, err = json.Marshal(p); err != nil {
 		return nil, "", err
 	}
 	hash = digest(body)
-	p.Annotations[reportHash] = hash
+	p.Annotations[reportHash], p.ResourceVersion = hash, over
 	body, err = json.Marshal(p)
 	return body, hash, err
 }

@@ -17,6 +17,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -93,6 +94,10 @@ func (r *Reports) build(state *policy.State, clusters map[string]metav1.OwnerRef
 		maps.Copy(unread, state.Unread(b.Name))
 	}
 	for m := range state.Snapshot.Members() {
+		if !r.shared.judges(m.Name) || r.shared != nil && m.Role != aggregate.Judge {
+			continue // another process writes them
+		}
+		r.shared.take(m.Name)
 		if unread[m.Name] && (!m.GivenUp || m.Version == "") { // was never reached
 			at, _ := r.location(state, m.Name, clusters)
 			stay[at] = true
@@ -280,7 +285,7 @@ func (r *Reports) location(state *policy.State, member string, clusters map[stri
 		Source:     "federator",
 	}
 	if member == "" {
-		return reportKey{name: "federator-fleet"}, p
+		return reportKey{name: r.shared.keysName()}, p
 	}
 	p.Labels[reportMember] = remediate.LabelValue(member)
 	namespace, name, _ := strings.Cut(member, "/")
@@ -324,4 +329,105 @@ func objectName(s string) string {
 func digest(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
+}
+
+// ownership is which reports this process writes, where several share a fleet; nil where it writes all. It is of one
+// state. Keys are without the numbers of shards.
+type ownership struct {
+	fleet  *ReportsFleet
+	leads  bool
+	others map[reportKey]bool   // of all members and processes
+	own    map[reportKey]string // of members that are judged here, by the state too, and "" for keys of views
+}
+
+// ownership returns the present one, and whether it is known.
+func (r *Reports) ownership() (owns *ownership, known bool) {
+	if r.opts.Fleet == nil {
+		return nil, true
+	}
+	f := r.opts.Fleet()
+	if f == nil {
+		return nil, false
+	}
+	o := &ownership{fleet: f, leads: r.opts.IsLeader(), others: map[reportKey]bool{}, own: map[reportKey]string{{name: keysName(f.Self)}: ""}}
+	for member := range f.Judges {
+		for _, key := range locations(member) {
+			o.others[key] = true
+		}
+	}
+	for _, process := range f.Processes {
+		o.others[reportKey{name: keysName(process)}] = true
+	}
+	return o, true
+}
+
+// locations are where the reports of a member may be: it depends on what describes it.
+func locations(member string) [2]reportKey {
+	namespace, name, _ := strings.Cut(member, "/")
+	return [2]reportKey{{namespace, "federator-" + objectName(name)}, {name: "federator-" + objectName(namespace+"."+name)}}
+}
+
+// keysName begins the names of a process's reports about keys of views. Those of members have a dot.
+func keysName(process string) string {
+	return "federator-fleet-" + objectName(strings.ReplaceAll(process, ".", "_"))
+}
+
+func (o *ownership) keysName() string {
+	if o == nil {
+		return "federator-fleet"
+	}
+	return keysName(o.fleet.Self)
+}
+
+func (o *ownership) judges(member string) bool {
+	return o == nil || o.fleet.Judges[member] == o.fleet.Self
+}
+
+// take has the reports of a member written here.
+func (o *ownership) take(member string) {
+	if o == nil {
+		return
+	}
+	for _, key := range locations(member) {
+		o.own[key] = member
+	}
+}
+
+// gains reports whether members are judged here that were not: another process has written their reports last.
+func (o *ownership) gains(was *ownership) bool {
+	if o == nil || was == nil || o.fleet == was.fleet {
+		return false
+	}
+	for member := range o.fleet.Judges {
+		if o.judges(member) && !was.judges(member) {
+			return true
+		}
+	}
+	return false
+}
+
+// same reports whether the same reports are to be written.
+func (o *ownership) same(was *ownership) bool {
+	return o == nil || was != nil && o.fleet == was.fleet && o.leads == was.leads
+}
+
+// mayWrite reports whether this process may write a report now, or remove it.
+func (r *Reports) mayWrite(key reportKey) bool {
+	o := r.shared
+	if o == nil {
+		return r.opts.IsLeader()
+	}
+	now := r.opts.Fleet()
+	if member, own := o.own[key.unnumbered()]; own {
+		return member == "" || now == o.fleet || now != nil && now.Judges[member] == o.fleet.Self
+	}
+	return now == o.fleet && !o.others[key.unnumbered()] && r.opts.IsLeader() // it is of nobody any more
+}
+
+// versionOf returns the version of a report that this process may write over, "" for any.
+func (r *Reports) versionOf(key reportKey) string {
+	if r.shared == nil {
+		return ""
+	}
+	return r.known[key].version
 }

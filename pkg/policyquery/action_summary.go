@@ -93,9 +93,8 @@ func (p ActionPosition) Compare(o ActionPosition) int {
 
 // actionGrants say of which Actions a caller may read the targets. It is of one request.
 type actionGrants struct {
-	reader   *callerReader
-	snapshot *aggregate.Snapshot
-	known    map[actionScope]queryapi.MemberGrant
+	readable
+	known map[actionScope]queryapi.MemberGrant
 }
 
 // actionScope is a kind in a member, which may be another than now has its name.
@@ -104,8 +103,8 @@ type actionScope struct {
 	kind        aggregate.Kind
 }
 
-func newActionGrants(reader *callerReader, snapshot *aggregate.Snapshot) *actionGrants {
-	return &actionGrants{reader, snapshot, map[actionScope]queryapi.MemberGrant{}}
+func newActionGrants(of readable) *actionGrants {
+	return &actionGrants{of, map[actionScope]queryapi.MemberGrant{}}
 }
 
 // mayRead reports whether the caller may read the target of an Action. Targets in members that there are
@@ -114,9 +113,8 @@ func (g *actionGrants) mayRead(a *ActionSummary) bool {
 	scope := actionScope{a.Member, a.memberUID, a.Target.Kind}
 	grant, ok := g.known[scope]
 	if !ok {
-		member, exists := g.snapshot.Member(a.Member)
-		if exists && (a.memberUID == "" || a.memberUID == member.UID) && g.reader.MayReadMember(a.Member) {
-			grant = g.reader.grant(g.snapshot, a.Member, a.Target.Kind)
+		if uid, visible := g.UID(a.Member); visible && (a.memberUID == "" || a.memberUID == uid) {
+			grant = g.Grant(a.Member, a.Target.Kind)
 		}
 		g.known[scope] = grant
 	}

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -33,6 +36,8 @@ type Actions struct {
 var (
 	_ queryapi.Describer = Actions{}
 	_ queryapi.Notifier  = Actions{}
+	_ queryapi.Sharer    = Actions{}
+	_ queryapi.Sharer    = Action{}
 )
 
 var actionsParameters = []queryapi.Parameter{
@@ -81,6 +86,9 @@ type ActionList struct {
 	Stale      bool             `json:"stale,omitempty"` // the hub is out of reach: there may be newer ones
 	// Unreadable is how many cannot be decoded, and are left out; for callers who may read all members.
 	Unreadable int `json:"unreadable,omitempty"`
+	// Absent are members, of those that the caller may read, that no process answers for which shares the fleet. Actions in
+	// them count as hidden.
+	Absent []string `json:"absent,omitempty"`
 }
 
 // SchemaName is the name of the component in OpenAPI, which clients generate code from.
@@ -148,6 +156,15 @@ func (a *actionParams) matches(x *ActionSummary) bool {
 
 // Serve implements queryapi.Query.
 func (q Actions) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	return fleetReader{q.Kinds, q.Index}.answer(w, r, caller, func(of func() (readable, error)) error { return q.serve(w, r, caller, of) })
+}
+
+// ServeShared implements queryapi.Sharer: each process holds all Actions, and says what may be read of the members that it judges.
+func (q Actions) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
+	return q.serve(w, r, caller, everywhere(caller, fleet))
+}
+
+func (q Actions) serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, of func() (readable, error)) error {
 	now := time.Now()
 	if q.Clock != nil {
 		now = q.Clock()
@@ -159,28 +176,31 @@ func (q Actions) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	if err := requireHub(r.Context(), caller, HubActions); err != nil {
 		return err
 	}
-	result, err := q.list(r.Context(), caller, params)
+	result, err := q.list(r.Context(), of, params)
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, result)
 }
 
-func (q Actions) list(ctx context.Context, caller queryapi.Caller, params *actionParams) (*ActionList, error) {
+func (q Actions) list(ctx context.Context, of func() (readable, error), params *actionParams) (*ActionList, error) {
 	all, state, err := q.Hub.Actions()
 	if err != nil {
 		return nil, hubNotRead(err)
 	}
-	snapshot := q.Index.Snapshot()
-	reader, err := newCallerReader(ctx, caller, q.Kinds, snapshot)
+	readable, err := of()
 	if err != nil {
 		return nil, err
 	}
-	grants := newActionGrants(reader, snapshot)
+	if err := readable.Need(ctx, targetKinds(all)...); err != nil {
+		return nil, err
+	}
+	grants := newActionGrants(readable)
 	out := &ActionList{APIVersion: "query.federator.dev/v1", Kind: "Actions", Items: []*ActionSummary{}, Older: state.Older, Stale: state.Stale}
-	if state.Unreadable > 0 && reader.seesAllMembers(snapshot) {
+	if state.Unreadable > 0 && readable.All() {
 		out.Unreadable = state.Unreadable
 	}
+	out.Absent = readable.Absent()
 	examined := 0
 	for a := range all {
 		if examined++; examined%1024 == 0 && ctx.Err() != nil {
@@ -206,7 +226,16 @@ func (q Actions) list(ctx context.Context, caller queryapi.Caller, params *actio
 			out.Items = append(out.Items, a)
 		}
 	}
-	return out, reader.err // grants are unknown, not denied
+	return out, readable.Failed() // grants are unknown, not denied
+}
+
+// targetKinds returns the kinds of the targets of Actions.
+func targetKinds(all iter.Seq[*ActionSummary]) []aggregate.Kind {
+	kinds := map[aggregate.Kind]bool{}
+	for a := range all {
+		kinds[a.Target.Kind] = true
+	}
+	return slices.Collect(maps.Keys(kinds))
 }
 
 // Action serves /query/v1/actions/{name}: one Action, as Actions would list it. It is safe for concurrent
@@ -232,6 +261,15 @@ var actionName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
 // Serve implements queryapi.Query.
 func (q Action) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	return fleetReader{q.Kinds, q.Index}.answer(w, r, caller, func(of func() (readable, error)) error { return q.serve(w, r, caller, of) })
+}
+
+// ServeShared implements queryapi.Sharer.
+func (q Action) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
+	return q.serve(w, r, caller, everywhere(caller, fleet))
+}
+
+func (q Action) serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, of func() (readable, error)) error {
 	if err := checkParameters(r.URL.Query(), nil); err != nil {
 		return err
 	}
@@ -250,16 +288,20 @@ func (q Action) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Ca
 	case err != nil:
 		return hubError(r.Context(), err)
 	}
-	snapshot := q.Index.Snapshot()
-	reader, err := newCallerReader(r.Context(), caller, q.Kinds, snapshot)
+	readable, err := of()
 	if err != nil {
 		return err
 	}
 	summary := SummaryOf(a)
-	may := newActionGrants(reader, snapshot).mayRead(summary)
+	if err := readable.Need(r.Context(), summary.Target.Kind); err != nil {
+		return err
+	}
+	may := newActionGrants(readable).mayRead(summary)
 	switch {
-	case reader.err != nil:
-		return reader.err // grants are unknown, not denied
+	case readable.Failed() != nil:
+		return readable.Failed() // grants are unknown, not denied
+	case slices.Contains(readable.Absent(), summary.Member):
+		return errAbsent(summary.Member)
 	case !may:
 		return missing
 	}

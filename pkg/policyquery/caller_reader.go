@@ -3,11 +3,13 @@ package policyquery
 import (
 	"context"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policyquery/internal/reach"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -136,6 +138,78 @@ func (r *callerReader) seesAllMembers(at *aggregate.Snapshot) bool {
 		n++
 	}
 	return len(r.visible) == n && (r.there == nil || len(r.there.visible) == len(r.there.among))
+}
+
+// readable is what a caller may read of the members that there are, for what the hub says of them. It is of one request.
+type readable interface {
+	reach.Source
+
+	// Need has the members known, and the grants of kinds: nothing else is.
+	Need(ctx context.Context, kinds ...aggregate.Kind) error
+	// All reports whether no member is hidden from the caller.
+	All() bool
+	// Absent returns the members, of those that the caller may read, that no process answers for which shares the fleet.
+	Absent() []string
+}
+
+// readableHere is what a caller may read of the members of a snapshot.
+type readableHere struct {
+	*callerReader
+
+	snapshot *aggregate.Snapshot
+}
+
+// Need implements readable: grants are fetched when they are read.
+func (readableHere) Need(context.Context, ...aggregate.Kind) error { return nil }
+
+// UID implements readable.
+func (r readableHere) UID(member string) (string, bool) {
+	m, exists := r.snapshot.Member(member)
+	return m.UID, exists && r.MayReadMember(member)
+}
+
+// Grant implements readable.
+func (r readableHere) Grant(member string, kind aggregate.Kind) queryapi.MemberGrant {
+	return r.grant(r.snapshot, member, kind)
+}
+
+// Failed implements readable.
+func (r readableHere) Failed() error { return r.err }
+
+// All implements readable.
+func (r readableHere) All() bool { return r.seesAllMembers(r.snapshot) }
+
+// Absent implements readable.
+func (readableHere) Absent() []string { return nil }
+
+// fleetReader is what says who may read what of the members.
+type fleetReader struct {
+	kinds Kinds
+	index *aggregate.Index
+}
+
+// here returns what a caller may read of the members of this process.
+func (f fleetReader) here(ctx context.Context, caller queryapi.Caller) (readable, error) {
+	snapshot := f.index.Snapshot()
+	reader, err := newCallerReader(ctx, caller, f.kinds, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	return readableHere{reader, snapshot}, nil
+}
+
+// answer has a query answered by what the caller may read here, or says that to another process that asks for it.
+func (f fleetReader) answer(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, serve func(of func() (readable, error)) error) error {
+	served, err := reach.ServePart(w, r, f.index.Snapshot(), func() (reach.Source, error) { return f.here(r.Context(), caller) })
+	if served {
+		return err
+	}
+	return serve(func() (readable, error) { return f.here(r.Context(), caller) })
+}
+
+// everywhere returns what a caller may read of the members of all processes.
+func everywhere(caller queryapi.Caller, fleet queryapi.SharedFleet) func() (readable, error) {
+	return func() (readable, error) { return reach.New(caller, fleet), nil }
 }
 
 // snapshotReader is a policy.Reader of one snapshot.

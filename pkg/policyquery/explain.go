@@ -269,7 +269,7 @@ func (e *explaining) readHub(ctx context.Context, caller queryapi.Caller, hub Hu
 	if err != nil {
 		return hubNotRead(err)
 	}
-	targets := newActionGrants(e.reader, e.state.Snapshot)
+	targets := newActionGrants(readableHere{e.reader, e.state.Snapshot})
 	for a := range all {
 		ref := a.ref()
 		if may, isTarget := e.readable[ref]; (ref == e.subject.Ref || isTarget && may) && targets.mayRead(a) {

@@ -22,6 +22,7 @@ type Halts struct {
 var (
 	_ queryapi.Describer = Halts{}
 	_ queryapi.Notifier  = Halts{}
+	_ queryapi.Sharer    = Halts{}
 )
 
 // HaltList is the response of Halts.
@@ -115,6 +116,11 @@ func (Halts) Describe() queryapi.Operation {
 
 // Changes implements queryapi.Notifier.
 func (q Halts) Changes() <-chan struct{} { return q.Hub.Changes(HubPolicyStates, HubFleetPolicies) }
+
+// ServeShared implements queryapi.Sharer: each process holds all that the hub has.
+func (q Halts) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, _ queryapi.SharedFleet) error {
+	return q.Serve(w, r, caller)
+}
 
 // Serve implements queryapi.Query.
 func (q Halts) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {

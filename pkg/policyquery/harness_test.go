@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -209,6 +210,7 @@ func startWith(t testing.TB, changeLoop func(*enforce.Options), change func(*que
 	j.series = policyquery.NewSeries(policyquery.SeriesOptions{Kinds: question.Kinds, Loop: j.loop, Index: index, Clock: j.clock})
 	rego := &policyquery.Rego{Index: index, Kinds: question.Kinds, State: j.loop.State}
 	j.rego, j.preview = rego, &policyquery.Preview{Kinds: question.Kinds, Loop: j.loop}
+	more := o.Queries
 	o.Queries = map[string]queryapi.Query{
 		"violations": j.watched, "rego": rego, "preview": j.preview,
 		"policies": &policyquery.Policies{Kinds: question.Kinds, Loop: j.loop, Series: j.series, Clock: j.clock, Tested: func(source string) policyquery.TestedBy {
@@ -217,6 +219,7 @@ func startWith(t testing.TB, changeLoop func(*enforce.Options), change func(*que
 		"series":  j.series,
 		"explain": policyquery.Explain{Kinds: question.Kinds, Loop: j.loop, Rego: rego},
 	}
+	maps.Copy(o.Queries, more)
 	if j.server, err = queryapi.New(o); err != nil {
 		t.Fatal(err)
 	}

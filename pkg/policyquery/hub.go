@@ -85,6 +85,13 @@ func hubNotRead(err error) error {
 	return status
 }
 
+// errAbsent is the response about a member that the caller may read, and that no process answers for: 503 with Retry-After.
+func errAbsent(member string) error {
+	status := apierrors.NewServiceUnavailable("no process answers for member " + member)
+	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return status
+}
+
 // requireHub refuses a caller who may not list a resource of federator's on the hub.
 func requireHub(ctx context.Context, caller queryapi.Caller, resource HubResource) error {
 	ok, err := caller.HubAllows(ctx, "list", string(resource))

@@ -14,7 +14,10 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-var _ queryapi.Describer = Plans{}
+var (
+	_ queryapi.Describer = Plans{}
+	_ queryapi.Sharer    = Plans{}
+)
 
 // planStates are the states of Plans. Those of Plans that are over come last.
 var planStates = []v1alpha1.PlanState{

@@ -62,6 +62,8 @@ type PlanList struct {
 	// namespace and name.
 	Items    []PlanTarget `json:"items,omitempty"`
 	Continue string       `json:"continue,omitempty"` // parameter of the next page; "" on the last one
+	// Absent is as in ActionList: targets in these members count as hidden.
+	Absent []string `json:"absent,omitempty"`
 }
 
 // PlanSummary is a Plan without its targets.
@@ -129,6 +131,15 @@ var policyName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
 
 // Serve implements queryapi.Query.
 func (q Plans) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	return fleetReader{q.Kinds, q.Index}.answer(w, r, caller, func(of func() (readable, error)) error { return q.serve(w, r, of) })
+}
+
+// ServeShared implements queryapi.Sharer: Plans are on the hub, and each process says what may be read of the members that it judges.
+func (q Plans) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
+	return q.serve(w, r, everywhere(caller, fleet))
+}
+
+func (q Plans) serve(w http.ResponseWriter, r *http.Request, of func() (readable, error)) error {
 	params, err := parsePlanParams(r.URL.Query())
 	if err != nil {
 		return err
@@ -141,21 +152,24 @@ func (q Plans) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 	if err != nil {
 		return hubError(r.Context(), err)
 	}
-	snapshot := q.Index.Snapshot()
-	reader, err := newCallerReader(r.Context(), caller, q.Kinds, snapshot)
+	readable, err := of()
 	if err != nil {
 		return err
 	}
+	if err := readable.Need(r.Context()); err != nil {
+		return err
+	}
 	l := &planListing{
-		planParams: params, plans: q.Reader, reader: reader, snapshot: snapshot,
+		planParams: params, plans: q.Reader, readable: readable,
 		result: &PlanList{APIVersion: "query.federator.dev/v1", Kind: "Plans", Policy: name},
 	}
 	if err := l.run(r.Context(), all); err != nil {
 		return err
 	}
-	if reader.err != nil { // grants are unknown, not denied
-		return reader.err
+	if err := readable.Failed(); err != nil { // grants are unknown, not denied
+		return err
 	}
+	l.result.Absent = readable.Absent()
 	body, err := json.Marshal(l.result)
 	if err != nil {
 		return err
@@ -178,8 +192,7 @@ type planListing struct {
 	*planParams
 
 	plans    PlanReader
-	reader   *callerReader
-	snapshot *aggregate.Snapshot
+	readable readable
 	result   *PlanList
 	selected []*v1alpha1.Plan
 	last     planCursor // position of the last item
@@ -270,6 +283,9 @@ func (l *planListing) addPlan(ctx context.Context, n int, p *v1alpha1.Plan, s *P
 		case err != nil:
 			return hubError(ctx, err)
 		}
+		if err := l.readable.Need(ctx, kindsOf(groups)...); err != nil {
+			return err
+		}
 		for i := range groups {
 			if err := l.addGroup(ctx, n, p, part, &groups[i], &tally); err != nil {
 				return err
@@ -280,13 +296,21 @@ func (l *planListing) addPlan(ctx context.Context, n int, p *v1alpha1.Plan, s *P
 	return nil
 }
 
+// kindsOf returns the kinds of targets.
+func kindsOf(groups []v1alpha1.PlanGroup) []aggregate.Kind {
+	kinds := make([]aggregate.Kind, len(groups))
+	for i := range groups {
+		kinds[i] = aggregate.Kind(groups[i].Kind)
+	}
+	return kinds
+}
+
 // addGroup lists the targets of a group that the caller may list.
 func (l *planListing) addGroup(ctx context.Context, n int, p *v1alpha1.Plan, part int, g *v1alpha1.PlanGroup, tally *planTally) error {
-	member, ok := l.snapshot.Member(g.Member)
-	if !ok || member.UID != g.MemberUID || !l.reader.MayReadMember(g.Member) {
+	if uid, visible := l.readable.UID(g.Member); !visible || uid != g.MemberUID {
 		return nil // what has its name now is another member
 	}
-	grant := l.reader.grant(l.snapshot, g.Member, aggregate.Kind(g.Kind))
+	grant := l.readable.Grant(g.Member, aggregate.Kind(g.Kind))
 	for i := range g.Targets {
 		if l.examined++; l.examined%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -268,9 +268,15 @@ func (l *policyListing) countActions(ctx context.Context, caller queryapi.Caller
 	if err != nil {
 		return hubNotRead(err)
 	}
-	grants := newActionGrants(l.reader, l.state.Snapshot)
+	grants := newActionGrants(readableHere{l.reader, l.state.Snapshot})
 	l.corrected = map[string]int{}
+	members, part := queryapi.InPart(ctx, l.state.Snapshot) // that this process holds without judging them are another's to count
 	for a := range all {
+		if part {
+			if _, counted := slices.BinarySearch(members, a.Member); !counted {
+				continue
+			}
+		}
 		if a.Phase == string(v1alpha1.PhaseSucceeded) && (l.only == "" || a.Policy == l.only) && grants.mayRead(a) {
 			l.corrected[a.Policy]++
 		}

@@ -165,7 +165,7 @@ func (p *PolicyItem) add(o *PolicyItem) {
 	for _, n := range []struct {
 		to   **int
 		more *int
-	}{{&p.Violations, o.Violations}, {&p.Exempt, o.Exempt}, {&p.Errors, o.Errors}, {&p.Unknown, o.Unknown}, {&p.Subjects, o.Subjects}} {
+	}{{&p.Violations, o.Violations}, {&p.Exempt, o.Exempt}, {&p.Errors, o.Errors}, {&p.Unknown, o.Unknown}, {&p.Subjects, o.Subjects}, {&p.Corrected, o.Corrected}} {
 		switch {
 		case *n.to == nil, n.more == nil: // one does not know, or may not say
 			*n.to = nil
@@ -178,9 +178,6 @@ func (p *PolicyItem) add(o *PolicyItem) {
 		p.Violations, p.Exempt, p.Errors, p.Unknown, p.Subjects = nil, nil, nil, nil, nil
 	}
 	p.Cost = p.Cost.plus(o.Cost)
-	if o.Corrected != nil && (p.Corrected == nil || *p.Corrected < *o.Corrected) { // all count those of the hub
-		p.Corrected = o.Corrected
-	}
 	p.Quarantines = append(p.Quarantines, o.Quarantines...)
 	slices.SortFunc(p.Quarantines, func(a, b PolicyQuarantine) int { return strings.Compare(a.Member, b.Member) })
 }

@@ -64,6 +64,12 @@ func pair(t *testing.T, set *policy.Set, bindings []policy.Binding, also ...aggr
 	hub.allows.Store(true)
 	at := httptest.NewServer(hub)
 	t.Cleanup(at.Close)
+	return pairOf(t, at.URL, set, bindings, nil, also...), hub
+}
+
+// pairOf is pair with a hub, and with queries of a process that has an index and a loop.
+func pairOf(t *testing.T, hub string, set *policy.Set, bindings []policy.Binding, queries func(*aggregate.Index, *enforce.Loop, policyquery.Kinds) map[string]queryapi.Query, also ...aggregate.Kind) (processes []*sharer) {
+	t.Helper()
 	changed := make(chan struct{})
 	processes = []*sharer{{id: "p-0", judges: []string{"fleet/a", "fleet/c"}}, {id: "p-1", judges: []string{"fleet/b"}}}
 	publish := func() {
@@ -93,10 +99,13 @@ func pair(t *testing.T, set *policy.Set, bindings []policy.Binding, also ...aggr
 		p.testServer = startWith(t, func(o *enforce.Options) {
 			o.Peers, o.Exports, o.Set, o.Bindings = p.peers, true, set, bindings
 		}, func(o *queryapi.Options, q *policyquery.Violations) {
-			o.Local, o.Hub = false, &rest.Config{Host: at.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+			o.Local, o.Hub = false, &rest.Config{Host: hub, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 			o.Authorization.AllowTTL, o.Authorization.DenyTTL = time.Second, time.Second
 			o.Peers, o.Minted = p, aggregate.Block(uint64(9+i))
 			o.Fleet, q.Kinds, q.BookmarkInterval = kinds, kinds.Kinds, 20*time.Millisecond
+			if queries != nil {
+				o.Queries = queries(o.Index, q.Loop, kinds.Kinds)
+			}
 		})
 		p.token = "ann"
 		p.listener = httptest.NewUnstartedServer(p.server.PeersHandler())
@@ -115,7 +124,7 @@ func pair(t *testing.T, set *policy.Set, bindings []policy.Binding, also ...aggr
 		}
 	}
 	publish()
-	return processes, hub
+	return processes
 }
 
 // tell has each process know what the other one exports, and evaluate it.

@@ -22,6 +22,7 @@ type Stops struct {
 var (
 	_, _ queryapi.Describer = Sources{}, Stops{}
 	_, _ queryapi.Notifier  = Sources{}, Stops{}
+	_, _ queryapi.Sharer    = Sources{}, Stops{}
 )
 
 // stoppedResources are what stops are of, by scope.
@@ -42,6 +43,8 @@ type StopList struct {
 	Kind       string `json:"kind"`
 	Items      []Stop `json:"items"`
 	Stale      bool   `json:"stale,omitempty"`
+	// Absent is as in ActionList: stops of these members are left out.
+	Absent []string `json:"absent,omitempty"`
 }
 
 // Describe implements queryapi.Describer.
@@ -59,6 +62,11 @@ func (q Sources) Changes() <-chan struct{} { return q.Hub.Changes(HubPolicySourc
 
 // Changes implements queryapi.Notifier.
 func (q Stops) Changes() <-chan struct{} { return q.Hub.Changes(HubStops) }
+
+// ServeShared implements queryapi.Sharer: each process holds all that the hub has.
+func (q Sources) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, _ queryapi.SharedFleet) error {
+	return q.Serve(w, r, caller)
+}
 
 // Serve implements queryapi.Query.
 func (q Sources) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
@@ -81,6 +89,15 @@ func (q Sources) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 
 // Serve implements queryapi.Query.
 func (q Stops) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	return fleetReader{q.Kinds, q.Index}.answer(w, r, caller, func(of func() (readable, error)) error { return q.serve(w, r, caller, of) })
+}
+
+// ServeShared implements queryapi.Sharer: each process holds all stops, and says which of the members that it judges may be read.
+func (q Stops) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
+	return q.serve(w, r, caller, everywhere(caller, fleet))
+}
+
+func (q Stops) serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, of func() (readable, error)) error {
 	if err := checkParameters(r.URL.Query(), nil); err != nil {
 		return err
 	}
@@ -88,14 +105,16 @@ func (q Stops) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 	if err != nil {
 		return hubNotRead(err)
 	}
-	snapshot := q.Index.Snapshot()
-	reader, err := newCallerReader(r.Context(), caller, q.Kinds, snapshot)
+	readable, err := of()
 	if err != nil {
 		return err
 	}
-	out := StopList{APIVersion: "query.federator.dev/v1", Kind: "Stops", Items: []Stop{}, Stale: found.Stale}
+	if err := readable.Need(r.Context()); err != nil {
+		return err
+	}
+	out := StopList{APIVersion: "query.federator.dev/v1", Kind: "Stops", Items: []Stop{}, Stale: found.Stale, Absent: readable.Absent()}
 	for _, s := range found.Items {
-		if s.Problem != "" && !reader.seesAllMembers(snapshot) { // it may name a member
+		if s.Problem != "" && !readable.All() { // it may name a member
 			s.Problem, s.Reason = "a ConfigMap that looks like a stop is malformed, which stops everything", ""
 		}
 		if resource, is := stoppedResources[s.Scope]; is {
@@ -107,9 +126,12 @@ func (q Stops) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 				s.By, s.Reason, s.HubForbidden = "", "", permission(resource)
 			}
 		}
-		if s.Scope != "member" || reader.MayReadMember(s.Name) {
-			out.Items = append(out.Items, s)
+		if s.Scope == "member" {
+			if _, visible := readable.UID(s.Name); !visible {
+				continue
+			}
 		}
+		out.Items = append(out.Items, s)
 	}
 	return writeJSON(w, out)
 }

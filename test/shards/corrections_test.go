@@ -82,6 +82,9 @@ func TestShards_Correct(t *testing.T) {
 	const each = 5 // targets of a member
 	c.begin("calm", each)
 	c.done("calm", each)
+	c.asked("calm", "calm", each*size())
+	c.corrected("calm", each*size())
+	c.reported("calm is corrected", "calm", 0)
 
 	c.begin("storm", each)
 	c.policy("the first wave is written", "storm", func(*v1alpha1.FleetPolicy) error {
@@ -94,11 +97,15 @@ func TestShards_Correct(t *testing.T) {
 	leader.Kill()
 	killed := time.Now()
 	n := len(c.fixed("storm"))
+	c.answersOnly("calm")
 	if n >= each*early() {
 		t.Errorf("%s was killed after the wave: %d are written", leader.name, n)
 	}
 	t.Logf("%s led, and was killed after %d of %d", leader.name, n, each*size())
+	t.Logf("each process answers for the whole hub %s after that", c.asked("the leader is killed", "calm", each*size()).Round(100*time.Millisecond))
 	c.done("storm", each)
+	c.corrected("storm", each*size())
+	c.reported("storm is corrected", "storm", 0)
 	t.Logf("%s after that all were corrected by %s", time.Since(killed).Round(100*time.Millisecond), f.leader().name)
 	c.once("calm", each)
 }
@@ -128,6 +135,7 @@ func (c *corrections) begin(name string, each int) {
 	}
 	c.do(c.kube.Hub.Apply(c.t.Context(), fmt.Appendf(nil, waved, name)))
 	c.totals("before "+name, name, each*size(), each*size())
+	c.reported("before "+name, name, each)
 	_, err := c.hub.Patch(types.MergePatchType).Resource(v1alpha1.FleetPolicies).Name(name).Body([]byte(`{"spec":{"suspend":false}}`)).DoRaw(c.t.Context())
 	c.do(err)
 }

@@ -57,6 +57,9 @@ func prepare(ctx context.Context) error {
 	if err := hub.InstallCRDs(ctx, "../../charts/federator/crds"); err != nil {
 		return err
 	}
+	if err := hub.InstallCRDs(ctx, "../../pkg/hub/testdata/openreports"); err != nil {
+		return err
+	}
 	for i, m := range shared.Fleet.Members {
 		c := kube.Cluster{Namespace: "fleet", Name: fmt.Sprint("member-", i+1), Kubeconfig: m.Kubeconfig(), Labels: map[string]string{"wave": "late"}}
 		if i < early() {

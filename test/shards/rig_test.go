@@ -127,7 +127,7 @@ func newFleet(t *testing.T, with setup) *fleet {
 	corrections := ""
 	if with.corrections != "" {
 		write("policies/fix.rego", []byte(fix))
-		corrections = ", hub: true, corrections: " + with.corrections
+		corrections = ", hub: true, reports: true, reportInterval: 1s, corrections: " + with.corrections
 	}
 	level := "info"
 	if os.Getenv("SHARDS_DEBUG") != "" {

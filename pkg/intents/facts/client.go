@@ -278,6 +278,7 @@ func merge(fleet *intents.Fleet, said map[string]Summary) Summary {
 	for _, id := range slices.Sorted(maps.Keys(said)) {
 		s := said[id]
 		out.Synced = out.Synced && s.Synced
+		out.add(&s.Remedies)
 		if out.Problem == "" && s.Problem != "" {
 			out.Problem = s.Problem
 		}

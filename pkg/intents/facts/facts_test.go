@@ -45,7 +45,10 @@ func local(id string, held *atomic.Bool) facts.Local {
 			return remediate.Ownership{Owner: id + " " + r.Name}
 		},
 		Summaries: func() map[string]facts.Summary {
-			return map[string]facts.Summary{"p": {Synced: true, Counts: map[string]facts.Counts{"fleet/" + id: {1, 2, 3, 4, 5}, "": {1}, "fleet/other": {9}}}}
+			return map[string]facts.Summary{"p": {
+				Synced: true, Counts: map[string]facts.Counts{"fleet/" + id: {1, 2, 3, 4, 5}, "": {1}, "fleet/other": {9}},
+				Remedies: facts.Remedies{Counting: id == "b", OverCeiling: 1, OverCeilingReason: "of " + id, Contradicting: 2, Contradiction: "says " + id},
+			}}
 		},
 	}
 }
@@ -143,8 +146,12 @@ func TestClient_AsksTheJudge(t *testing.T) {
 		if len(v) != 3 || v["fleet/a"] != (remediate.Verdicts{Violations: 4, Unknown: 5}) || v["fleet/b"] != v["fleet/a"] {
 			t.Error(v)
 		}
-		if s, err := c.Summary("p"); err != nil || s.Counts[""].Policy().Known != 2 || !s.Synced {
+		s, err := c.Summary("p")
+		if err != nil || s.Counts[""].Policy().Known != 2 || !s.Synced {
 			t.Error(s, err)
+		}
+		if want := (facts.Remedies{Counting: true, OverCeiling: 2, OverCeilingReason: "of a", Contradicting: 4, Contradiction: "says a"}); s.Remedies != want {
+			t.Errorf("%+v, want %+v", s.Remedies, want)
 		}
 		if v := c.Verdicts("unheard"); v == nil || len(v) > 0 {
 			t.Error("of a policy that nobody has:", v)

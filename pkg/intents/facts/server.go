@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -46,6 +47,24 @@ type Summary struct {
 	Protected map[string]int `json:"protected,omitempty"`
 	Synced    bool           `json:"synced"`            // all that it reads has been listed once
 	Problem   string         `json:"problem,omitempty"` // of its evaluation, as policy.Health says it
+	Remedies
+}
+
+// Remedies are what a process says of the corrections that its verdicts require, as enforce.EnforcementStatus does.
+type Remedies struct {
+	Counting          bool   `json:"counting,omitempty"` // not all verdicts have been counted
+	OverCeiling       int    `json:"overCeiling,omitempty"`
+	OverCeilingReason string `json:"overCeilingReason,omitempty"`
+	Contradicting     int    `json:"contradicting,omitempty"`
+	Contradiction     string `json:"contradiction,omitempty"`
+}
+
+// add adds what another process says.
+func (r *Remedies) add(o *Remedies) {
+	r.Counting = r.Counting || o.Counting
+	r.OverCeiling, r.Contradicting = r.OverCeiling+o.OverCeiling, r.Contradicting+o.Contradicting
+	r.OverCeilingReason = cmp.Or(r.OverCeilingReason, o.OverCeilingReason)
+	r.Contradiction = cmp.Or(r.Contradiction, o.Contradiction)
 }
 
 // Counts are policy.Counts, as short as they can be written: Known, Unknown, Errors, Violations and Exempt.
