@@ -66,6 +66,7 @@ type member struct {
 	resources      catalog.APIResources
 	discovery      string                              // resources as text, for another process; "" where nothing is persisted
 	absent         map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
+	proved         map[aggregate.Kind]time.Time        // as informers knew when all were ended; nil before
 	resets         int                                 // times that another cluster answered, or an earlier state of it
 	resetAt        time.Time                           // of the last restartScopes
 	resetDelay     time.Duration                       // of the first lists after it

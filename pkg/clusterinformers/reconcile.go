@@ -184,7 +184,16 @@ func (mb *member) sweepScopes(now time.Time) {
 // stopAll ends all informers and waits for them.
 func (mb *member) stopAll() {
 	mb.mu.Lock()
-	ended := slices.Collect(maps.Values(mb.informers))
+	ended := maps.Clone(mb.informers)
+	mb.mu.Unlock()
+	proved := map[aggregate.Kind]time.Time{}
+	for kind, r := range ended {
+		if at := r.provedAt(); at != nil {
+			proved[kind] = *at
+		}
+	}
+	mb.mu.Lock()
+	mb.proved = proved
 	clear(mb.informers)
 	mb.mu.Unlock()
 	for _, r := range ended {
