@@ -16,6 +16,7 @@ import (
 const (
 	maxReceivedBody       = 64 << 20
 	maxReceivedDictionary = 1 << 20
+	maxSizeless           = 512 // bytes of an encoded body that does not say how large it is: encoders say it from 256 on
 )
 
 // Receiver makes items of a scope from what an Encoder of another process's index has written of one. The scope's writer may go
@@ -60,10 +61,12 @@ func checkReceived(b *body) error {
 		if err := h.Decode(data); err != nil {
 			return errors.Join(ErrCorrupt, err)
 		}
-		if !h.HasFCS {
+		switch {
+		case h.HasFCS:
+			size = h.FrameContentSize
+		case len(data) > maxSizeless:
 			return fmt.Errorf("a body of unknown size: %w", ErrCorrupt)
 		}
-		size = h.FrameContentSize
 	}
 	if size > maxReceivedBody {
 		return fmt.Errorf("a body of %d bytes: %w", size, ErrCorrupt)

@@ -319,7 +319,7 @@ func TestGiver_AnswersPeersOnly(t *testing.T) {
 func TestGiver_CutsWhoDoesNotRead(t *testing.T) {
 	from := newIndex(t, 1)
 	pods := open(t, from, "Pod")
-	for i := range 2000 { // what does not compress
+	for i := range 6000 { // what does not compress
 		rec := record(i, "1")
 		text := make([]byte, 4096)
 		for n := range text {
@@ -328,6 +328,7 @@ func TestGiver_CutsWhoDoesNotRead(t *testing.T) {
 		rec.Body = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","text":%q}`, text)
 		pods.Upsert(pods.Item(rec))
 	}
+	pods.SetStatus(aggregate.Status{State: aggregate.Synced})
 	pods.Reached(aggregate.Part{ResourceVersion: "1", Served: "x"})
 	_, err := pods.Commit()
 	must(t, err)

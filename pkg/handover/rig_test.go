@@ -216,7 +216,7 @@ func (deadlines) SetWriteDeadline(time.Time) error { return nil }
 func sends(text []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/vnd.federator.handover+zstd")
-		z, err := zstd.NewWriter(w)
+		z, err := zstd.NewWriter(w, zstd.WithWindowSize(256<<10))
 		if err != nil {
 			return
 		}
