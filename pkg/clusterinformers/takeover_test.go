@@ -34,7 +34,9 @@ func (l *lives) beside(after func()) *lives {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	taker, err := handover.NewTaker(handover.TakerOptions{
-		Holders: func(string) []handover.Holder { return []handover.Holder{{ID: "a", URL: server.URL, Client: server.Client()}} }, Logger: slog.New(l.log),
+		Holders: func(string) []handover.Holder {
+			return []handover.Holder{{ID: "a", URL: server.URL, Client: server.Client()}}
+		}, Logger: slog.New(l.log),
 	})
 	ok(t, err)
 	r := *l.rig
@@ -106,7 +108,9 @@ func TestManager_TakesOverWhatIsProved(t *testing.T) {
 	a := newLives(t, fewKinds(), populate)
 	m := a.fleet.Members()[0]
 	b := a.beside(nil)
-	b.begin(func(o *clusterinformers.Options) { o.Audit = clusterinformers.Audit{Interval: time.Hour, FirstTier: time.Hour} })
+	b.begin(func(o *clusterinformers.Options) {
+		o.Audit = clusterinformers.Audit{Interval: time.Hour, FirstTier: time.Hour}
+	})
 	b.synced(m)
 	if err := b.manager.CheckContact(nameOf(m)); errors.Is(err, clusterinformers.ErrUnaudited) {
 		t.Error(err)

@@ -25,7 +25,8 @@ import (
 // Bounds of a Taker.
 const (
 	takerStall  = 10 * time.Second // without a byte
-	takerLimit  = 5 * time.Minute  // of one member, the wait for its turn included
+	takerTurn   = 5 * time.Minute  // until a member has its turn, as long as the others before it come
+	takerLimit  = 2 * time.Minute  // of one member from then on
 	takerMember = 2                // that one process is asked for at a time
 	takerPause  = 30 * time.Second // in which a process is not asked that has failed
 	retryEvery  = time.Second      // where a process is busy
@@ -119,8 +120,6 @@ const (
 // Take adds what another process holds of a member to the index, where the member is already, and returns which kinds that is, and
 // when each was last known to be what the member has (zero: never). It returns soon once ctx is done.
 func (t *Taker) Take(ctx context.Context, wish Wish) map[aggregate.Kind]time.Time {
-	ctx, cancel := context.WithTimeout(ctx, takerLimit)
-	defer cancel()
 	taken, result := map[aggregate.Kind]time.Time{}, resultNobody
 	wanted := wish.Wanted
 	wish.Wanted = func(kind aggregate.Kind) bool {
@@ -173,9 +172,12 @@ func (t *Taker) takeFrom(ctx context.Context, h Holder, wish Wish) (got persiste
 	if err := g.enter(ctx); err != nil {
 		return got, err
 	}
+	outer := ctx
+	ctx, cancel := context.WithTimeout(ctx, takerLimit)
+	defer cancel()
 	defer func() {
 		var refused *refusedError
-		g.leave(err != nil && !errors.As(err, &refused) && ctx.Err() == nil)
+		g.leave(err != nil && !errors.As(err, &refused) && outer.Err() == nil)
 	}()
 	for {
 		got, err = t.ask(ctx, h, wish)
@@ -288,6 +290,8 @@ func (g *gate) enter(ctx context.Context) error {
 	if paused {
 		return errPaused
 	}
+	ctx, cancel := context.WithTimeout(ctx, takerTurn)
+	defer cancel()
 	select {
 	case g.slots <- struct{}{}:
 		return nil
