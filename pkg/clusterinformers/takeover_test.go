@@ -152,3 +152,26 @@ func listedKinds(l *lives, m *sim.Member) (out []string) {
 	slices.Sort(out)
 	return out
 }
+
+// TestManager_TakesOverOrLists says how long a member takes either way, and what it costs its server.
+func TestManager_TakesOverOrLists(t *testing.T) {
+	a := newLives(t, fewKinds(), func(r *rig) { fill(t, r.fleet.Members()[0], 4000) })
+	m := a.fleet.Members()[0]
+	for _, lists := range []bool{true, false} {
+		b := a.beside(nil)
+		began := time.Now()
+		b.begin(func(o *clusterinformers.Options) {
+			if lists {
+				o.TakeOver = nil
+			}
+		})
+		b.synced(m)
+		took, n := time.Since(began), b.allLists(m)
+		objects, _ := b.index.Snapshot().Size()
+		t.Logf("lists %t: %d objects after %s, with %d lists", lists, objects, took.Round(time.Millisecond), n)
+		if (n > 0) != lists {
+			t.Errorf("lists %t: %d lists", lists, n)
+		}
+		b.stop()
+	}
+}

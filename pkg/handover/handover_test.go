@@ -354,3 +354,22 @@ func TestGiver_CutsWhoDoesNotRead(t *testing.T) {
 		t.Error("the member counts as given")
 	}
 }
+
+// BenchmarkTake takes over a member of 20,000 Pods over TLS.
+func BenchmarkTake(b *testing.B) {
+	const objects = 20_000
+	from := newIndex(b, 1)
+	fill(b, open(b, from, "Pod"), objects, "9000")
+	train(b, from)
+	s := newServer(b, from, func(o *handover.GiverOptions) { o.Logger = nil })
+	taker, err := handover.NewTaker(handover.TakerOptions{Holders: func(string) []handover.Holder { return []handover.Holder{s.holder()} }})
+	must(b, err)
+	for b.Loop() {
+		to := newIndex(b, 2)
+		if taken := taker.Take(b.Context(), wish(to)); len(taken) != 1 {
+			b.Fatal(taken)
+		}
+	}
+	b.ReportMetric(float64(objects)*float64(b.N)/b.Elapsed().Seconds(), "objects/s")
+	b.ReportMetric(float64(len(sent(b, s)))/objects, "frames-B/object")
+}
