@@ -113,7 +113,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	}
 	defer shared.close()
 	f, err := fleet.New(cfg, fleet.Options{
-		Revisions: keeper.First(), Installation: keeper.Installation(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(), Sources: shared.sources(),
+		Revisions: keeper.First(), Installation: keeper.Installation(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(), Sources: shared.sources(), TakeOver: shared.takeOver(),
 		OnLoss: func(l clusterinformers.Loss) { recordLoss(corrections, l) },
 		OnKept: func(why string) {
 			if corrections != nil { // otherwise the log, /readyz and the metrics say it
@@ -200,7 +200,9 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if c.query, err = newQueryServer(ctx, cfg, f, loop, c.held, shared, log, registry); err != nil {
 		return err
 	}
-	shared.serve(f, loop, corrections, c.query)
+	if err := shared.serve(f, loop, corrections, c.query); err != nil {
+		return err
+	}
 	return run(ctx, c, state, log)
 }
 

@@ -64,6 +64,14 @@ func (s *sharedFleet) sources() func([]clusterinformers.Source) []clusterinforme
 	return s.Sources
 }
 
+// takeOver returns what takes over what other processes hold; nil where there are none.
+func (s *sharedFleet) takeOver() func(context.Context, clusterinformers.TakeOver) map[aggregate.Kind]time.Time {
+	if s.Sharing == nil {
+		return nil
+	}
+	return s.TakeOver
+}
+
 // addTo has the query API answer for what others hold.
 func (s *sharedFleet) addTo(o *queryapi.Options) {
 	if s.Sharing != nil {
@@ -72,18 +80,18 @@ func (s *sharedFleet) addTo(o *queryapi.Options) {
 }
 
 // serve says what peers are answered from. server is nil where no queries are answered.
-func (s *sharedFleet) serve(f *fleet.Fleet, loop *enforce.Loop, e *enforcement.Enforcement, server *queryapi.Server) {
+func (s *sharedFleet) serve(f *fleet.Fleet, loop *enforce.Loop, e *enforcement.Enforcement, server *queryapi.Server) error {
 	if s.Sharing == nil {
-		return
+		return nil
 	}
-	parts := sharing.Parts{Manager: f.Manager, Own: f.Index, Loop: loop}
+	parts := sharing.Parts{Manager: f.Manager, Own: f.Index, Form: f.Form, Loop: loop}
 	if s.server = server; server != nil {
 		parts.Queries = server.PeersHandler()
 	}
 	if e != nil {
 		parts.Corrections, parts.FleetChanged = e.Handler(), e.FleetChanged
 	}
-	s.Serve(parts)
+	return s.Serve(parts)
 }
 
 // corrections are what corrections need of the other processes; nil where there are none.

@@ -28,6 +28,8 @@ type Fleet struct {
 	Network connection.Network // where members may be
 	// Installation is the ID of this installation.
 	Installation string
+	// Form says what of a kind is held, and read by what.
+	Form func(aggregate.Kind) string
 
 	known       atomic.Bool              // what is not in the index is not: all that was kept was loaded, or all members are known
 	lost        func(member string) bool // whether not all was loaded that was kept of it; nil: nothing was kept. Set once loaded.
@@ -48,6 +50,8 @@ type Options struct {
 	Persist      bool                    // keep the index over restarts, as the configuration says
 	// Sources returns what members are read from, given all that the configuration describes; nil: these.
 	Sources func([]clusterinformers.Source) []clusterinformers.Source
+	// TakeOver is as in clusterinformers.Options.
+	TakeOver func(context.Context, clusterinformers.TakeOver) map[aggregate.Kind]time.Time
 	// OnLoss is called when an audit has found that events were lost, as in clusterinformers.Options.
 	OnLoss func(clusterinformers.Loss)
 	// OnKept is called, if it is not nil, when nothing is kept over a restart any more although it should, with
@@ -58,13 +62,13 @@ type Options struct {
 // New wires a fleet. Nothing runs yet.
 func New(cfg config.Config, opts Options) (*Fleet, error) {
 	var manager *clusterinformers.Manager
+	form := func(kind aggregate.Kind) string {
+		return manager.Form(kind) + strings.Join(cfg.Index.Fields[string(kind)], ",")
+	}
 	var kept *keeper
 	if opts.Persist {
 		var err error
-		kept, err = openKeeper(&cfg, func(kind aggregate.Kind) string {
-			return manager.Form(kind) + strings.Join(cfg.Index.Fields[string(kind)], ",")
-		}, opts)
-		if err != nil {
+		if kept, err = openKeeper(&cfg, form, opts); err != nil {
 			return nil, err
 		}
 	}
@@ -112,6 +116,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 		KeepSecretValues:  cfg.KeepSecretValues,
 		Audit:             cfg.Audit.Options(),
 		OnLoss:            opts.OnLoss,
+		TakeOver:          opts.TakeOver,
 		MetricsPerScope:   cfg.Metrics.PerScope,
 		Installation:      opts.Installation,
 	})
@@ -125,7 +130,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 			opts.Metrics.MustRegister(kept)
 		}
 	}
-	return &Fleet{Index: index, Manager: manager, trainer: trainer, keeper: kept, Network: network, Installation: opts.Installation, made: time.Now(), giveUpAfter: cfg.GiveUpAfter}, nil
+	return &Fleet{Form: form, Index: index, Manager: manager, trainer: trainer, keeper: kept, Network: network, Installation: opts.Installation, made: time.Now(), giveUpAfter: cfg.GiveUpAfter}, nil
 }
 
 // Train trains dictionaries for an index, and recompresses its bodies, until ctx is done.

@@ -69,7 +69,9 @@ func (s *Sharing) followMap(ctx context.Context) error {
 		if m != nil {
 			var peers []queryapi.Peer
 			var told []exchange.Peer
-			for _, p := range s.shards.Peers() {
+			living := s.shards.Peers()
+			s.holders.follow(m, living)
+			for _, p := range living {
 				peers = append(peers, queryapi.Peer{ID: p.ID, Epoch: p.Epoch, URL: p.URL, Client: p.Client})
 				told = append(told, exchange.Peer{ID: p.ID, URL: p.URL, Client: p.Client})
 			}

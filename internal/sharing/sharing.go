@@ -21,6 +21,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/exchange"
+	"federator.dev/federator/pkg/handover"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
 	"federator.dev/federator/pkg/intents/relay"
@@ -61,6 +62,9 @@ type Sharing struct {
 	fleet    intentsFleet
 	meter    meter
 	applied  atomic.Int64 // version of the map whose keys the loop judges
+	taker    *handover.Taker
+	holders  holders
+	ending   atomic.Bool // members are still handed over, and nothing else is answered
 
 	followed  chan struct{} // closed once the peers' index has the members of a map
 	following sync.Once
@@ -69,6 +73,8 @@ type Sharing struct {
 	manager *clusterinformers.Manager
 	own     *aggregate.Index
 	loop    *enforce.Loop // nil without policies
+	form    func(aggregate.Kind) string
+	giver   *handover.Giver
 	server  *http.Server
 	changed func() // who judges what has changed; may be nil
 }
@@ -109,8 +115,11 @@ func New(o Options) (*Sharing, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.taker, err = handover.NewTaker(handover.TakerOptions{Holders: s.holdersOf, Logger: o.Logger}); err != nil {
+		return nil, err
+	}
 	if o.Metrics != nil {
-		for _, c := range []prometheus.Collector{s.importer, s.exporter} {
+		for _, c := range []prometheus.Collector{s.importer, s.exporter, s.taker} {
 			if err := o.Metrics.Register(c); err != nil {
 				return nil, fmt.Errorf("shards: metrics: %w", err)
 			}
@@ -153,19 +162,28 @@ func (s *Sharing) Assignment() *queryapi.Assignment { return s.view.newest() }
 
 // Parts are what a process does with its part of the fleet.
 type Parts struct {
-	Manager *clusterinformers.Manager // reads it
-	Own     *aggregate.Index          // has what is read
-	Loop    *enforce.Loop             // judges it; nil: nothing does
-	Queries http.Handler              // answers peers from it; nil: nothing does
+	Manager *clusterinformers.Manager   // reads it
+	Own     *aggregate.Index            // has what is read
+	Form    func(aggregate.Kind) string // says what of a kind is held, as in persistence.Options
+	Loop    *enforce.Loop               // judges it; nil: nothing does
+	Queries http.Handler                // answers peers from it; nil: nothing does
 	// Corrections answers peers about corrections, and FleetChanged is told when who judges what has changed; nil: there are none.
 	Corrections  http.Handler
 	FleetChanged func()
 }
 
 // Serve says what peers are answered from. It is called before Run.
-func (s *Sharing) Serve(p Parts) {
-	s.manager, s.own, s.loop, s.changed = p.Manager, p.Own, p.Loop, p.FleetChanged
+func (s *Sharing) Serve(p Parts) error {
+	s.manager, s.own, s.loop, s.changed, s.form = p.Manager, p.Own, p.Loop, p.FleetChanged, p.Form
+	var err error
+	s.giver, err = handover.NewGiver(handover.GiverOptions{Index: s.own, Form: s.form, Proved: s.manager.Proved, Peer: PeerOf, Logger: s.o.Logger})
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
+	mux.HandleFunc(handover.Path, func(w http.ResponseWriter, r *http.Request) { // it goes on once ctx of listen is done
+		s.giver.ServeHTTP(w, r.WithContext(context.WithoutCancel(r.Context())))
+	})
 	mux.Handle("/shards/v1/", s.shards.Handler())
 	mux.Handle("/exchange/v1/", s.exporter)
 	if p.Corrections != nil {
@@ -177,13 +195,14 @@ func (s *Sharing) Serve(p Parts) {
 		mux.Handle("/", p.Queries)
 	}
 	s.server = &http.Server{
-		Handler: mux, TLSConfig: s.shards.TLS(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: s.unlessEnding(mux), TLSConfig: s.shards.TLS(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
+	return nil
 }
 
-// Run takes part until the context ends, and returns when all that it started has ended.
+// Run takes part until the context ends, and hands over what it has for a moment more. It returns when all that it started has ended.
 func (s *Sharing) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -205,12 +224,13 @@ func (s *Sharing) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// listen serves peers until the context ends.
+// listen serves peers until the context ends, and those who take over what was judged here until they have it.
 func (s *Sharing) listen(ctx context.Context) error {
-	s.server.BaseContext = func(net.Listener) context.Context { return ctx } // what peers read ends with it
+	s.server.BaseContext = func(net.Listener) context.Context { return ctx } // what else peers read ends with it
 	var ending sync.WaitGroup
 	ending.Go(func() {
 		<-ctx.Done()
+		s.handOver(ctx)
 		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if s.server.Shutdown(soon) != nil { // what goes on is streams

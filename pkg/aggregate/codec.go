@@ -139,6 +139,8 @@ type kindCodec struct {
 	raw, packed, objects atomic.Int64
 	// Bodies that may be fast and not recompressed since.
 	pendingBodies atomic.Int64
+	// Bodies with dictionaries of other processes were committed since Train last looked.
+	foreign atomic.Bool
 
 	// Bodies from before the first dictionary, the newest of each object, so that training
 	// can start before the first sync of many objects ends.
@@ -255,6 +257,8 @@ type codecs struct {
 	plain   *encoder
 	numbers atomic.Uint64
 	sampled atomic.Int64 // bytes of the early samples of all kinds
+
+	received received
 
 	mu    sync.Mutex
 	kinds map[Kind]*kindCodec

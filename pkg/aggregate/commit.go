@@ -109,6 +109,10 @@ func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *r
 	}
 	x.exchange(s.codec, root, r.to)
 	x.publish(r)
+	if s.foreign.Load() {
+		s.foreign.Store(false)
+		s.codec.foreign.Store(true)
+	}
 	s.dirty = false
 	return r.to, nil
 }

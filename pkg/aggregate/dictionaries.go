@@ -46,7 +46,7 @@ func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 	x.codecs.training.Lock()
 	defer x.codecs.training.Unlock()
 	x.forgetKinds()
-	snap := x.Snapshot()
+	snap := x.Newest() // also what is held from readers
 	kinds, room := x.kindUsages()
 	for _, k := range kinds {
 		trained := false
@@ -60,6 +60,7 @@ func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 				return Training{Kind: k.kind}, false, fmt.Errorf("kind %s: %w", k.kind, err)
 			}
 		}
+		k.behind = k.foreign.Swap(false) || k.behind
 		if k.behind || k.trainedAt > 0 && k.objects > k.checkedAt+k.checkedAt/8 {
 			t, _, done := x.reencode(snap, k.kindCodec, stop)
 			// Items encoded before the change may have been committed since the snapshot, so

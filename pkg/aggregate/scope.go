@@ -16,6 +16,7 @@ type Scope struct {
 	kind     Kind
 	codec    *kindCodec
 	interned atomic.Pointer[interner] // nil until an item has labels, fields or owners
+	foreign  atomic.Bool              // since the last commit bodies have come with dictionaries of other processes
 
 	// mu guards all fields below. Only Train and RemoveMember contend for it.
 	mu      sync.Mutex

@@ -161,9 +161,12 @@ func (in *input) uvarint(what string) uint64 {
 }
 
 // count returns a number of things of at least a byte each.
-func (in *input) count(what string) int {
+func (in *input) count(what string) int { return in.countOf(1, what) }
+
+// countOf returns a number of things of at least so many bytes each.
+func (in *input) countOf(least int, what string) int {
 	n := in.uvarint(what)
-	if n > uint64(len(in.rest)) {
+	if n > uint64(len(in.rest)/least) {
 		in.fail(what)
 		return 0
 	}
@@ -261,7 +264,7 @@ func (d *decoding) next(in *input) *entry {
 func (d *decoding) set(in *input, space byte) *attrSet {
 	s, again := d.sets.at(in, "a set")
 	if !again {
-		s = &storedSet{pairs: make([]Label, in.count("the size of a set"))}
+		s = &storedSet{pairs: make([]Label, in.countOf(2, "the size of a set"))}
 		for i := range s.pairs {
 			s.pairs[i].Key, s.pairs[i].Value = in.text("a key"), in.text("a value")
 		}
@@ -284,7 +287,7 @@ func (d *decoding) ownerSet(in *input, odd bool, uid, rv string) *ownerSet {
 	if again {
 		return s
 	}
-	owners := make([]Owner, in.count("the number of owners"))
+	owners := make([]Owner, in.countOf(5, "the number of owners"))
 	for i := range owners {
 		o := &owners[i]
 		o.UID, o.Kind, o.Name, o.APIVersion = in.text("an owner"), in.text("an owner"), in.text("an owner"), in.text("an owner")

@@ -60,7 +60,7 @@
 // not. What is left out on purpose (by rules, or as no API server would admit it) does not differ
 // either. Of kinds of which only the newest is kept, only what is held is compared.
 //
-// A scope that continues what an earlier process has held is audited at once, and the member is not
+// A scope that continues what an earlier process has held, or another one that had not proved it either, is audited at once, and the member is not
 // written to before ([Manager.CheckContact]). One that cannot be audited, as the member has forgotten
 // the resourceVersion again and again, is listed instead.
 //

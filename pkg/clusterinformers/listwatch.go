@@ -89,7 +89,9 @@ func newListWatch(i *informer, namespace, held string) *listWatch {
 	}
 	if held != "" {
 		p.state, p.reason, p.loaded = aggregate.Stale, "resuming after a restart", true
-		p.applied, p.reached, p.resumed = held, held, true
+		p.applied, p.reached = held, held
+		p.proved = i.member.loaded.Load().provedAt(i.kind)
+		p.resumed = p.proved.IsZero()
 	}
 	p.since = time.Now()
 	i.member.tasks.Init(&p.task, p)

@@ -1,6 +1,7 @@
 package clusterinformers
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -25,6 +26,7 @@ type loaded struct {
 	// unproved are the kinds of which nobody has found out since whether what is held is what the member
 	// has, and when their informers were last ended. The member's mu guards it.
 	unproved map[aggregate.Kind]time.Time
+	proved   map[aggregate.Kind]time.Time // that another process has; immutable
 
 	namespaces   string      // how far the Namespaces were read
 	furthest     reachedKind // the kind that was read furthest
@@ -56,18 +58,83 @@ func (m *Manager) Adopt() {
 func takeLoaded(x *aggregate.Index) map[string]*loaded {
 	snap, out := x.Newest(), map[string]*loaded{}
 	for m := range snap.Members() {
-		l := &loaded{member: m, at: time.Now(), scopes: map[aggregate.Kind]bool{}, unproved: map[aggregate.Kind]time.Time{}}
-		for _, kind := range snap.KindsOf(m.Name) {
-			l.scopes[kind], l.unproved[kind] = true, time.Time{}
-			info, _ := snap.Scope(m.Name, kind)
-			l.noteFurthest(kind, &info, snap.Reached(m.Name, kind))
-		}
-		if parts := snap.Reached(m.Name, "Namespace"); len(parts) == 1 {
-			l.namespaces = parts[0].ResourceVersion
-		}
-		out[m.Name] = l
+		out[m.Name] = loadedOf(snap, m)
 	}
 	return out
+}
+
+// loadedOf returns what the index was loaded with of one member.
+func loadedOf(snap *aggregate.Snapshot, m aggregate.Member) *loaded {
+	l := &loaded{member: m, at: time.Now(), scopes: map[aggregate.Kind]bool{}, unproved: map[aggregate.Kind]time.Time{}}
+	for _, kind := range snap.KindsOf(m.Name) {
+		l.scopes[kind], l.unproved[kind] = true, time.Time{}
+		info, _ := snap.Scope(m.Name, kind)
+		l.noteFurthest(kind, &info, snap.Reached(m.Name, kind))
+	}
+	if parts := snap.Reached(m.Name, "Namespace"); len(parts) == 1 {
+		l.namespaces = parts[0].ResourceVersion
+	}
+	return l
+}
+
+// goesOn reports whether somebody may go on with what is held: a process after this one, or another one.
+func (m *Manager) goesOn() bool { return m.opts.Index.Holds() || m.opts.TakeOver != nil }
+
+// TakeOver is a member that another process may hold.
+type TakeOver struct {
+	Member, UID string
+	// Wanted reports whether a kind is held here, or may be.
+	Wanted func(aggregate.Kind) bool
+	// MaxObjects and MaxBytes bound what the member may cost.
+	MaxObjects, MaxBytes int64
+}
+
+// takeOver takes what another process holds of the member, unless an earlier one of this has left something: its scopes are gone on
+// with as what was loaded is. What is not taken is listed. It is the panic boundary of that.
+func (mb *member) takeOver(ctx context.Context) {
+	m, spec := mb.manager, mb.currentSpec()
+	if m.opts.TakeOver == nil || mb.loaded.Load() != nil || !spec.inFleet() {
+		return
+	}
+	mb.publish(spec)
+	var proved map[aggregate.Kind]time.Time
+	err := recoverPanic(func() error {
+		proved = m.opts.TakeOver(ctx, TakeOver{
+			Member: mb.name, UID: spec.UID, Wanted: m.mayHold, MaxObjects: mb.quota.Limits.Objects, MaxBytes: mb.quota.Limits.Bytes,
+		})
+		return nil
+	})
+	if err != nil {
+		m.metrics.member(mb.name).panics.Inc()
+		mb.log.Error("taking over the member failed", "error", err)
+	}
+	known, is := m.opts.Index.Newest().Member(mb.name)
+	if !is || len(proved) == 0 {
+		return
+	}
+	l := loadedOf(m.opts.Index.Newest(), known)
+	for kind, at := range proved {
+		if !at.IsZero() {
+			delete(l.unproved, kind)
+		}
+	}
+	l.proved = proved
+	mb.loaded.Store(l)
+}
+
+// mayHold reports whether a kind is kept, or may be once all policies were read.
+func (m *Manager) mayHold(kind aggregate.Kind) bool {
+	_, ruled := m.opts.matchRule(kind)
+	_, kept := m.rule(kind)
+	return kept || !ruled
+}
+
+// provedAt returns when what another process has held of a kind was last known to be what the member has.
+func (l *loaded) provedAt(kind aggregate.Kind) time.Time {
+	if l == nil {
+		return time.Time{}
+	}
+	return l.proved[kind]
 }
 
 // noteFurthest takes note of a kind, if it was read further than the others.
@@ -98,7 +165,8 @@ func (m *Manager) adoptLocked(mb *member) {
 	if mb.spec.UID == "" {
 		mb.spec.UID = l.member.UID
 	}
-	mb.loaded, mb.indexedUID = l, &l.member.UID
+	mb.loaded.Store(l)
+	mb.indexedUID = &l.member.UID
 	if v := l.member.Version; v != "" {
 		mb.version.Store(&v)
 	}
@@ -152,17 +220,18 @@ func (l *loaded) reachedNamespaces() string {
 // mayContinue reports whether the first informer of a kind may go on with what the process before has
 // read: the same cluster answers, in the same state or a later one. It is asked once for a kind.
 func (mb *member) mayContinue(kind aggregate.Kind, resets int) bool {
-	if mb.loaded == nil || !mb.loaded.scopes[kind] {
+	l := mb.loaded.Load()
+	if l == nil || !l.scopes[kind] {
 		return false
 	}
-	delete(mb.loaded.scopes, kind)
+	delete(l.scopes, kind)
 	return resets == 0
 }
 
 // awaitsPolicies reports whether a loaded scope stays although nothing selects its kind: policies that
 // require it may not have been read yet.
 func (mb *member) awaitsPolicies(kind aggregate.Kind) bool {
-	if mb.loaded == nil || !mb.loaded.scopes[kind] || mb.hadTime() {
+	if l := mb.loaded.Load(); l == nil || !l.scopes[kind] || mb.hadTime() {
 		return false
 	}
 	_, ruled := mb.manager.opts.matchRule(kind)
@@ -171,7 +240,8 @@ func (mb *member) awaitsPolicies(kind aggregate.Kind) bool {
 
 // hadTime reports whether a loaded member has had the time in which its policies are read.
 func (mb *member) hadTime() bool {
-	return mb.loaded == nil || time.Since(mb.loaded.at) >= mb.manager.opts.GiveUpAfter
+	l := mb.loaded.Load()
+	return l == nil || time.Since(l.at) >= mb.manager.opts.GiveUpAfter
 }
 
 // continued returns how far a scope was read, where the member serves its kind as it did; nil where that
@@ -198,7 +268,7 @@ func held(parts []aggregate.Part, namespace string) string {
 // another process needs to go on: what is left out, or was let go, is known by a list only.
 // i.mu must be held.
 func (i *informer) reachedLocked() {
-	if !i.member.manager.opts.Index.Holds() {
+	if !i.member.manager.goesOn() {
 		return
 	}
 	served := i.servedText.Load()
@@ -213,7 +283,7 @@ func (i *informer) reachedLocked() {
 
 // recordLocked records how far the scope has come where nothing of it has changed. i.mu must be held.
 func (i *informer) recordLocked() {
-	if !i.member.manager.opts.Index.Holds() {
+	if !i.member.manager.goesOn() {
 		return
 	}
 	if err := i.commitLocked(); err != nil {
@@ -296,7 +366,7 @@ func (mb *member) checkAudited() error {
 // held of them it is not known whether the member has it, whichever informer goes on with it. What has not
 // been watched for GiveUpAfter is not waited for: that it is Stale says enough.
 func (mb *member) unaudited() (kinds []aggregate.Kind) {
-	opts, l := &mb.manager.opts, mb.loaded
+	opts, l := &mb.manager.opts, mb.loaded.Load()
 	if opts.Audit.Off || l == nil {
 		return nil
 	}

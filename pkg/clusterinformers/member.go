@@ -66,12 +66,13 @@ type member struct {
 	resources      catalog.APIResources
 	discovery      string                              // resources as text, for another process; "" where nothing is persisted
 	absent         map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
+	proved         map[aggregate.Kind]time.Time        // as informers knew when all were ended; nil before
 	resets         int                                 // times that another cluster answered, or an earlier state of it
 	resetAt        time.Time                           // of the last restartScopes
 	resetDelay     time.Duration                       // of the first lists after it
 
 	definitions definitions
-	loaded      *loaded // by an earlier process; nil: nothing
+	loaded      atomic.Pointer[loaded] // by an earlier process, or taken over from another; nil: nothing
 
 	federated atomic.Bool                    // it is read at another federator
 	facts     atomic.Pointer[upstream.Facts] // what that has said last of what it serves; nil: nothing
@@ -212,6 +213,7 @@ func (mb *member) run(ctx context.Context) {
 	defer cancel()
 	wg.Go(func() { mb.guard(ctx, mb.conn.run) })
 	wg.Go(func() { mb.auditor.run(ctx) })
+	mb.takeOver(ctx)
 	mb.guard(ctx, mb.loop)
 	mb.conn.hangUp()
 	mb.stopAll()

@@ -65,6 +65,11 @@ type Options struct {
 	Installation string
 	// KeepSecretValues turns the redaction of Secret and ConfigMap values off.
 	KeepSecretValues bool
+	// TakeOver is called for a member that joins and that nothing was loaded of, before it is read, where several processes share
+	// the fleet: it adds what another one holds of it to the index, Stale, with how far that was read, and returns of which kinds,
+	// and when each was last known to be what the member has (zero: never). It returns soon once ctx is done. nil: there is no
+	// other process, and nobody goes on with what is held here.
+	TakeOver func(ctx context.Context, t TakeOver) map[aggregate.Kind]time.Time
 }
 
 // Agents has the connections that the agents of members have opened.

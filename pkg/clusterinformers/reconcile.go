@@ -104,7 +104,7 @@ func (mb *member) stopStale(wanted map[aggregate.Kind]catalog.APIResource, reset
 func (mb *member) endLocked(kind aggregate.Kind, r *runningInformer) {
 	r.end()
 	delete(mb.informers, kind)
-	if l := mb.loaded; l != nil {
+	if l := mb.loaded.Load(); l != nil {
 		if _, is := l.unproved[kind]; is {
 			l.unproved[kind] = time.Now()
 		}
@@ -184,7 +184,16 @@ func (mb *member) sweepScopes(now time.Time) {
 // stopAll ends all informers and waits for them.
 func (mb *member) stopAll() {
 	mb.mu.Lock()
-	ended := slices.Collect(maps.Values(mb.informers))
+	ended := maps.Clone(mb.informers)
+	mb.mu.Unlock()
+	proved := map[aggregate.Kind]time.Time{}
+	for kind, r := range ended {
+		if at := r.provedAt(); at != nil {
+			proved[kind] = *at
+		}
+	}
+	mb.mu.Lock()
+	mb.proved = proved
 	clear(mb.informers)
 	mb.mu.Unlock()
 	for _, r := range ended {
@@ -346,7 +355,7 @@ func (mb *member) addScopes(st *MemberStatus, details bool) {
 	absent := maps.Clone(mb.absent)
 	mb.mu.Unlock()
 	st.addScopes(rs, absent, mb.lastContact(), details)
-	if mb.loaded != nil && len(rs) == 0 {
+	if mb.loaded.Load() != nil && len(rs) == 0 {
 		st.addLoaded(mb.manager.opts.Index.Newest(), absent, details)
 	}
 	st.addAudit(mb.auditor, rs)

@@ -146,7 +146,7 @@ func TestMember_HoldsWritesWhileScopesRestart(t *testing.T) {
 		i := unstartedInformer(t)
 		mb := i.member
 		mb.manager.opts.GiveUpAfter = time.Minute
-		mb.loaded = takeLoaded(mb.manager.opts.Index)[mb.name]
+		mb.loaded.Store(takeLoaded(mb.manager.opts.Index)[mb.name])
 		mb.conn.setLocked(true, connection.Connected, "", "")
 		mb.informers["Pod"] = &runningInformer{informer: i}
 		time.Sleep(time.Hour)

@@ -132,7 +132,7 @@ func (mb *member) verifyCluster(ctx context.Context, client *memberclient.Client
 	mb.mu.Lock()
 	r := mb.informers["Namespace"]
 	mb.mu.Unlock()
-	was := mb.loaded.reachedNamespaces()
+	was := mb.loaded.Load().reachedNamespaces()
 	if r != nil {
 		was = r.reached()
 	}
@@ -347,7 +347,7 @@ type reachedKind struct {
 func (mb *member) reachedKinds() map[aggregate.Kind]reachedKind {
 	mb.mu.Lock()
 	informers, out := maps.Clone(mb.informers), map[aggregate.Kind]reachedKind{}
-	if l := mb.loaded; l != nil && mb.resets == 0 && l.furthest.reached != "" {
+	if l := mb.loaded.Load(); l != nil && mb.resets == 0 && l.furthest.reached != "" {
 		out[l.furthestKind] = l.furthest
 	}
 	mb.mu.Unlock()

@@ -243,10 +243,10 @@ func (m *Manager) Proved(member string, kind aggregate.Kind) time.Time {
 		return time.Time{}
 	}
 	mb.mu.Lock()
-	r := mb.informers[kind]
+	r, ended := mb.informers[kind], mb.proved[kind]
 	mb.mu.Unlock()
 	if r == nil {
-		return time.Time{}
+		return ended
 	}
 	if at := r.provedAt(); at != nil {
 		return *at

@@ -41,6 +41,7 @@ const (
 	typeTail    byte = 'T'
 	typeEnd     byte = 'E' // of a segment: without it, there is none
 	typeProof   byte = 'P' // of the header, where the file is sealed: it is bound to it
+	typeVoid    byte = 'V' // of a stream: the scope that was begun does not come
 )
 
 // maxPayload bounds a frame: what exceeds it is not a frame.
@@ -144,10 +145,11 @@ type frameReader struct {
 	seal   *sealer
 	offset int64 // after the last frame that was read
 	buf    []byte
+	limit  uint32 // bytes of a payload
 }
 
 func newFrameReader(in io.Reader) *frameReader {
-	return &frameReader{in: bufio.NewReaderSize(in, 256<<10)}
+	return &frameReader{in: bufio.NewReaderSize(in, 256<<10), limit: maxPayload}
 }
 
 // next returns the next frame, io.EOF at the end of the file. All other errors end the file there.
@@ -167,7 +169,7 @@ func (r *frameReader) next() (frame, error) {
 	}
 	f := frame{kind: head[12], revision: aggregate.Revision(binary.LittleEndian.Uint64(head[4:]))}
 	length := binary.LittleEndian.Uint32(head[:])
-	if length > maxPayload || f.revision > 1<<53 {
+	if length > r.limit || f.revision > 1<<53 {
 		return frame{}, fmt.Errorf("frame at %d: %d bytes at revision %d: %w", r.offset, length, f.revision, errDoubt)
 	}
 	if r.buf, err = readFull(r.in, r.buf[:0], int(length)); errors.Is(err, io.ErrUnexpectedEOF) {

@@ -87,10 +87,7 @@ func (w *segmentWriter) write(member string) error {
 func (w *segmentWriter) scope(info *aggregate.ScopeInfo) error {
 	parts := w.snap.Reached(info.Member, info.Kind) // it may go on meanwhile
 	w.reached[info.Kind] = parts
-	payload := appendState(nil, info.Kind, info.Status, parts)
-	payload = appendText(appendText(payload, info.Version), info.Resource)
-	payload = appendText(payload, w.forms(info.Kind))
-	payload = binary.AppendUvarint(payload, uint64(info.Objects))
+	payload := appendScope(nil, info, parts, w.forms(info.Kind))
 	if err := w.frame(typeScope, payload); err != nil {
 		return err
 	}
@@ -111,6 +108,13 @@ func (w *segmentWriter) scope(info *aggregate.ScopeInfo) error {
 		}
 	}
 	return w.dictionaries(&e)
+}
+
+// appendScope appends what is known of a scope, before its objects.
+func appendScope(dst []byte, info *aggregate.ScopeInfo, parts []aggregate.Part, form string) []byte {
+	dst = appendState(dst, info.Kind, info.Status, parts)
+	dst = appendText(appendText(appendText(dst, info.Version), info.Resource), form)
+	return binary.AppendUvarint(dst, uint64(info.Objects))
 }
 
 // tailBytes bounds what of the change log is kept of a member.

@@ -11,7 +11,7 @@
 //
 // # How a member moves
 //
-// The next process joins (it reads the member, and nothing is asked of it), reports that it is ready, and is the judge in the next
+// The next process joins (it takes over what the judge holds, or lists it, and nothing is asked of it), reports that it is ready, and is the judge in the next
 // map. The one before stops to judge when it sees that map, and reads on until Options.LetGo says that what it knows of the member otherwise is
 // as good. So reads never miss. Only where the judge was lost the next one begins with nothing, unless there is a standby.
 // Two processes may judge a member for the moment that one of them has an older map: which one counts the map says, and what

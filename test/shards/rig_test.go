@@ -42,7 +42,8 @@ query:
   clientCAFile: %s
 shards: {count: %d, replication: %d, name: %s, listen: %s, address: %s}
 policies: {namespace: %s, dirs: [%s]%s}
-persistence: {off: true}
+persistence: {%s}
+audit: {off: %t}
 listen: {serve: %s, admin: %s}
 log: {format: text, level: %s}
 `
@@ -101,6 +102,8 @@ func (f *fleet) until(what string, check func() error) {
 // setup is how processes share the fleet.
 type setup struct {
 	replication int
+	persist     bool   // on a disk of their own
+	unaudited   bool   // audits list, too: tests that count lists have none
 	corrections string // of the hub's policies, in YAML; "": there are none
 }
 
@@ -141,7 +144,7 @@ func newFleet(t *testing.T, with setup) *fleet {
 		s.peers, err = tcpproxy.Listen(context.WithoutCancel(ctx), "127.0.0.1:0", listen)
 		f.do(err)
 		write(filepath.Join(s.name, "federator.yaml"), []byte(fmt.Sprintf(configuration, f.kube.Hub.KubeconfigFile(), s.query, certFile, keyFile, hubCA,
-			processes, with.replication, s.name, listen, s.peers.Addr(), f.namespace, filepath.Join(f.dir, "policies"), corrections, kube.FreeAddress(t), kube.FreeAddress(t), level)))
+			processes, with.replication, s.name, listen, s.peers.Addr(), f.namespace, filepath.Join(f.dir, "policies"), corrections, persistence(s.dir, with.persist), with.unaudited, kube.FreeAddress(t), kube.FreeAddress(t), level)))
 		f.processes = append(f.processes, s)
 	}
 	t.Cleanup(func() {
@@ -159,6 +162,13 @@ func newFleet(t *testing.T, with setup) *fleet {
 		f.clear()
 	})
 	return f
+}
+
+func persistence(dir string, on bool) string {
+	if !on {
+		return "off: true"
+	}
+	return "directory: " + filepath.Join(dir, "kept")
 }
 
 // clear deletes what a test has put into the members.

@@ -123,6 +123,9 @@ func (l *Leases) Process(id string) (shardmap.Process, bool) {
 	return s.Process, is && !s.Released
 }
 
+// Released reports whether the process with an ID has ended in order.
+func (l *Leases) Released(id string) bool { return l.byID[id].Released }
+
 // Age is how long ago a Lease was last seen to be renewed.
 func (l *Leases) Age(id string, now time.Time) (time.Duration, bool) {
 	s, is := l.byID[id]

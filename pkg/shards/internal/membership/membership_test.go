@@ -42,6 +42,9 @@ func TestLeases(t *testing.T) {
 	if !see("14", 42*time.Second, 2*time.Minute, true) || lives(42*time.Second) {
 		t.Error("one that was released lives")
 	}
+	if !l.Released("a") || l.Released("b") {
+		t.Error("it is not known who has ended in order")
+	}
 	l.Forget("a")
 	if _, is := l.Process("a"); is {
 		t.Error("it is not forgotten")

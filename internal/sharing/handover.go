@@ -1,0 +1,142 @@
+package sharing
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/handover"
+	"federator.dev/federator/pkg/shards"
+)
+
+const (
+	// handOverFor is how long a process that ends in order answers those who take over what it judged, at most.
+	handOverFor   = 10 * time.Second
+	handOverEvery = 50 * time.Millisecond
+)
+
+// TakeOver takes what another process holds of a member, for clusterinformers.Options.
+func (s *Sharing) TakeOver(ctx context.Context, t clusterinformers.TakeOver) map[aggregate.Kind]time.Time {
+	return s.taker.Take(ctx, handover.Wish{
+		Index: s.own, Member: t.Member, UID: t.UID, Form: s.form, Wanted: t.Wanted, MaxObjects: t.MaxObjects, MaxBytes: t.MaxBytes,
+	})
+}
+
+// holders knows who judged members before, and how those processes were reached.
+type holders struct {
+	mu     sync.Mutex
+	of     *shards.Map
+	former map[string]string      // by member: the judge before that of the newest map
+	peers  map[string]shards.Peer // by ID, as they were reached last
+}
+
+// follow takes the newest map, and the processes that live.
+func (h *holders) follow(m *shards.Map, peers []shards.Peer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.peers == nil {
+		h.peers = map[string]shards.Peer{}
+	}
+	for _, p := range peers {
+		h.peers[p.ID] = p
+	}
+	if h.of == m {
+		return
+	}
+	former := map[string]string{}
+	for i := range m.Members {
+		e := &m.Members[i]
+		was := ""
+		if before, is := h.of.Member(e.Name); is {
+			was = before.Judge
+		}
+		if was == "" || was == e.Judge {
+			was = h.former[e.Name]
+		}
+		if was != "" && was != e.Judge {
+			former[e.Name] = was
+		}
+	}
+	h.of, h.former = m, former
+}
+
+// before returns who judged a member before.
+func (h *holders) before(member string) (shards.Peer, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p, is := h.peers[h.former[member]]
+	return p, is
+}
+
+// holdersOf returns the processes that hold a member by the newest map, and who judged it before where that has ended in order: it
+// answers for a moment still.
+func (s *Sharing) holdersOf(member string) []handover.Holder {
+	m, _ := s.shards.Map()
+	if m == nil {
+		return nil
+	}
+	peers := s.shards.Peers()
+	s.holders.follow(m, peers)
+	var out []handover.Holder
+	if e, is := m.Member(member); is {
+		for _, id := range []string{e.Judge, e.Standby} {
+			for _, p := range peers {
+				if p.ID == id && id != s.o.Name {
+					out = append(out, handover.Holder{ID: p.ID, URL: p.URL, Client: p.Client})
+				}
+			}
+		}
+	}
+	if p, is := s.holders.before(member); is && p.ID != s.o.Name && s.shards.Released(p.ID) {
+		out = append(out, handover.Holder{ID: p.ID, URL: p.URL, Client: p.Client})
+	}
+	return out
+}
+
+// handOver waits until the members that only this process holds were taken over, once it ends in order and has said so. Where
+// nobody is there to take them it does not.
+func (s *Sharing) handOver(ctx context.Context) {
+	m, _ := s.shards.Map()
+	s.ending.Store(true)
+	if m == nil || len(m.Processes) < 2 {
+		return
+	}
+	waits := map[string]bool{}
+	for i := range m.Members {
+		if e := &m.Members[i]; e.Judge == s.o.Name && e.Standby == "" && (e.Next == "" || !s.giver.Given(e.Name)) {
+			waits[e.Name] = true
+		}
+	}
+	s.giver.Forget()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOverFor)
+	defer cancel()
+	tick := time.NewTicker(handOverEvery)
+	defer tick.Stop()
+	for {
+		maps.DeleteFunc(waits, func(member string, _ bool) bool { return s.giver.Given(member) })
+		if len(waits) == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			s.o.Logger.Warn("members were not taken over by other processes, and are listed", "members", len(waits))
+			return
+		}
+	}
+}
+
+// unlessEnding answers nothing but handovers once this process ends: what it knows otherwise is not kept up to date.
+func (s *Sharing) unlessEnding(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.ending.Load() && r.URL.Path != handover.Path {
+			http.Error(w, "the process ends", http.StatusServiceUnavailable)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}

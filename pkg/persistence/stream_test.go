@@ -1,0 +1,128 @@
+package persistence
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// streamed is what is sent of a member with some scopes, one of which has a dictionary.
+func streamed(t testing.TB) []byte {
+	t.Helper()
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.PutMember(aggregate.Member{Name: "prod/a", UID: "uid"}); err != nil {
+		t.Fatal(err)
+	}
+	for kind, n := range map[aggregate.Kind]int{"Pod": 100, "Node": 1, "Secret": 0} {
+		s, err := x.OpenScopeAs("prod/a", kind, "v1", "things")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			s.Upsert(s.Item(&aggregate.Record{
+				Namespace: "n", Name: fmt.Sprint("o", i), UID: fmt.Sprint("odd ", i), ResourceVersion: fmt.Sprint(i), Labels: []aggregate.Label{{Key: "a", Value: fmt.Sprint(i % 3)}},
+				Owners: []aggregate.Owner{{Kind: "K", Name: "n", UID: "u"}}, Body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","spec":{"image":"registry.example.com/%d"}}`, i*7919),
+			}))
+		}
+		s.SetStatus(aggregate.Status{State: aggregate.Synced})
+		s.Reached(aggregate.Part{ResourceVersion: "7", Served: "v1"})
+		if _, err := s.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for more := true; more; {
+		if _, more, err = x.Train(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	sent, err := Send(t.Context(), &out, x.Newest(), "prod/a", SendOptions{Form: func(aggregate.Kind) string { return "form" }})
+	if err != nil || sent.Scopes != 3 || sent.Objects != 101 || sent.Bytes != int64(out.Len()) {
+		t.Fatalf("sent %+v, %d bytes: %v", sent, out.Len(), err)
+	}
+	return out.Bytes()
+}
+
+const streamObjects, streamBytes = 200, 1 << 20
+
+// receive takes a stream, and checks that what was taken is what there is.
+func receive(t testing.TB, stream []byte) (Received, *aggregate.Index, error) {
+	t.Helper()
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.PutMember(aggregate.Member{Name: "prod/a", UID: "uid"}); err != nil {
+		t.Fatal(err)
+	}
+	got, failed := Receive(t.Context(), bytes.NewReader(stream), x, ReceiveOptions{
+		Member: "prod/a", UID: "uid", Form: func(aggregate.Kind) string { return "form" }, Wanted: func(aggregate.Kind) bool { return true },
+		MaxObjects: streamObjects, MaxBytes: streamBytes,
+	})
+	objects := 0
+	for info := range x.Newest().Scopes("prod/a") {
+		_, taken := got.Scopes[info.Kind]
+		if parts := x.Newest().Reached("prod/a", info.Kind); (len(parts) > 0) != taken || taken && info.Status.State != aggregate.Stale || !taken && info.Objects > 0 {
+			t.Errorf("%s, taken %t: %+v, up to %v", info.Kind, taken, info, parts)
+		}
+		objects += info.Objects
+	}
+	if objects > got.Objects || objects > streamObjects {
+		t.Errorf("there are %d objects, taken were %d", objects, got.Objects)
+	}
+	for s := range x.Newest().Scopes("prod/a") { // no writer was left
+		scope, err := x.OpenScopeAs("prod/a", s.Kind, s.Version, s.Resource)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scope.Close()
+	}
+	return got, x, failed
+}
+
+// TestReceive_EveryCut: wherever a stream ends, what came whole is there and the end is an error.
+func TestReceive_EveryCut(t *testing.T) {
+	all := streamed(t)
+	got, _, err := receive(t, all)
+	if err != nil || len(got.Scopes) != 3 || got.Objects != 101 || got.Left != 0 {
+		t.Fatalf("%+v: %v", got, err)
+	}
+	step := 1
+	if testing.Short() {
+		step = 97
+	}
+	for n := 0; n < len(all); n += step {
+		var torn *tornError
+		if _, _, err := receive(t, all[:n]); !errors.As(err, &torn) {
+			t.Fatalf("cut at %d of %d: %v", n, len(all), err)
+		}
+	}
+}
+
+// FuzzReceive: whatever comes, an index has scopes that came whole, or nothing of them.
+func FuzzReceive(f *testing.F) {
+	all := streamed(f)
+	f.Add(all)
+	f.Add(all[:len(all)/2])
+	f.Add([]byte("H"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		_, _, _ = receive(t, sums(stream)) //nolint:errcheck // it is judged by what is there
+	})
+}
+
+// sums sets the checksums of what may be frames, so that the fuzzer reaches what is behind them.
+func sums(stream []byte) []byte {
+	var out []byte
+	for len(stream) >= frameHeader {
+		length := min(int(stream[0])|int(stream[1])<<8|int(stream[2])<<16, len(stream)-frameHeader)
+		out = appendFrame(out, nil, 0, stream[12], 1, stream[frameHeader:frameHeader+length])
+		stream = stream[frameHeader+length:]
+	}
+	return append(out, stream...)
+}

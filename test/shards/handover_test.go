@@ -1,0 +1,214 @@
+package shards
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// listSeries are the series of an API server that count lists, be they requests or the beginning of a watch.
+var listSeries = regexp.MustCompile(`^(apiserver_request_total\{.*|apiserver_watch_list_duration_seconds_count\{.*)\} ([0-9.e+]+)$`)
+
+// lists are the lists of ConfigMaps and Namespaces that each member has answered.
+func (f *fleet) lists() (out map[string]float64) {
+	f.t.Helper()
+	out = map[string]float64{}
+	for i, m := range f.kube.Members {
+		text, err := m.Client().CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(f.t.Context())
+		f.do(err)
+		lines := bufio.NewScanner(bytes.NewReader(text))
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			is := listSeries.FindStringSubmatch(lines.Text())
+			if is == nil || !strings.Contains(is[1], `resource="configmaps"`) && !strings.Contains(is[1], `resource="namespaces"`) {
+				continue
+			}
+			if strings.HasPrefix(is[1], "apiserver_request_total") && !strings.Contains(is[1], `verb="LIST"`) {
+				continue
+			}
+			var n float64
+			_, err := fmt.Sscan(is[2], &n)
+			f.do(err)
+			out[memberName(i)] += n
+		}
+		f.do(lines.Err())
+	}
+	return out
+}
+
+// judges are the members that a process judges, by the map.
+func (f *fleet) judges(s *shard) (out []string) {
+	f.t.Helper()
+	held, err := f.held()
+	f.do(err)
+	for _, m := range held.Members {
+		if m.Judge > 0 && held.Processes[m.Judge-1].ID == s.name {
+			out = append(out, m.Name)
+		}
+	}
+	return out
+}
+
+// follower is a process that judges some members and does not lead.
+func (f *fleet) follower() *shard {
+	f.t.Helper()
+	leader := f.leader()
+	for _, s := range f.alive() {
+		if s != leader && len(f.judges(s)) > 0 {
+			return s
+		}
+	}
+	f.t.Fatal("the leader judges all members")
+	return nil
+}
+
+// fresh waits until these processes answer for all members, all of which are fresh, without asking a member.
+func (f *fleet) fresh(what string, want map[string]string, of []*shard) {
+	f.t.Helper()
+	for _, s := range of {
+		f.until(what+": "+s.name+" answers for all members", func() error {
+			got, old, err := s.answer(f.t.Context())
+			if err == nil && len(old) > 0 {
+				err = fmt.Errorf("not fresh are %v", old)
+			}
+			if err != nil {
+				return err
+			}
+			return differ(want, got)
+		})
+	}
+}
+
+// handovers returns how many members processes have taken over, by result.
+func (f *fleet) handovers(of []*shard) map[string]float64 {
+	f.t.Helper()
+	series := regexp.MustCompile(`^federator_shard_handovers_total\{result="(\w+)"\} ([0-9.e+]+)$`)
+	out := map[string]float64{}
+	for _, s := range of {
+		address, err := s.Address("serve")
+		f.do(err)
+		req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, "http://"+address+"/metrics", http.NoBody)
+		f.do(err)
+		resp, err := http.DefaultClient.Do(req)
+		f.do(err)
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		f.do(err)
+		for line := range strings.Lines(string(text)) {
+			if is := series.FindStringSubmatch(strings.TrimSpace(line)); is != nil {
+				var n float64
+				_, err := fmt.Sscan(is[2], &n)
+				f.do(err)
+				out[is[1]] += n
+			}
+		}
+	}
+	return out
+}
+
+// without are the processes that run, but for one.
+func (f *fleet) without(s *shard) []*shard {
+	return slices.DeleteFunc(f.alive(), func(o *shard) bool { return o == s })
+}
+
+// TestShards_HandOver: a process that ends in order costs the members that it judged no list; one that is killed does. Both are
+// printed. A process that is killed and comes back at once goes on from its own disk.
+func TestShards_HandOver(t *testing.T) {
+	f := newFleet(t, setup{replication: 1, persist: true, unaudited: true})
+	for i := range f.kube.Members {
+		for n := range 100 {
+			f.put(i, fmt.Sprint("fix-", n)) // what tests put is deleted by its prefix
+		}
+	}
+	for _, s := range f.processes {
+		s.start()
+	}
+	f.exact("at the start")
+	f.judged("at the start")
+
+	drained := f.follower()
+	moved, want := f.judges(drained), f.truth()
+	others := f.without(drained)
+	before, began := f.lists(), time.Now()
+	stopped := make(chan error, 1)
+	go func() { stopped <- drained.Stop(patience) }()
+	f.until("others judge the members of "+drained.name, func() error {
+		if left := f.judges(drained); len(left) > 0 {
+			return fmt.Errorf("it judges %v", left)
+		}
+		return nil
+	})
+	f.fresh("after "+drained.name+" has ended", want, others)
+	took := time.Since(began)
+	if after := f.lists(); !maps.Equal(before, after) {
+		t.Errorf("%s has ended in order: members answered %v lists before, and %v after", drained.name, before, after)
+	}
+	f.do(<-stopped)
+	got := f.handovers(others)
+	t.Logf("%s has ended in order: %v of %d objects were judged by others after %s, without a list; handovers: %v", drained.name, moved, len(want), took.Round(time.Millisecond), got)
+	if got["taken"] < float64(len(moved)) {
+		t.Errorf("%d members have moved, and handovers were %v", len(moved), got)
+	}
+	for i := range f.kube.Members {
+		f.put(i, "once-after")
+	}
+	f.exact("after changes")
+	f.judged("after changes")
+
+	drained.start()
+	f.exact("after it is back")
+	f.restartAtOnce(f.follower())
+	f.lost(f.follower())
+}
+
+// restartAtOnce kills a process, which is back before its Lease has expired.
+func (f *fleet) restartAtOnce(s *shard) {
+	f.t.Helper()
+	want, judged := f.truth(), f.judges(s)
+	before, began := f.lists(), time.Now()
+	s.Kill()
+	s.start()
+	f.until(s.name+" answers again", func() error {
+		_, old, err := s.answer(f.t.Context())
+		if err == nil && len(old) > 0 {
+			err = errors.New("not all is fresh")
+		}
+		return err
+	})
+	f.fresh("after "+s.name+" was restarted", want, f.alive())
+	f.t.Logf("%s, which judges %v, was killed and is back after %s", s.name, judged, time.Since(began).Round(time.Millisecond))
+	if after := f.lists(); !maps.Equal(before, after) {
+		f.t.Errorf("%s was restarted: members answered %v lists before, and %v after", s.name, before, after)
+	}
+}
+
+// lost kills a process: what it judged is listed by others.
+func (f *fleet) lost(s *shard) {
+	f.t.Helper()
+	want, moved, others := f.truth(), f.judges(s), f.without(s)
+	before, began := f.lists(), time.Now()
+	s.Kill()
+	f.until("others judge the members of "+s.name, func() error {
+		if left := f.judges(s); len(left) > 0 {
+			return fmt.Errorf("it judges %v", left)
+		}
+		return nil
+	})
+	certain := time.Since(began)
+	f.fresh("after "+s.name+" was killed", want, others)
+	took, after := time.Since(began), f.lists()
+	f.t.Logf("%s was killed: that was certain after %s, and %v were judged by others after %s; lists before %v, after %v", s.name,
+		certain.Round(time.Millisecond), moved, took.Round(time.Millisecond), before, after)
+	if maps.Equal(before, after) {
+		f.t.Errorf("the members of %s were not listed: lists are not counted", s.name)
+	}
+}
