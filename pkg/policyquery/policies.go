@@ -270,7 +270,7 @@ func (l *policyListing) countActions(ctx context.Context, caller queryapi.Caller
 	}
 	grants := newActionGrants(readableHere{l.reader, l.state.Snapshot})
 	l.corrected = map[string]int{}
-	members, part := queryapi.InPart(ctx, l.state.Snapshot) // that this process holds without judging them are another's to count
+	members, part := queryapi.MembersInPart(ctx, l.state.Snapshot) // that this process holds without judging them are another's to count
 	for a := range all {
 		if part {
 			if _, counted := slices.BinarySearch(members, a.Member); !counted {

@@ -90,6 +90,16 @@ func InPart(ctx context.Context, at *aggregate.Snapshot) bool {
 	return true
 }
 
+// MembersInPart returns the members, in order, that a Query is to answer for in a part, those for which this process stands in
+// among them.
+func MembersInPart(ctx context.Context, at *aggregate.Snapshot) (members []string, ok bool) {
+	ask := part.From(ctx)
+	if ask == nil {
+		return nil, false
+	}
+	return ask.Members(at), true
+}
+
 // Moved reports whether between two snapshots this process was given a member that another one judged, or gave one away, so
 // that a watch of its part cannot go on.
 func Moved(ctx context.Context, before, after *aggregate.Snapshot) bool {

@@ -45,7 +45,7 @@ type member struct {
 
 // ServePart serves what a Fleet asks of one process, and reports whether the request is that.
 func ServePart(w http.ResponseWriter, r *http.Request, at *aggregate.Snapshot, source func() (Source, error)) (served bool, err error) {
-	members, ok := queryapi.InPart(r.Context(), at)
+	members, ok := queryapi.MembersInPart(r.Context(), at)
 	if !ok {
 		return false, nil
 	}
