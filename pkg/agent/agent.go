@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"federator.dev/federator/pkg/agent/internal/apiproxy"
 	"federator.dev/federator/pkg/agent/internal/budget"
 	"federator.dev/federator/pkg/agent/internal/joining"
+	"federator.dev/federator/pkg/agent/internal/tunnel"
 )
 
 // Options say where an agent connects, and to what. Hubs, Cluster, Store and Logger are required.
@@ -47,6 +49,8 @@ type Options struct {
 
 	// Dial opens connections to federator. nil: as net.Dialer does.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Proxy returns through which proxy (http, https or socks5) one of Hubs is dialled, nil for none. nil: all directly.
+	Proxy func(hub string) (*url.URL, error)
 	// PingInterval and PingTimeout find connections that have gone silent. 0: 12 s and 5 s.
 	PingInterval, PingTimeout time.Duration
 }
@@ -94,6 +98,9 @@ func New(o Options) (*Agent, error) {
 	}
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}).DialContext
+	}
+	if o.Proxy != nil {
+		o.Dial = tunnel.Through(o.Proxy, o.Dial)
 	}
 	o.PingInterval, o.PingTimeout = cmp.Or(o.PingInterval, defaultPingInterval), cmp.Or(o.PingTimeout, defaultPingTimeout)
 	a := &Agent{o: o, doubts: trigger.New()}
@@ -177,3 +184,6 @@ func (b *backoff) next() time.Duration {
 	b.delay = min(cmp.Or(b.most, maxDelay), minDelay+rand.N(max(3*b.delay, 2*minDelay)))
 	return b.delay
 }
+
+// CheckProxy reports what is wrong with the URL of a proxy, without its password.
+func CheckProxy(u *url.URL) error { return tunnel.Check(u) }

@@ -173,6 +173,12 @@ func (h *hub) runAgent(cluster *rest.Config, token string, store agent.Store) *r
 		Logger: h.log.With("agent", true), PingInterval: time.Second, PingTimeout: time.Second,
 	})
 	ok(h.t, err)
+	return h.run(a)
+}
+
+// run runs an agent until it is stopped, or the test ends.
+func (h *hub) run(a *agent.Agent) *running {
+	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.t.Context()))
 	r := &running{done: make(chan error, 1)}
 	go func() { r.done <- a.Run(ctx) }()

@@ -55,6 +55,8 @@ func TestAgentChart_InvalidValuesAreRejected(t *testing.T) {
 		"hubs={https://a.example:443}": "hubs/0",
 		"replicas=2":                   "additional properties 'replicas' not allowed",
 		"log.level=loud":               "log/level",
+		"proxy.url=http://u:p@a":       "proxy/url",
+		"proxy.url=http://a,proxy.secretName=b": "exclude each other",
 		"rbac.readAll=false":           "rbac.readRules is required",
 		"serviceAccount.create=false":  "serviceAccount.name is required",
 		"rbac.writeRules[0].apiGroups={apps},rbac.writeRules[0].resources={deployments},rbac.writeRules[0].verbs={deletecollection}": "rbac/writeRules/0/verbs/0",

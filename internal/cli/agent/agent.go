@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/net/http/httpproxy"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -43,6 +46,7 @@ type flags struct {
 	secret     string
 	ofToken    string // a Secret
 	health     string // an address
+	proxy      string // a URL
 	requests   float64
 	bytes      int64
 	log        config.Log
@@ -52,6 +56,9 @@ type flags struct {
 
 // tokenVariable is of the environment.
 const tokenVariable = "FEDERATOR_AGENT_TOKEN"
+
+// proxyVariable is of the environment: the URL of a proxy may have a password.
+const proxyVariable = "FEDERATOR_AGENT_PROXY"
 
 // namespaceFile has the namespace that a pod is in.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -78,6 +85,7 @@ func Command(version string) *cobra.Command {
 	fs.StringVar(&f.ofToken, "token-secret", "", "`name` of the Secret there that the token is of: federator is not shown it, as it is not shown --secret")
 	fs.Float64Var(&f.requests, "max-requests-per-second", 50, "`requests` that federator may send to this API server in a second; more wait, and are refused after 5s. 0: unlimited")
 	fs.Int64Var(&f.bytes, "max-bytes-per-second", 0, "`bytes` of objects that it may read in a second, before compression. 0: unlimited")
+	fs.StringVar(&f.proxy, "proxy", "", "`URL` of the proxy (http, https or socks5) to federator (default "+proxyVariable+", or HTTPS_PROXY and NO_PROXY, of the environment)")
 	fs.StringVar(&f.health, "health-listen", "", "`address` of /healthz and /readyz, which says whether the agent is connected (default none)")
 	fs.StringVar(&f.log.Level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.log.Format, "log-format", "text", "text or json")
@@ -106,9 +114,13 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return exit.BadInput(err)
 	}
+	proxy, err := f.proxyOf()
+	if err != nil {
+		return exit.BadInput(err)
+	}
 	a, err := agent.New(agent.Options{
 		Hubs: f.hubs, Token: token, ReadToken: f.token, Cluster: cluster, Store: store, Hidden: hidden, Version: f.version,
-		RequestsPerSecond: f.requests, BytesPerSecond: f.bytes, Logger: log,
+		RequestsPerSecond: f.requests, BytesPerSecond: f.bytes, Proxy: proxy, Logger: log,
 	})
 	if err != nil {
 		return exit.BadInput(err)
@@ -130,6 +142,23 @@ func (f *flags) token() (string, error) {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	return strings.TrimSpace(string(text)), nil
+}
+
+// proxyOf returns which proxy is on the way to one of the hubs. One that is named is on the way to all of them.
+func (f *flags) proxyOf() (func(hub string) (*url.URL, error), error) {
+	text := cmp.Or(f.proxy, strings.TrimSpace(os.Getenv(proxyVariable)))
+	if text == "" {
+		of := httpproxy.FromEnvironment().ProxyFunc()
+		return func(hub string) (*url.URL, error) { return of(&url.URL{Scheme: "https", Host: hub}) }, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, errors.New("--proxy: not a URL") // which the error would repeat
+	}
+	if err := agent.CheckProxy(u); err != nil {
+		return nil, fmt.Errorf("--proxy: %w", err)
+	}
+	return func(string) (*url.URL, error) { return u, nil }, nil
 }
 
 func (f *flags) cluster() (*rest.Config, error) {

@@ -48,6 +48,9 @@ func TestCommand_BadInput(t *testing.T) {
 		"a token that is not": {with("--token-file", write("token", secret)), "no token"},
 		"a Secret of where":   {with("--token-secret", "a"), "--namespace"},
 		"no address":          {with("--health-listen", "nowhere"), "--health-listen"},
+		"a proxy of mail":     {with("--proxy", "smtp://u:"+secret+"@a.example"), "http, https or socks5"},
+		"no proxy's URL":      {with("--proxy", "http://u:"+secret+"@a.example:port"), "not a URL"},
+		"a proxy nowhere":     {with("--proxy", "http://"), "no host"},
 		"a loud log":          {with("--log-level", "loud"), "loud"},
 		"no token's member":   {[]string{"token"}, "arg"},
 		"not a member":        {[]string{"token", "shop-17", "--kubeconfig", config}, "NAMESPACE/NAME"},
@@ -73,6 +76,33 @@ func TestToken_MayBeGone(t *testing.T) {
 	t.Setenv(tokenVariable, " a \n")
 	if token, err := f.token(); err != nil || token != "a" {
 		t.Errorf("%q %v", token, err)
+	}
+}
+
+// TestProxy_IsTheNamedOne, and else that of the environment, which has exceptions.
+func TestProxy_IsTheNamedOne(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://everybody.example:3128")
+	t.Setenv("NO_PROXY", "near.example")
+	for _, tc := range []struct{ flag, variable, hub, want string }{
+		{"", "", "far.example:9443", "http://everybody.example:3128"},
+		{"", "", "near.example:9443", ""},
+		{"", "http://agent:secret@own.example:3128", "near.example:9443", "http://agent:secret@own.example:3128"},
+		{"socks5://flag.example", "http://own.example:3128", "near.example:9443", "socks5://flag.example"},
+	} {
+		t.Setenv(proxyVariable, tc.variable)
+		of, err := (&flags{proxy: tc.flag}).proxyOf()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if u, err := of(tc.hub); err != nil {
+			t.Error(err)
+		} else if u != nil {
+			got = u.String()
+		}
+		if got != tc.want {
+			t.Errorf("%+v: %q", tc, got)
+		}
 	}
 }
 
