@@ -45,6 +45,7 @@ func (p *process) ask(i int) (retell bool) {
 	l := &p.links[i].asked
 	must := !l.some || p.links[i].all || !l.told.Covers(p.subs.held)
 	if !must && p.subs.r.IntN(3) == 0 {
+		l.asked = l.told
 		return false // it has not arrived
 	}
 	l.asked, l.some = p.subs.asked, true
@@ -62,6 +63,11 @@ func (p *process) answered(i int, l subscription) {
 	}
 	l.partial = false
 	p.links[i].asked = l
+	p.countHeld()
+}
+
+// countHeld finds what all that tell have told.
+func (p *process) countHeld() {
 	held := p.subs.asked
 	for _, from := range p.from {
 		if !p.links[from].all { // who is lost is Stale
@@ -134,10 +140,8 @@ func (p *process) follow(ctx context.Context, pass func(func() (*policy.Changes,
 		if p.subs.pending != nil {
 			p.subs.pending = p.subs.pending.Both(wanted)
 		}
-		if len(p.from) == 0 {
-			p.subs.held, p.subs.pending, p.subs.at = wanted, wanted, 0
-		}
 	}
+	p.countHeld()
 	if p.subs.pending == nil || heard == nil || heard.Changes() < p.subs.at {
 		return more, nil
 	}
