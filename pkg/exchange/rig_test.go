@@ -1,6 +1,7 @@
 package exchange_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/exchange"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/test/kube/tcpproxy"
 )
 
@@ -41,6 +43,64 @@ func (x export) Record(ref aggregate.Ref, into *aggregate.Record) (bool, error) 
 		return false, nil
 	}
 	return true, fill(into, o)
+}
+
+func (x export) Keys(member string, kind aggregate.Kind, yield func(namespace, name string, k *interest.Keys) error) error {
+	var k interest.Keys
+	for o := range x.Objects(member, kind) {
+		x.KeysOf(o.Ref(), &k)
+		if err := yield(o.Namespace(), o.Name(), &k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// KeysOf finds the name of pods, and for all the key of a view in the body; what has no such key failed.
+func (x export) KeysOf(ref aggregate.Ref, k *interest.Keys) {
+	k.Reset()
+	o, ok := x.Get(ref)
+	if !ok {
+		return
+	}
+	if ref.Kind == "Pod" {
+		k.Add(interest.Names("Pod"), interest.NameBucket(ref.Namespace, ref.Name))
+	}
+	body, err := o.AppendBody(nil)
+	if err != nil {
+		panic(err)
+	}
+	wantedFor(body, k)
+}
+
+func wantedFor(body []byte, k *interest.Keys) {
+	if bytes.Contains(body, []byte(`"f":`)) {
+		k.Always = true
+	}
+	_, rest, _ := bytes.Cut(body, []byte(`{"view":{"`))
+	if key, _, ok := bytes.Cut(rest, []byte(`"`)); ok {
+		k.Add(theView, interest.Bucket(string(key)))
+	}
+}
+
+var theView = interest.View("view")
+
+func (x export) Find(set *interest.Set, yield func(aggregate.Ref) error) error {
+	var k interest.Keys
+	for info := range x.Scopes("") {
+		for o := range x.Objects(info.Member, info.Kind) {
+			x.KeysOf(o.Ref(), &k)
+			for _, key := range k.Of {
+				if !set.Has(key.Space, key.Bucket) {
+					continue
+				}
+				if err := yield(o.Ref()); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func fill(rec *aggregate.Record, o aggregate.Object) (err error) {
