@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/internal/component"
 	"federator.dev/federator/internal/election"
 	"federator.dev/federator/internal/fleet"
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
@@ -24,6 +25,7 @@ import (
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
 	"federator.dev/federator/pkg/intents/relay"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/pkg/shards"
@@ -60,7 +62,8 @@ type Sharing struct {
 	view     assignments
 	fleet    intentsFleet
 	meter    meter
-	applied  atomic.Int64 // version of the map whose keys the loop judges
+	applied  atomic.Int64    // version of the map whose keys the loop judges
+	passed   trigger.Trigger // the loop has evaluated something
 
 	// Set by Serve, before Run.
 	manager *clusterinformers.Manager
@@ -76,7 +79,7 @@ func New(o Options) (*Sharing, error) {
 	case o.Hub == nil, o.Listener == nil, o.Logger == nil:
 		return nil, errors.New("shards: Hub, Listener and Logger are required")
 	}
-	s := &Sharing{o: o}
+	s := &Sharing{o: o, passed: trigger.New()}
 	lead := o.Lead
 	if lead == nil {
 		var err error
@@ -98,6 +101,7 @@ func New(o Options) (*Sharing, error) {
 	if s.importer, err = exchange.NewImporter(exchange.ImporterOptions{Index: s.peers, Logger: o.Logger}); err != nil {
 		return nil, err
 	}
+	s.importer.SetInterest(&interest.Set{}) // until the loop says what it reads
 	s.shards, err = shards.New(shards.Options{
 		Hub: o.Hub, Namespace: o.Namespace, ID: o.Name, Epoch: o.Epoch, Address: o.Address, Replication: o.Replication, Count: o.Count,
 		Lead: lead, Fleet: s.setFleet, Ready: s.ready, LetGo: s.importer.Complete, Measure: s.measure, Applied: s.applied.Load,
@@ -135,6 +139,7 @@ func (s *Sharing) Changed(c *policy.Changes) {
 	if c.After != nil {
 		s.exporter.Changed(c.After.Export(), exported(c.Exported()))
 	}
+	s.passed.Fire()
 }
 
 func exported(c policy.ExportedChanges) exchange.Changes {
@@ -187,7 +192,7 @@ func (s *Sharing) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	train := func(ctx context.Context) error { fleet.Train(ctx, s.peers, s.o.Logger); return context.Cause(ctx) }
-	parts := []func(context.Context) error{s.shards.Run, s.exporter.Run, s.importer.Run, s.followMap, s.followKeys, s.listen, s.measureLoad, train}
+	parts := []func(context.Context) error{s.shards.Run, s.exporter.Run, s.importer.Run, s.followMap, s.followKeys, s.followInterest, s.listen, s.measureLoad, train}
 	if s.elector != nil {
 		parts = append(parts, s.elector.Run)
 	}

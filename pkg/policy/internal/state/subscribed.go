@@ -77,6 +77,18 @@ func (b *Binding) waitsForKeys(s *State) bool {
 	return b.Pkg.Subject == module.ViewSubject && !s.parts.Held.HasAll(b.Keys)
 }
 
+// HoldsKeys reports whether all is held of the views whose keys are subjects.
+func (s *State) HoldsKeys() bool {
+	for _, b := range s.parts.Bindings {
+		for of := range b.Versions() {
+			if of.waitsForKeys(s) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // waits reports whether a version has verdicts on what is not held yet, or has subjects among it.
 func (s *State) waits(b *Binding) bool {
 	if s.parts.Held.IsEverything() || len(s.parts.Fleet.AwayMembers()) == 0 {
