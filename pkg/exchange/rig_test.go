@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -129,6 +130,7 @@ type process struct {
 	proxy    *tcpproxy.Proxy
 	client   *http.Client
 	flips    atomic.Int64 // bytes of a stream after which one is flipped; 0: none is
+	slow     atomic.Bool  // importers read a few bytes at a time
 	rewrite  atomic.Pointer[func(*http.Response)]
 	forget   func(aggregate.Ref) bool // changes that are not told
 	history  *history
@@ -228,6 +230,9 @@ type flipping struct {
 func (m *middle) CloseIdleConnections() { m.next.(*http.Transport).CloseIdleConnections() }
 
 func (f *flipping) Read(b []byte) (int, error) {
+	if f.p.slow.Load() {
+		b = b[:min(len(b), 5)]
+	}
 	n, err := f.ReadCloser.Read(b)
 	if left := f.p.flips.Load(); left > 0 && n > 0 {
 		if f.p.flips.Store(max(0, left-int64(n))); left <= int64(n) {
@@ -415,6 +420,7 @@ type history struct {
 	mu     sync.Mutex
 	scopes map[string]bool
 	at     map[aggregate.Revision]*aggregate.Snapshot
+	order  []*aggregate.Snapshot // the newest is first
 }
 
 func newHistory() *history {
@@ -425,6 +431,7 @@ func (h *history) note(s *aggregate.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at[s.Revision()] = s
+	h.order = slices.Insert(h.order, 0, s)
 	for info := range s.Scopes("") {
 		h.scopes[scopeText(s, info)] = true
 	}
@@ -434,6 +441,18 @@ func (h *history) has(text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.scopes[text]
+}
+
+// any reports whether what was once is so.
+func (h *history) any(is func(*aggregate.Snapshot) bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.order {
+		if is(s) {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *history) snapshot(r aggregate.Revision) *aggregate.Snapshot {
