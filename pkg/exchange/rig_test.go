@@ -134,6 +134,14 @@ type process struct {
 	rewrite  atomic.Pointer[func(*http.Response)]
 	forget   func(aggregate.Ref) bool // changes that are not told
 	history  *history
+	as       func(*aggregate.Snapshot) exchange.Export // nil: export
+}
+
+func (p *process) exports(s *aggregate.Snapshot) exchange.Export {
+	if p.as != nil {
+		return p.as(s)
+	}
+	return export{s}
 }
 
 var blocks atomic.Uint64
@@ -190,7 +198,7 @@ func (p *process) restart() {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = x.Run(ctx) })
 	p.stop = func() { cancel(); wg.Wait() }
-	x.Changed(export{p.index.Snapshot()}, exchange.Changes{})
+	x.Changed(p.exports(p.index.Snapshot()), exchange.Changes{})
 }
 
 func (p *process) peer() exchange.Peer {
@@ -311,7 +319,7 @@ func (p *process) tell() {
 	if p.history != nil {
 		p.history.note(b.After)
 	}
-	p.exporter.Load().Changed(export{b.After}, c)
+	p.exporter.Load().Changed(p.exports(b.After), c)
 }
 
 // importing is one that imports.
@@ -323,6 +331,14 @@ type importing struct {
 
 func newImporting(t testing.TB, o exchange.ImporterOptions, peers ...*process) *importing {
 	t.Helper()
+	i, end := startImporting(t, o, func(*importing) {}, peers...)
+	t.Cleanup(end)
+	return i
+}
+
+// startImporting prepares an importer before it runs. end ends it.
+func startImporting(t testing.TB, o exchange.ImporterOptions, prepare func(*importing), peers ...*process) (i *importing, end func()) {
+	t.Helper()
 	index := newIndex(t)
 	if o.Index, o.Logger = index, slog.New(slog.DiscardHandler); o.Backoff == 0 {
 		o.Backoff = 100 * time.Millisecond
@@ -331,13 +347,13 @@ func newImporting(t testing.TB, o exchange.ImporterOptions, peers ...*process) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &importing{im, t, index}
+	i = &importing{im, t, index}
+	prepare(i)
 	i.peers(peers...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = im.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	return i
+	return i, func() { cancel(); wg.Wait() }
 }
 
 func (i *importing) peers(peers ...*process) {
