@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -129,9 +130,18 @@ type process struct {
 	proxy    *tcpproxy.Proxy
 	client   *http.Client
 	flips    atomic.Int64 // bytes of a stream after which one is flipped; 0: none is
+	slow     atomic.Bool  // importers read a few bytes at a time
 	rewrite  atomic.Pointer[func(*http.Response)]
 	forget   func(aggregate.Ref) bool // changes that are not told
 	history  *history
+	as       func(*aggregate.Snapshot) exchange.Export // nil: export
+}
+
+func (p *process) exports(s *aggregate.Snapshot) exchange.Export {
+	if p.as != nil {
+		return p.as(s)
+	}
+	return export{s}
 }
 
 var blocks atomic.Uint64
@@ -188,7 +198,7 @@ func (p *process) restart() {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = x.Run(ctx) })
 	p.stop = func() { cancel(); wg.Wait() }
-	x.Changed(export{p.index.Snapshot()}, exchange.Changes{})
+	x.Changed(p.exports(p.index.Snapshot()), exchange.Changes{})
 }
 
 func (p *process) peer() exchange.Peer {
@@ -228,6 +238,9 @@ type flipping struct {
 func (m *middle) CloseIdleConnections() { m.next.(*http.Transport).CloseIdleConnections() }
 
 func (f *flipping) Read(b []byte) (int, error) {
+	if f.p.slow.Load() {
+		b = b[:min(len(b), 5)]
+	}
 	n, err := f.ReadCloser.Read(b)
 	if left := f.p.flips.Load(); left > 0 && n > 0 {
 		if f.p.flips.Store(max(0, left-int64(n))); left <= int64(n) {
@@ -306,7 +319,7 @@ func (p *process) tell() {
 	if p.history != nil {
 		p.history.note(b.After)
 	}
-	p.exporter.Load().Changed(export{b.After}, c)
+	p.exporter.Load().Changed(p.exports(b.After), c)
 }
 
 // importing is one that imports.
@@ -318,6 +331,14 @@ type importing struct {
 
 func newImporting(t testing.TB, o exchange.ImporterOptions, peers ...*process) *importing {
 	t.Helper()
+	i, end := startImporting(t, o, func(*importing) {}, peers...)
+	t.Cleanup(end)
+	return i
+}
+
+// startImporting prepares an importer before it runs. end ends it.
+func startImporting(t testing.TB, o exchange.ImporterOptions, prepare func(*importing), peers ...*process) (i *importing, end func()) {
+	t.Helper()
 	index := newIndex(t)
 	if o.Index, o.Logger = index, slog.New(slog.DiscardHandler); o.Backoff == 0 {
 		o.Backoff = 100 * time.Millisecond
@@ -326,13 +347,13 @@ func newImporting(t testing.TB, o exchange.ImporterOptions, peers ...*process) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &importing{im, t, index}
+	i = &importing{im, t, index}
+	prepare(i)
 	i.peers(peers...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = im.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	return i
+	return i, func() { cancel(); wg.Wait() }
 }
 
 func (i *importing) peers(peers ...*process) {
@@ -415,6 +436,7 @@ type history struct {
 	mu     sync.Mutex
 	scopes map[string]bool
 	at     map[aggregate.Revision]*aggregate.Snapshot
+	order  []*aggregate.Snapshot // the newest is first
 }
 
 func newHistory() *history {
@@ -425,6 +447,7 @@ func (h *history) note(s *aggregate.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at[s.Revision()] = s
+	h.order = slices.Insert(h.order, 0, s)
 	for info := range s.Scopes("") {
 		h.scopes[scopeText(s, info)] = true
 	}
@@ -434,6 +457,18 @@ func (h *history) has(text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.scopes[text]
+}
+
+// any reports whether what was once is so.
+func (h *history) any(is func(*aggregate.Snapshot) bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.order {
+		if is(s) {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *history) snapshot(r aggregate.Revision) *aggregate.Snapshot {

@@ -246,6 +246,9 @@ func (p *process) takeScope(x *policy.Export, s aggregate.ScopeInfo) error {
 		return err
 	}
 	p.writes[at] = w
+	if err := checkKeys(x, s); err != nil {
+		return err
+	}
 	var items []aggregate.Item
 	if err := x.Records(s.Member, s.Kind, func(rec *aggregate.Record) error {
 		if p.isTold(s.Kind, rec) {
