@@ -63,6 +63,9 @@ func train(ctx context.Context, x *aggregate.Index) error {
 
 // fill fills a scope.
 func (s *shard) fill(x *aggregate.Index, info aggregate.ScopeInfo, records func(yield func(*aggregate.Record) error) error) error {
+	if former := s.scopes[[2]string{info.Member, string(info.Kind)}]; former != nil {
+		former.Close()
+	}
 	w, err := x.OpenScope(info.Member, info.Kind, info.Version)
 	if err != nil {
 		return err
