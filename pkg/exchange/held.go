@@ -38,6 +38,9 @@ func (im *Importer) holdLocked(set *interest.Set) {
 	if im.held.Equal(set) {
 		return
 	}
+	if im.interest.set.Equal(set) {
+		set = im.interest.set // what is one is compared fast
+	}
 	im.held = set
 	close(im.heldChanged)
 	im.heldChanged = make(chan struct{})
@@ -62,12 +65,12 @@ func (im *Importer) growLocked() {
 		}
 		if !seen[p] {
 			seen[p] = true
-			all = all.Both(im.sureLocked(m))
+			all = both(all, im.sureLocked(m))
 		}
 	}
 	for _, l := range im.links {
 		if l.under != nil {
-			all = all.Both(l.under)
+			all = both(all, l.under)
 		}
 	}
 	im.holdLocked(all)
@@ -79,9 +82,16 @@ func (m *member) counts() bool { return m.present && !m.away }
 // sureLocked returns the keys of which a member has all, whatever its source is telling. Importer.mu must be held.
 func (im *Importer) sureLocked(m *member) *interest.Set {
 	if l := im.links[m.source]; l != nil {
-		return m.has.Both(l.asks.set)
+		return both(m.has, l.asks.set)
 	}
 	return m.has
+}
+
+func both(a, b *interest.Set) *interest.Set {
+	if a == b {
+		return a
+	}
+	return a.Both(b)
 }
 
 // askLocked asks for what is read by now, unless something is asked for already. Importer.mu must be held.
@@ -102,7 +112,7 @@ func (l *link) openLocked() (has, asks asked) {
 	if l.asks.number != l.has.number { // and was told in part
 		for _, m := range l.im.members {
 			if m.source == l.peer.ID {
-				m.has = m.has.Both(l.asks.set)
+				m.has = both(m.has, l.asks.set)
 			}
 		}
 	}
