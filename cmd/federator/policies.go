@@ -53,7 +53,7 @@ func newLoop(b *policyfiles.Bundle, f *fleet.Fleet, shared *sharing.Sharing, log
 	log.Info("evaluating policies", "packages", len(b.Set.Packages), "policies", strings.Join(names, " "))
 	opts := enforce.Options{Index: f.Index, Memory: f.Verdicts(), Set: b.Set, Bindings: b.Bindings, Limits: config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics}
 	if shared != nil {
-		opts.Peers, opts.Exports, opts.KeyOwner = shared.PeersIndex(), true, shared.KeyOwner()
+		opts.Peers, opts.Exports, opts.Subscribe, opts.KeyOwner = shared.PeersIndex(), true, true, shared.KeyOwner()
 		opts.Changed = func(c *policy.Changes, _ *aggregate.Batch) { shared.Changed(c) }
 	}
 	return enforce.New(opts)

@@ -297,7 +297,7 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 		Index: opts.Index, Memory: opts.Memory, Set: set, Bindings: own, Limits: opts.Limits, Changed: changed, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
 	}
 	if e.shards != nil {
-		loop.Peers, loop.Exports, loop.KeyOwner = e.shards.Told, true, e.shards.KeyOwner
+		loop.Peers, loop.Exports, loop.KeyOwner, loop.Subscribe = e.shards.Told, true, e.shards.KeyOwner, e.shards.Subscribe
 	}
 	e.Loop, err = enforce.New(loop)
 	if err != nil {

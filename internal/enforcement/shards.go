@@ -38,6 +38,8 @@ type Shards struct {
 	Told     *aggregate.Index
 	KeyOwner policy.KeyOwner
 	Changed  func(*policy.Changes)
+	// Subscribe says that Told has only keys that policies read, as far as Loop.SetHeld has said.
+	Subscribe bool
 	// Known returns once it is known what is judged here, or ctx is done: before, nothing is evaluated. It may wait for who
 	// leads. nil: it always is.
 	Known func(ctx context.Context)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/exchange"
+	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/shards"
 )
 
@@ -38,7 +39,7 @@ func (s *Sharing) followKeys(ctx context.Context) error {
 			if !heard && allTell(m, s.o.Name, s.importer.Status()) {
 				heard, until = true, s.peers.Snapshot().Changes()
 			}
-			if done = s.loop == nil || heard && s.loop.Heard() >= until || time.Since(since) > keysPatience; done {
+			if done = s.loop == nil || heard && s.loop.Heard() >= until && holdsKeys(s.loop.State()) || time.Since(since) > keysPatience; done {
 				s.applied.Store(m.Version)
 			}
 		}
@@ -50,6 +51,9 @@ func (s *Sharing) followKeys(ctx context.Context) error {
 		}
 	}
 }
+
+// holdsKeys reports whether the loop knows of each key that it judges, as others have told all that contributes to them.
+func holdsKeys(s *policy.State) bool { return s != nil && s.HoldsKeys() }
 
 // allTell reports whether all other processes of a map have told all that they judge, and go on.
 func allTell(m *shards.Map, self string, peers []exchange.PeerStatus) bool {

@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/internal/component"
 	"federator.dev/federator/internal/election"
 	"federator.dev/federator/internal/fleet"
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
@@ -25,6 +26,7 @@ import (
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
 	"federator.dev/federator/pkg/intents/relay"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/pkg/shards"
@@ -68,6 +70,7 @@ type Sharing struct {
 
 	followed  chan struct{} // closed once the peers' index has the members of a map
 	following sync.Once
+	passed   trigger.Trigger // the loop has evaluated something
 
 	// Set by Serve, before Run.
 	manager *clusterinformers.Manager
@@ -85,7 +88,7 @@ func New(o Options) (*Sharing, error) {
 	case o.Hub == nil, o.Listener == nil, o.Logger == nil:
 		return nil, errors.New("shards: Hub, Listener and Logger are required")
 	}
-	s := &Sharing{o: o, followed: make(chan struct{})}
+	s := &Sharing{o: o, followed: make(chan struct{}), passed: trigger.New()}
 	lead := o.Lead
 	if lead == nil {
 		var err error
@@ -107,6 +110,7 @@ func New(o Options) (*Sharing, error) {
 	if s.importer, err = exchange.NewImporter(exchange.ImporterOptions{Index: s.peers, Logger: o.Logger}); err != nil {
 		return nil, err
 	}
+	s.importer.SetInterest(&interest.Set{}) // until the loop says what it reads
 	s.shards, err = shards.New(shards.Options{
 		Hub: o.Hub, Namespace: o.Namespace, ID: o.Name, Epoch: o.Epoch, Address: o.Address, Replication: o.Replication, Count: o.Count,
 		Lead: lead, Fleet: s.setFleet, Ready: s.ready, LetGo: s.importer.Complete, Measure: s.measure, Applied: s.applied.Load,
@@ -147,6 +151,7 @@ func (s *Sharing) Changed(c *policy.Changes) {
 	if c.After != nil {
 		s.exporter.Changed(c.After.Export(), exported(c.Exported()))
 	}
+	s.passed.Fire()
 }
 
 func exported(c policy.ExportedChanges) exchange.Changes {
@@ -209,7 +214,7 @@ func (s *Sharing) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	train := func(ctx context.Context) error { fleet.Train(ctx, s.peers, s.o.Logger); return context.Cause(ctx) }
-	parts := []func(context.Context) error{s.shards.Run, s.exporter.Run, s.importer.Run, s.followMap, s.followKeys, s.listen, s.measureLoad, train}
+	parts := []func(context.Context) error{s.shards.Run, s.exporter.Run, s.importer.Run, s.followMap, s.followKeys, s.followInterest, s.listen, s.measureLoad, train}
 	if s.elector != nil {
 		parts = append(parts, s.elector.Run)
 	}

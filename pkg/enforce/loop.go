@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policy/explain"
 )
@@ -34,6 +35,8 @@ type Options struct {
 	Exports bool
 	// KeyOwner says which keys of views are judged, until SetKeyOwner does. Zero: all.
 	KeyOwner policy.KeyOwner
+	// Subscribe says that Peers has only keys that policies read, as far as SetHeld has said: State.Wanted says which.
+	Subscribe bool
 
 	// Changed is called with the changes of the verdicts by each batch, in order, on the
 	// loop's goroutine. The batch is of Index, and empty where only Peers or keys have changed; it is nil where policies
@@ -65,6 +68,7 @@ type Loop struct {
 	history       history
 	turn          turn
 	owners        chan ownerRequest
+	helds         chan heldRequest
 	oldestPending atomic.Int64 // an upper bound, as UnixNano, of when the oldest change was committed that is not evaluated; 0: none
 
 	heard atomic.Uint64 // the changes of Peers that are evaluated
@@ -73,10 +77,10 @@ type Loop struct {
 	set      *policy.Set
 	bindings []policy.Binding // including expired exemptions
 	timer    *time.Timer
-	expires  time.Time    // when the next exemption does; zero: none
-	retry    time.Time    // when a quarantine ends; zero: none
-	wake     time.Time    // when the first instant passes that verdicts depend on; zero: none
-	waiting  []chan error // of requests in effect whose verdicts the next reset makes
+	expires  time.Time      // when the next exemption does; zero: none
+	retry    time.Time      // when a quarantine ends; zero: none
+	wake     time.Time      // when the first instant passes that verdicts depend on; zero: none
+	waiting  []chan<- error // of requests in effect whose verdicts the next reset makes
 }
 
 type request struct {
@@ -88,6 +92,11 @@ type request struct {
 type ownerRequest struct {
 	owner policy.KeyOwner
 	done  chan error // buffered
+}
+
+type heldRequest struct {
+	held *interest.Set
+	done chan error // buffered
 }
 
 // New returns a loop that does not run yet. It returns an error if policies and bindings do
@@ -103,11 +112,11 @@ func New(opts Options) (*Loop, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	l := &Loop{
-		opts: opts, requests: make(chan request), owners: make(chan ownerRequest), stopped: make(chan struct{}),
+		opts: opts, requests: make(chan request), owners: make(chan ownerRequest), helds: make(chan heldRequest), stopped: make(chan struct{}),
 		set: opts.Set, bindings: slices.Clone(opts.Bindings), history: newHistory(opts),
 	}
 	var err error
-	engine := policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits, Clock: opts.Clock, Exports: opts.Exports, KeyOwner: opts.KeyOwner}
+	engine := policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits, Clock: opts.Clock, Exports: opts.Exports, KeyOwner: opts.KeyOwner, Subscribe: opts.Subscribe}
 	if opts.Memory != nil {
 		engine.Memory = opts.Memory
 	}
@@ -176,6 +185,13 @@ func (l *Loop) SetKeyOwner(ctx context.Context, owner policy.KeyOwner) error {
 	return ask(ctx, l, l.owners, r, r.done)
 }
 
+// SetHeld says of which keys all is in Options.Peers, as far as Heard, and returns when what follows is evaluated. It takes effect
+// between batches.
+func (l *Loop) SetHeld(ctx context.Context, held *interest.Set) error {
+	r := heldRequest{held: held, done: make(chan error, 1)}
+	return ask(ctx, l, l.helds, r, r.done)
+}
+
 // Heard returns up to which of the Changes of Options.Peers is evaluated.
 func (l *Loop) Heard() uint64 { return l.heard.Load() }
 
@@ -234,6 +250,8 @@ func (l *Loop) watchIndex(ctx context.Context) {
 			ok = l.configure(ctx, r)
 		case r := <-l.owners:
 			ok = l.setKeyOwner(ctx, r)
+		case r := <-l.helds:
+			ok = l.setHeld(ctx, r)
 		case <-l.timer.C:
 			ok = l.tick(ctx)
 		default:
@@ -266,6 +284,8 @@ func (l *Loop) next(ctx context.Context, c *cursors) bool {
 		l.oldestPending.Store(l.opts.Clock().UnixNano())
 	case r := <-l.owners:
 		return l.setKeyOwner(ctx, r)
+	case r := <-l.helds:
+		return l.setHeld(ctx, r)
 	case r := <-l.requests:
 		return l.configure(ctx, r)
 	case <-l.timer.C:
@@ -317,21 +337,37 @@ func (l *Loop) apply(ctx context.Context, own, peers *aggregate.Batch) bool {
 
 // setKeyOwner changes which keys are judged and reports whether the engine can continue.
 func (l *Loop) setKeyOwner(ctx context.Context, r ownerRequest) bool {
+	return l.answer(ctx, r.done, func() (*policy.Changes, error) { return l.engine.SetKeyOwner(ctx, r.owner) })
+}
+
+// setHeld changes which keys are held and reports whether the engine can continue.
+func (l *Loop) setHeld(ctx context.Context, r heldRequest) bool {
+	if !l.opts.Subscribe {
+		r.done <- errNoSubscription
+		return true
+	}
+	return l.answer(ctx, r.done, func() (*policy.Changes, error) { return l.engine.SetHeld(ctx, r.held) })
+}
+
+var errNoSubscription = errors.New("policy loop: SetHeld without Options.Subscribe")
+
+// answer has the engine take in what was asked for, and says when that is done.
+func (l *Loop) answer(ctx context.Context, done chan<- error, take func() (*policy.Changes, error)) bool {
 	l.turn.begin()
 	defer l.turn.end()
 	start := l.opts.Clock()
-	changes, err := l.engine.SetKeyOwner(ctx, r.owner)
+	changes, err := take()
 	switch {
 	case ctx.Err() != nil:
-		r.done <- context.Cause(ctx)
+		done <- context.Cause(ctx)
 		return false
-	case err != nil: // the owner is in place, and everything is re-evaluated
-		l.waiting = append(l.waiting, r.done)
+	case err != nil: // it is in place, and everything is re-evaluated
+		l.waiting = append(l.waiting, done)
 		l.failed(ctx, err)
 		return false
 	}
 	l.publish(changes, changes.After.Snapshot.Still(), start)
-	r.done <- nil
+	done <- nil
 	return true
 }
 

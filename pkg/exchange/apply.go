@@ -21,7 +21,7 @@ func (l *link) take(in *incoming) error {
 	}
 	if in.taken != nil && in.taken.UID != m.uid {
 		if m.source == l.peer.ID {
-			m.orphan("process " + l.peer.ID + " judges another member of this name")
+			m.orphan(l, "process "+l.peer.ID+" judges another member of this name")
 			l.im.wake.Fire()
 		}
 		return nil
@@ -32,9 +32,10 @@ func (l *link) take(in *incoming) error {
 	return nil
 }
 
-// tellsOf reports whether a section of a member is taken. Importer.mu must be held.
+// tellsOf reports whether a section of a member is taken: that of another peer than before only if it has all that is held.
+// Importer.mu must be held.
 func (l *link) tellsOf(m *member, in *incoming) bool {
-	return m.source == l.peer.ID || m.judge == l.peer.ID && in.Full
+	return m.source == l.peer.ID || m.judge == l.peer.ID && in.Full && l.under != nil
 }
 
 // still reports whether a section is still to be taken: the member's mu is held from here on.
@@ -44,10 +45,12 @@ func (l *link) still(m *member, in *incoming) bool {
 	return !m.removed && l.tellsOf(m, in)
 }
 
-// becomesSource says that the content of a member is the peer's. The member's mu is held.
-func (l *link) becomesSource(m *member) {
+// becomesSource says that the content of a member is the peer's, of what was asked for by a number. The member's mu is held.
+func (l *link) becomesSource(m *member, number uint64) {
 	l.im.mu.Lock()
 	defer l.im.mu.Unlock()
+	of, _ := l.askedLocked(number)
+	m.has, m.present = of.set, true
 	if m.source != l.peer.ID {
 		m.source = l.peer.ID
 		l.im.wake.Fire()
@@ -133,7 +136,7 @@ func (r *receiver) apply(in *incoming, end wire.End) error {
 	if _, held := l.im.o.Index.Newest().Size(); in.bytes > 0 && held > l.im.o.MaxBytes {
 		return fmt.Errorf("%w: the index has %d bytes", ErrBound, held)
 	}
-	w := writing{r: r, m: m, sequence: r.batch.Sequence}
+	w := writing{r: r, m: m, sequence: r.batch.Sequence, number: r.batch.Interest}
 	err = w.section(in, next)
 	if err != nil && m.removed || errors.Is(err, aggregate.ErrClosed) {
 		return nil // it leaves
@@ -141,7 +144,7 @@ func (r *receiver) apply(in *incoming, end wire.End) error {
 	if err != nil {
 		return fmt.Errorf("member %s: %w", m.name, err)
 	}
-	l.becomesSource(m)
+	l.becomesSource(m, r.batch.Interest)
 	l.count(w.records)
 	return nil
 }
@@ -191,13 +194,14 @@ type writing struct {
 	r        *receiver
 	m        *member
 	sequence uint64
+	number   uint64 // of what was asked for
 	record   aggregate.Record
 	records  int
 }
 
 func (w *writing) section(in *incoming, next []settled) error {
 	m, index := w.m, w.r.link.im.o.Index
-	m.changed = w.sequence
+	m.changed, m.number = w.sequence, w.number
 	if in.taken != nil {
 		m.told, m.hash = in.taken, in.hash
 		if err := m.put(index); err != nil {
@@ -248,7 +252,7 @@ func (w *writing) scope(s *settled) error {
 		was.writer = writer
 		m.scopes[s.Kind] = was
 	}
-	was.told, was.info, was.changed = s.Scope, s.hash, w.sequence
+	was.told, was.info, was.changed, was.number = s.Scope, s.hash, w.sequence, w.number
 	before := was.sum.Records
 	if s.Replace {
 		was.sum = wire.Sum{}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"federator.dev/federator/internal/sleep"
@@ -95,8 +96,8 @@ func (l *link) auditMember(ctx context.Context, name string) (differs []aggregat
 	}
 	l.im.mu.Lock()
 	m := l.im.members[name]
-	same := m != nil && m.source == l.peer.ID && l.epoch == theirs.Epoch
-	position := l.position
+	same := m != nil && m.source == l.peer.ID && l.epoch == theirs.Epoch && l.has.number == theirs.Interest
+	position, number := l.position, l.has.number
 	l.im.mu.Unlock()
 	if !same {
 		return nil, nil
@@ -105,9 +106,9 @@ func (l *link) auditMember(ctx context.Context, name string) (differs []aggregat
 	now := l.im.o.Index.Newest()
 	ours := make(map[aggregate.Kind]scope, len(m.scopes))
 	for kind, s := range m.scopes {
-		ours[kind] = scope{told: s.told, info: s.info, changed: s.changed}
+		ours[kind] = scope{told: s.told, info: s.info, changed: s.changed, number: s.number}
 	}
-	last := m.changed
+	last, asked := m.changed, m.number
 	m.mu.Unlock()
 	if !l.tells(m) {
 		return nil, nil
@@ -115,9 +116,9 @@ func (l *link) auditMember(ctx context.Context, name string) (differs []aggregat
 	for kind, d := range theirs.Scopes {
 		s, ok := ours[kind]
 		if !ok {
-			s.changed = last // it may have been there
+			s.changed, s.number = last, asked // it may have been there
 		}
-		if position < d.Changed || s.changed > theirs.Sequence {
+		if position < d.Changed || s.changed > theirs.Sequence || s.number > number {
 			continue // one has what the other one does not know yet
 		}
 		l.metrics.audited.Inc()
@@ -161,7 +162,10 @@ func sumOfIndex(now *aggregate.Snapshot, member string, kind aggregate.Kind) (re
 func (l *link) digests(ctx context.Context, name string) (d digests, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.peer.URL+DigestsPath+"?"+url.Values{"member": {name}}.Encode(), nil)
+	l.im.mu.Lock()
+	query := url.Values{"member": {name}, "stream": {strconv.FormatUint(l.id, 10)}}
+	l.im.mu.Unlock()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.peer.URL+DigestsPath+"?"+query.Encode(), nil)
 	if err != nil {
 		return d, err
 	}

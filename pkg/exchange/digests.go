@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/exchange/internal/wire"
+	"federator.dev/federator/pkg/interest"
 )
 
 // digests are those of a member's scopes, calculated from the export itself and not from what was noted as it changed.
 type digests struct {
 	Epoch    uint64                           `json:"epoch,string"`
 	Sequence uint64                           `json:"sequence,string"`
+	Interest uint64                           `json:"interest,string"` // the number of what the importer asks for
 	Scopes   map[aggregate.Kind]digestOfScope `json:"scopes"`
 }
 
@@ -37,6 +40,8 @@ type audited struct {
 	at time.Time
 }
 
+var errNoStream = errors.New("there is no such stream")
+
 var errNotJudged = errors.New("the member is not judged here")
 
 func (x *Exporter) serveDigests(w http.ResponseWriter, r *http.Request) {
@@ -46,8 +51,11 @@ func (x *Exporter) serveDigests(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return
 	}
-	out, err := x.digests(r.Context(), r.URL.Query().Get("member"))
+	query := r.URL.Query()
+	out, err := x.digests(r.Context(), query.Get("member"), query.Get("stream"))
 	switch {
+	case errors.Is(err, errNoStream):
+		http.Error(w, err.Error(), http.StatusGone)
 	case errors.Is(err, errNotJudged):
 		http.Error(w, err.Error(), http.StatusNotFound)
 	case err != nil:
@@ -65,13 +73,22 @@ type noted struct {
 	failed      bool
 }
 
-// noted returns what the table has of a member.
-func (x *Exporter) noted(member string) (now Export, sequence uint64, scopes map[aggregate.Kind]noted) {
+// noted returns what the table has of a member, and what the importer of a stream asks for; "": everything.
+func (x *Exporter) noted(member, of string) (now Export, sequence uint64, scopes map[aggregate.Kind]noted, asks asked, err error) {
+	asks.set = interest.Everything()
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if of != "" {
+		id, err := strconv.ParseUint(of, 10, 64)
+		s := x.streams[id]
+		if err != nil || s == nil {
+			return nil, 0, nil, asks, errNoStream
+		}
+		asks = s.wants
+	}
 	m := x.table.members[member]
 	if m == nil {
-		return nil, 0, nil
+		return nil, 0, nil, asks, errNotJudged
 	}
 	scopes = make(map[aggregate.Kind]noted, len(m.scopes))
 	for kind, s := range m.scopes {
@@ -80,16 +97,16 @@ func (x *Exporter) noted(member string) (now Export, sequence uint64, scopes map
 			info:          s.info, total: s.sum.Total, failed: s.failed,
 		}
 	}
-	return x.table.export, x.table.sequence, scopes
+	return x.table.export, x.table.sequence, scopes, asks, nil
 }
 
 // digests calculates those of a member that are not known. Where the export is not what was noted, a change of it was not
 // told: the scope is looked at again, and all importers are told what differs.
-func (x *Exporter) digests(ctx context.Context, member string) (digests, error) {
-	now, sequence, scopes := x.noted(member)
-	out := digests{Epoch: x.o.Epoch, Sequence: sequence, Scopes: map[aggregate.Kind]digestOfScope{}}
-	if now == nil {
-		return out, errNotJudged
+func (x *Exporter) digests(ctx context.Context, member, of string) (digests, error) {
+	now, sequence, scopes, asks, err := x.noted(member, of)
+	out := digests{Epoch: x.o.Epoch, Sequence: sequence, Interest: asks.number, Scopes: map[aggregate.Kind]digestOfScope{}}
+	if err != nil {
+		return out, err
 	}
 	for info := range now.Scopes(member) {
 		of := ScopeOf{member, info.Kind}
@@ -120,7 +137,52 @@ func (x *Exporter) digests(ctx context.Context, member string) (digests, error) 
 	for kind := range scopes {
 		x.disagrees(ScopeOf{member, kind})
 	}
-	return out, nil
+	if asks.set.IsEverything() {
+		return out, nil
+	}
+	return out, x.digestsOf(ctx, now, member, asks.set, &out)
+}
+
+// digestsOf makes digests those of what a set has keys of.
+func (x *Exporter) digestsOf(ctx context.Context, now Export, member string, set *interest.Set, d *digests) error {
+	for kind, is := range d.Scopes {
+		keys, err := keysOf(ctx, now, ScopeOf{member, kind}, set)
+		if err != nil {
+			return err
+		}
+		x.mu.Lock()
+		s := (*scopeSum)(nil)
+		if m := x.table.members[member]; m != nil {
+			s = m.scopes[kind]
+		}
+		if s == nil || s.changed != is.Changed {
+			delete(d.Scopes, kind) // it has changed meanwhile
+			x.mu.Unlock()
+			continue
+		}
+		is.Records = 0
+		total := uint64(0)
+		for _, key := range keys {
+			if hash := s.sum.Records[key]; hash != 0 {
+				is.Records, total = is.Records+1, total+hash
+			}
+		}
+		is.Digest = wire.Digest(s.info, total)
+		d.Scopes[kind] = is
+		x.mu.Unlock()
+	}
+	return nil
+}
+
+// keysOf returns the hashes of the names of the objects of a scope that a set has keys of.
+func keysOf(ctx context.Context, now Export, of ScopeOf, set *interest.Set) (keys []uint64, err error) {
+	err = now.Keys(of.Member, of.Kind, func(namespace, name string, k *interest.Keys) error {
+		if set.Wants(k) {
+			keys = append(keys, wire.Key(namespace, name))
+		}
+		return ctx.Err()
+	})
+	return keys, err
 }
 
 func sumOf(ctx context.Context, now Export, of ScopeOf) (records int, total uint64, err error) {

@@ -7,8 +7,11 @@
 //
 // # Requests
 //
-//	GET /exchange/v1/stream?since=<epoch>.<sequence>&again=<member>&again=<member>%20<kind>
-//	GET /exchange/v1/digests?member=<member>
+//	POST /exchange/v1/stream?since=<epoch>.<sequence>&again=<member>&again=<member>%20<kind>
+//	GET  /exchange/v1/digests?member=<member>&stream=<stream>
+//
+// The body of the first has no end either: frames of interest, which say what the importer asks for (package interest). The first one
+// is what it has of since, the second what it asks for, and others follow while it is told. A GET of the stream asks for everything.
 //
 // Who asks must have been verified before [Exporter.ServeHTTP] is called, by a certificate of the fleet's processes.
 //
@@ -19,17 +22,20 @@
 // lines of JSON: the bytes of a record are what is hashed and what is stored, nothing is parsed twice, and the bound of
 // each frame is checked before it is read.
 //
-//	hello     protocol version, process, epoch, and whether the stream is resumed: what follows is what changed
-//	begin     begins a batch: its sequence, and whether it is the state, so that members that it has not are gone
+//	interest  what an importer asks for, with a number; the only one that it sends
+//	hello     protocol version, process, epoch, stream, and whether it is resumed: what follows is what changed
+//	begin     begins a batch: its sequence, whether it is the state, so that members that it has not are gone, and the number of
+//	          what was asked for, of which it is
 //	gone      a member that is not judged here any more
 //	member    begins what the batch has of a member: name, whether it is all of it, and what is known of it if that changed
 //	scope     begins what the batch has of a scope: kind, projection, resource, status, and whether records are replaced
 //	noscope   a scope that is no more
 //	record    resourceVersion, namespace, name, UID, labels, owners, and the projection as JSON
-//	delete    an object that is not exported any more
+//	delete    an object that is not exported any more, or not asked for
 //	end       ends a member, its frontier: the number of its records, its digest, and a hash of the stream so far
-//	frontier  ends the batch: epoch, sequence, revision of the exporter's index, time, and a hash of the stream so far
-//	ping      says that the exporter lives, and knows nothing yet
+//	frontier  ends the batch: epoch, sequence, revision of the exporter's index, time, the number of what was asked for, and a hash of
+//	          the stream so far
+//	ping      says that the exporter lives, and knows nothing yet, or looks for what is asked for; it may come anywhere
 //
 // Their order is
 //
@@ -47,6 +53,13 @@
 // differs is a step, and has a sequence. A log has each key, of a member, scope or object, at its last sequence only: who
 // resumes is told of each key once, and what it is now, so that a slow importer costs the keys that changed and no copies.
 // Where the log, bounded in bytes, does not reach back, the state is told again, in the same stream.
+//
+// An importer is told records that have a key that it asks for, and those of which something is not known. What a record is
+// wanted for follows from it alone, so that what an importer is to have follows from the export and the set. Of who does not ask for
+// everything, the stream keeps the hashes of what it told: the digests of members are of these, and a record that changes so that it is
+// not asked for any more, or whose keys are not, is told as a delete. After a resume they are calculated again of a member once something is
+// told of it. If more is asked for, [Export.Find] looks it up, without reading objects; if less, or whole spaces, the keys of all are
+// looked at, one member after the other. This is done at most each 50 ms, and less often where it takes long.
 //
 // A stream has an encoder, the export that it tells of while it does, and no queue. Who does not read for [ExporterOptions].Stall
 // is cut. A scope with an object that is too large, or that cannot be read, is told as OverBudget without records.
@@ -76,6 +89,18 @@
 //	malformed, or too much   Stale after the grace, tries again                -
 //	another policy set       has a scope with another projection               tells all of the scope
 //	audit differs            asks again for the scope                          tells it to all, if it had missed it
+//	more is asked for        holds it once all have told                       tells what has the new keys
+//	less is asked for        holds less at once                                tells deletes
+//
+// # What is held
+//
+// [Importer.SetInterest] says what is asked for, of each peer one set at a time: the next one once the peer's frontier has the number
+// of the last. [Importer.Held] are keys of which all is there: for each member that is shown as it was told, each record that has one of
+// them, as of its source's last frontier. It grows when all sources of such members have told; one that is lost, and a member
+// without a source, are waited for until they are shown as Stale, and who is telling something that may become a member's until it has. It
+// shrinks before less is asked for. A member becomes another source's only by what has all that is held, and a Stale one is shown as it
+// was told only once it has. Where a stream breaks while something was asked for, that is asked for again before anything else,
+// since some members may have been told of it.
 //
 // # Audits
 //
@@ -104,7 +129,9 @@
 // in batches of 5, 15 µs and 143 bytes beside 8.7 µs and 65; a message for each record 25 µs and 419 bytes, since each
 // message is compressed by itself. It would make the binary 11 MB larger (package internal/natscompare).
 //
-// Members are told independently: between two members of one process there is no order but that of their batches. Each
-// process tells all others all that their policies may read, not only the keys that they ask for. A process has one
-// encoder for each importer, 0.8 MB with what HTTP/2 has, since each one's window is of what it was told.
+// Members are told independently: between two members of one process there is no order but that of their batches. Keys are asked for by
+// bucket of their hash, so that some are told that nobody reads. Who asks for everything costs an exporter nothing but its stream; who
+// asks for a part has there some 30 bytes for each record that it was told. Of 100,000 pods an importer of 1 % took 6 % of the heap,
+// 1.1 % of the bytes and 3 % of the CPU of one of everything, one of 10 % took 16, 11 and 10 % (BenchmarkInterest). A process has one encoder for
+// each importer, 0.8 MB with what HTTP/2 has, since each one's window is of what it was told.
 package exchange

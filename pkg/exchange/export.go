@@ -12,6 +12,7 @@ import (
 	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 )
 
 // Export is what other processes need of the members that this one judges, at one revision. It never changes.
@@ -27,6 +28,13 @@ type Export interface {
 	Records(member string, kind aggregate.Kind, yield func(*aggregate.Record) error) error
 	// Record fills into with that of an object, and reports whether there is one.
 	Record(ref aggregate.Ref, into *aggregate.Record) (ok bool, err error)
+	// Keys calls yield with the name of each object of a scope, and what its record is wanted for, which it uses again. What a
+	// record is wanted for follows from it alone. Nothing is read of objects.
+	Keys(member string, kind aggregate.Kind, yield func(namespace, name string, k *interest.Keys) error) error
+	// KeysOf fills in what the record of an object is wanted for: nothing where there is none.
+	KeysOf(ref aggregate.Ref, k *interest.Keys)
+	// Find calls yield with each object that has a key of a set, and maybe more often than once.
+	Find(set *interest.Set, yield func(aggregate.Ref) error) error
 }
 
 // ScopeOf is one kind of one member.
@@ -88,6 +96,9 @@ type Exporter struct {
 	mu    sync.Mutex
 	table table
 	audit audits
+
+	streams map[uint64]*stream // whose wants mu guards, too
+	last    uint64             // the ID of the newest
 }
 
 // NewExporter returns an exporter. It has nothing to say before the first call of Changed.
@@ -95,7 +106,7 @@ func NewExporter(o ExporterOptions) (*Exporter, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	x := &Exporter{o: o, wake: trigger.New(), ended: make(chan struct{}), table: newTable(o.LogBytes), audit: audits{turn: make(chan struct{}, 1), known: map[ScopeOf]audited{}}}
+	x := &Exporter{o: o, wake: trigger.New(), ended: make(chan struct{}), table: newTable(o.LogBytes), streams: map[uint64]*stream{}, audit: audits{turn: make(chan struct{}, 1), known: map[ScopeOf]audited{}}}
 	x.metrics = newExporterMetrics(x)
 	return x, nil
 }
@@ -211,4 +222,18 @@ func (x *Exporter) step(ctx context.Context, now Export, todo pending) error {
 	defer x.mu.Unlock()
 	x.table.publish(now, s.updates)
 	return nil
+}
+
+// noteLocked gives a stream its ID.
+func (x *Exporter) noteLocked(s *stream) {
+	x.last++
+	s.id = x.last
+	x.streams[s.id] = s
+}
+
+// forget forgets a stream that has ended.
+func (x *Exporter) forget(s *stream) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.streams, s.id)
 }

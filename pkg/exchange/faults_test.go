@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -352,10 +353,29 @@ func TestExporter_RefusesOtherRequests(t *testing.T) {
 			t.Errorf("%s: %s", path, response.Status)
 		}
 	}
-	if response, err := a.client.Post(a.peer().URL+exchange.StreamPath, "", nil); err != nil || response.StatusCode != http.StatusMethodNotAllowed {
-		t.Error(err)
-	} else {
+	for _, c := range []struct {
+		method, path, body string
+		want               int
+	}{
+		{http.MethodPut, exchange.StreamPath, "", http.StatusMethodNotAllowed},
+		{http.MethodPost, exchange.DigestsPath, "", http.StatusMethodNotAllowed},
+		{http.MethodPost, exchange.StreamPath, "", http.StatusBadRequest},
+		{http.MethodPost, exchange.StreamPath, "nonsense", http.StatusBadRequest},
+		{http.MethodPost, exchange.StreamPath, "\x0c\xff\xff\xff\xff\x7f", http.StatusBadRequest},
+		{http.MethodGet, exchange.DigestsPath + "?member=" + url.QueryEscape(m1) + "&stream=77", "", http.StatusGone},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), c.method, a.peer().URL+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := a.client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
 		_ = response.Body.Close()
+		if response.StatusCode != c.want {
+			t.Errorf("%s %s %q: %s, want %d", c.method, c.path, c.body, response.Status, c.want)
+		}
 	}
 }
 

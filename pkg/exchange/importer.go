@@ -13,6 +13,7 @@ import (
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/exchange/internal/wire"
+	"federator.dev/federator/pkg/interest"
 )
 
 // Peer is another process of the fleet.
@@ -80,15 +81,22 @@ type Importer struct {
 	members map[string]*member
 	wanted  map[string]Peer
 	links   map[string]*link
+
+	interest    asked // by SetInterest
+	held        *interest.Set
+	heldChanged chan struct{}
 }
 
-// member is a member of the fleet that another process judges. Importer.mu guards judge, source, since and why.
+// member is a member of the fleet that another process judges. Importer.mu guards judge, source, since, why, has, present and away.
 type member struct {
 	name, uid string
 	judge     string    // by the map
 	source    string    // the peer of which the content is, and whose changes are taken; "": none tells
 	since     time.Time // when that ended; zero where there never was one
 	why       string
+	has       *interest.Set // keys of which all was told, but for what was asked for since
+	present   bool          // something was told
+	away      bool          // it is shown as Stale: it need not have what is held
 
 	// mu guards all below, and is held while the member is written.
 	mu      sync.Mutex
@@ -98,6 +106,7 @@ type member struct {
 	hash    uint64            // of what is known of it
 	scopes  map[aggregate.Kind]*scope
 	changed uint64 // the sequence of the last batch with something of it
+	number  uint64 // of what had been asked for by then
 	stale   string // why it is shown as Stale; "": it is not
 }
 
@@ -108,6 +117,7 @@ type scope struct {
 	info    uint64 // its hash
 	sum     wire.Sum
 	changed uint64 // the sequence of the last batch with something of it
+	number  uint64 // of what had been asked for by then
 }
 
 // NewImporter returns an importer.
@@ -115,7 +125,7 @@ func NewImporter(o ImporterOptions) (*Importer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	im := &Importer{o: o, wake: trigger.New(), members: map[string]*member{}, links: map[string]*link{}}
+	im := &Importer{o: o, wake: trigger.New(), members: map[string]*member{}, links: map[string]*link{}, interest: asked{1, interest.Everything()}, held: interest.Everything(), heldChanged: make(chan struct{})}
 	im.metrics = newImporterMetrics(im)
 	return im, nil
 }
@@ -163,6 +173,7 @@ func (im *Importer) SetFleet(fleet []FleetMember) error {
 		l.check = true
 		l.recheckLocked()
 	}
+	im.growLocked() // who has left is not waited for
 	im.wake.Fire()
 	return err
 }
@@ -241,7 +252,7 @@ func (im *Importer) Complete(name string) bool {
 		return false
 	}
 	l := im.links[m.source]
-	return l != nil && l.lost.IsZero()
+	return l != nil && l.lost.IsZero() && im.sureLocked(m).Covers(im.held)
 }
 
 // PeerStatus is how it stands with a peer.

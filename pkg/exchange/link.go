@@ -17,7 +17,9 @@ import (
 
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/exchange/internal/wire"
+	"federator.dev/federator/pkg/interest"
 )
 
 // MalformedError is what a peer has told that is no part of the protocol, with its place in the stream.
@@ -58,6 +60,13 @@ type link struct {
 	bytes     int64
 	records   int64
 	frontier  Frontier
+
+	id     uint64          // the peer's ID of the stream; 0: there is none
+	asking bool            // the stream has begun, and may be asked for more
+	has    asked           // all of it was told, as of position
+	asks   asked           // has, or what was asked for since: one at a time
+	under  *interest.Set   // the keys of which a batch under way is, where it has all that is held; nil: none
+	ask    trigger.Trigger // there is something to ask for
 }
 
 func (l *link) start(ctx context.Context) {
@@ -105,6 +114,8 @@ func (l *link) broken(err error) {
 	l.metrics.ended(err)
 	l.im.mu.Lock()
 	defer l.im.mu.Unlock()
+	l.id, l.asking, l.under = 0, false, nil
+	defer l.im.growLocked()
 	if l.idle = nil; errors.Is(err, errAgain) {
 		return
 	}
@@ -125,8 +136,8 @@ func (l *link) tellsLocked() bool {
 	return false
 }
 
-// request is where the stream is to begin.
-func (l *link) request(ctx context.Context) (*http.Request, error) {
+// request is where the stream is to begin, and what is asked for.
+func (l *link) request(ctx context.Context, body io.Reader) (request *http.Request, has, asks asked, err error) {
 	l.im.mu.Lock()
 	query := url.Values{}
 	if len(l.again) > maxAgain {
@@ -141,8 +152,10 @@ func (l *link) request(ctx context.Context) (*http.Request, error) {
 	clear(l.again)
 	l.check = true // what is not told again is missed
 	target := l.peer.URL + StreamPath + "?" + query.Encode()
+	has, asks = l.openLocked()
 	l.im.mu.Unlock()
-	return http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	request, err = http.NewRequestWithContext(ctx, http.MethodPost, target, body)
+	return request, has, asks, err
 }
 
 // stream reads one stream, and returns why it ended.
@@ -159,10 +172,19 @@ func (l *link) stream(ctx context.Context) error {
 }
 
 func (l *link) read(ctx context.Context, cancel context.CancelCauseFunc, silence *time.Timer) error {
-	request, err := l.request(ctx)
+	body, asks := io.Pipe()
+	request, has, asked, err := l.request(ctx, body)
 	if err != nil {
 		return err
 	}
+	ended := make(chan struct{})
+	var asking sync.WaitGroup
+	asking.Go(func() { l.sendAsks(asks, has, asked, ended) })
+	defer asking.Wait()
+	// While a request's body is read, its transport does not look at the context.
+	stop := context.AfterFunc(ctx, func() { _ = asks.CloseWithError(context.Cause(ctx)) }) //nolint:errcheck // it is always nil
+	defer stop()
+	defer func() { close(ended); _ = body.CloseWithError(ErrEnded) }() //nolint:errcheck // it is always nil
 	response, err := l.peer.Client.Do(request)
 	if err != nil {
 		return err
@@ -234,11 +256,12 @@ func (l *link) missedLocked() {
 	}
 }
 
-// begin notes that a batch is under way.
-func (l *link) begin(sequence uint64) {
+// begin notes that a batch is under way, and reports whether it is of what was asked for.
+func (l *link) begin(b wire.Begin) bool {
 	l.im.mu.Lock()
 	defer l.im.mu.Unlock()
-	l.idle, l.telling = nil, sequence
+	l.idle, l.telling = nil, b.Sequence
+	return l.beginLocked(b.Interest)
 }
 
 // reach notes that all up to a frontier was told. It reports whether something is to be asked again.
@@ -252,6 +275,7 @@ func (l *link) reach(f wire.Frontier, state map[string]bool, idle func(error)) (
 	l.epoch, l.position, l.telling = f.Epoch, f.Sequence, f.Sequence
 	l.frontier = Frontier{f.Epoch, f.Sequence, f.Revision, time.UnixMilli(f.Time)}
 	l.metrics.reached(l.frontier)
+	l.reachedLocked(f.Interest)
 	if !l.connected || !l.lost.IsZero() {
 		l.connected, l.lost, l.reason = true, time.Time{}, ""
 		im.wake.Fire()
@@ -269,7 +293,7 @@ func (l *link) keepLocked(state map[string]bool) {
 	}
 	for name, m := range l.im.members {
 		if m.source == l.peer.ID && !state[name] {
-			m.orphan("process " + l.peer.ID + " judges it no longer")
+			m.orphan(l, "process "+l.peer.ID+" judges it no longer")
 		}
 	}
 	l.im.wake.Fire()
@@ -281,7 +305,7 @@ func (l *link) gone(name string) {
 	defer l.im.mu.Unlock()
 	delete(l.announced, name)
 	if m := l.im.members[name]; m != nil && m.source == l.peer.ID {
-		m.orphan("process " + l.peer.ID + " judges it no longer")
+		m.orphan(l, "process "+l.peer.ID+" judges it no longer")
 		l.im.wake.Fire()
 	}
 }

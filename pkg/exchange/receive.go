@@ -131,6 +131,8 @@ func (r *receiver) begin(t wire.Type, p []byte) error {
 		return r.frames.Malformed("it resumes what was not asked for")
 	}
 	r.hello, r.known = &h, h.Resumed
+	l.id, l.asking = h.Stream, true
+	l.askLocked()
 	return nil
 }
 
@@ -143,7 +145,9 @@ func (r *receiver) beginBatch(b wire.Begin) error {
 		r.state = map[string]bool{}
 		r.link.metrics.states.Inc()
 	}
-	r.link.begin(b.Sequence)
+	if !r.link.begin(b) {
+		return r.frames.Malformed(fmt.Sprintf("it is of %d, which was not asked for", b.Interest))
+	}
 	return nil
 }
 
@@ -273,6 +277,8 @@ func (r *receiver) frontier(p []byte) error {
 		return r.frames.Malformed("nothing was told before it")
 	case r.batch != nil && f.Sequence != r.batch.Sequence, r.batch == nil && f.Sequence != l.at():
 		return r.frames.Malformed("it is of another sequence")
+	case r.batch != nil && f.Interest != r.batch.Interest, r.batch == nil && f.Interest != l.asked():
+		return r.frames.Malformed("it is of what was not asked for")
 	}
 	again := l.reach(f, r.state, r.cancel)
 	r.known, r.batch, r.state = true, nil, nil
@@ -287,4 +293,11 @@ func (l *link) at() uint64 {
 	l.im.mu.Lock()
 	defer l.im.mu.Unlock()
 	return l.position
+}
+
+// asked returns the number of what all was told of.
+func (l *link) asked() uint64 {
+	l.im.mu.Lock()
+	defer l.im.mu.Unlock()
+	return l.has.number
 }

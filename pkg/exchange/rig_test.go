@@ -1,6 +1,7 @@
 package exchange_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/exchange"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/test/kube/tcpproxy"
 )
 
@@ -41,6 +44,64 @@ func (x export) Record(ref aggregate.Ref, into *aggregate.Record) (bool, error) 
 		return false, nil
 	}
 	return true, fill(into, o)
+}
+
+func (x export) Keys(member string, kind aggregate.Kind, yield func(namespace, name string, k *interest.Keys) error) error {
+	var k interest.Keys
+	for o := range x.Objects(member, kind) {
+		x.KeysOf(o.Ref(), &k)
+		if err := yield(o.Namespace(), o.Name(), &k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// KeysOf finds the name of pods, and for all the key of a view in the body; what has no such key failed.
+func (x export) KeysOf(ref aggregate.Ref, k *interest.Keys) {
+	k.Reset()
+	o, ok := x.Get(ref)
+	if !ok {
+		return
+	}
+	if ref.Kind == "Pod" {
+		k.Add(interest.Names("Pod"), interest.NameBucket(ref.Namespace, ref.Name))
+	}
+	body, err := o.AppendBody(nil)
+	if err != nil {
+		panic(err)
+	}
+	wantedFor(body, k)
+}
+
+func wantedFor(body []byte, k *interest.Keys) {
+	if bytes.Contains(body, []byte(`"f":`)) {
+		k.Always = true
+	}
+	_, rest, _ := bytes.Cut(body, []byte(`{"view":{"`))
+	if key, _, ok := bytes.Cut(rest, []byte(`"`)); ok {
+		k.Add(theView, interest.Bucket(string(key)))
+	}
+}
+
+var theView = interest.View("view")
+
+func (x export) Find(set *interest.Set, yield func(aggregate.Ref) error) error {
+	var k interest.Keys
+	for info := range x.Scopes("") {
+		for o := range x.Objects(info.Member, info.Kind) {
+			x.KeysOf(o.Ref(), &k)
+			for _, key := range k.Of {
+				if !set.Has(key.Space, key.Bucket) {
+					continue
+				}
+				if err := yield(o.Ref()); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func fill(rec *aggregate.Record, o aggregate.Object) (err error) {
@@ -69,9 +130,18 @@ type process struct {
 	proxy    *tcpproxy.Proxy
 	client   *http.Client
 	flips    atomic.Int64 // bytes of a stream after which one is flipped; 0: none is
+	slow     atomic.Bool  // importers read a few bytes at a time
 	rewrite  atomic.Pointer[func(*http.Response)]
 	forget   func(aggregate.Ref) bool // changes that are not told
 	history  *history
+	as       func(*aggregate.Snapshot) exchange.Export // nil: export
+}
+
+func (p *process) exports(s *aggregate.Snapshot) exchange.Export {
+	if p.as != nil {
+		return p.as(s)
+	}
+	return export{s}
 }
 
 var blocks atomic.Uint64
@@ -128,7 +198,7 @@ func (p *process) restart() {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = x.Run(ctx) })
 	p.stop = func() { cancel(); wg.Wait() }
-	x.Changed(export{p.index.Snapshot()}, exchange.Changes{})
+	x.Changed(p.exports(p.index.Snapshot()), exchange.Changes{})
 }
 
 func (p *process) peer() exchange.Peer {
@@ -168,6 +238,9 @@ type flipping struct {
 func (m *middle) CloseIdleConnections() { m.next.(*http.Transport).CloseIdleConnections() }
 
 func (f *flipping) Read(b []byte) (int, error) {
+	if f.p.slow.Load() {
+		b = b[:min(len(b), 5)]
+	}
 	n, err := f.ReadCloser.Read(b)
 	if left := f.p.flips.Load(); left > 0 && n > 0 {
 		if f.p.flips.Store(max(0, left-int64(n))); left <= int64(n) {
@@ -246,7 +319,7 @@ func (p *process) tell() {
 	if p.history != nil {
 		p.history.note(b.After)
 	}
-	p.exporter.Load().Changed(export{b.After}, c)
+	p.exporter.Load().Changed(p.exports(b.After), c)
 }
 
 // importing is one that imports.
@@ -258,6 +331,14 @@ type importing struct {
 
 func newImporting(t testing.TB, o exchange.ImporterOptions, peers ...*process) *importing {
 	t.Helper()
+	i, end := startImporting(t, o, func(*importing) {}, peers...)
+	t.Cleanup(end)
+	return i
+}
+
+// startImporting prepares an importer before it runs. end ends it.
+func startImporting(t testing.TB, o exchange.ImporterOptions, prepare func(*importing), peers ...*process) (i *importing, end func()) {
+	t.Helper()
 	index := newIndex(t)
 	if o.Index, o.Logger = index, slog.New(slog.DiscardHandler); o.Backoff == 0 {
 		o.Backoff = 100 * time.Millisecond
@@ -266,13 +347,13 @@ func newImporting(t testing.TB, o exchange.ImporterOptions, peers ...*process) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &importing{im, t, index}
+	i = &importing{im, t, index}
+	prepare(i)
 	i.peers(peers...)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = im.Run(ctx) })
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	return i
+	return i, func() { cancel(); wg.Wait() }
 }
 
 func (i *importing) peers(peers ...*process) {
@@ -355,6 +436,7 @@ type history struct {
 	mu     sync.Mutex
 	scopes map[string]bool
 	at     map[aggregate.Revision]*aggregate.Snapshot
+	order  []*aggregate.Snapshot // the newest is first
 }
 
 func newHistory() *history {
@@ -365,6 +447,7 @@ func (h *history) note(s *aggregate.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at[s.Revision()] = s
+	h.order = slices.Insert(h.order, 0, s)
 	for info := range s.Scopes("") {
 		h.scopes[scopeText(s, info)] = true
 	}
@@ -374,6 +457,18 @@ func (h *history) has(text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.scopes[text]
+}
+
+// any reports whether what was once is so.
+func (h *history) any(is func(*aggregate.Snapshot) bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.order {
+		if is(s) {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *history) snapshot(r aggregate.Revision) *aggregate.Snapshot {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/trigger"
 )
 
 // Run follows the peers until the context ends.
@@ -49,7 +50,7 @@ func (im *Importer) reconcile(ctx context.Context) {
 	}
 	for id, p := range im.wanted {
 		if im.links[id] == nil {
-			l := &link{im: im, peer: p, announced: map[string]string{}, again: map[ask]bool{}, suspects: map[string]bool{}}
+			l := &link{im: im, peer: p, announced: map[string]string{}, again: map[ask]bool{}, suspects: map[string]bool{}, ask: trigger.New()}
 			l.metrics = im.metrics.of(id)
 			im.links[id] = l
 			starting = append(starting, l)
@@ -67,14 +68,15 @@ func (im *Importer) removeLocked(l *link) {
 	im.metrics.remove(l.peer.ID)
 	for _, m := range im.members {
 		if m.source == l.peer.ID {
-			m.orphan("process " + l.peer.ID + ", which judged it, is gone")
+			m.orphan(l, "process "+l.peer.ID+", which judged it, is gone")
 		}
 	}
 }
 
-// orphan says that nobody tells of a member any more. Importer.mu must be held.
-func (m *member) orphan(why string) {
+// orphan says that nobody tells of a member any more, of which a peer did. Importer.mu must be held.
+func (m *member) orphan(from *link, why string) {
 	m.source, m.since, m.why = "", time.Now(), why
+	m.has = m.has.Both(from.asks.set) // and maybe less than it had
 }
 
 func (im *Importer) stopAll() {
@@ -108,6 +110,9 @@ func (im *Importer) judge(now time.Time) time.Duration {
 				since, why = l.lost, "process "+m.source+": "+l.reason
 			}
 		}
+		if m.source != "" && since.IsZero() && m.away && !im.sureLocked(m).Covers(im.held) {
+			since, why = time.Unix(0, 0), "process "+m.source+" is being asked for more of it"
+		}
 		v := verdict{m: m}
 		if !since.IsZero() {
 			left := since.Add(im.o.Grace).Sub(now)
@@ -116,6 +121,9 @@ func (im *Importer) judge(now time.Time) time.Duration {
 			} else {
 				v.stale = clip.Line(why, maxReason)
 			}
+		}
+		if v.stale == "" && !v.keep {
+			m.away = false // from here on it counts
 		}
 		verdicts = append(verdicts, v)
 	}
@@ -128,9 +136,15 @@ func (im *Importer) judge(now time.Time) time.Duration {
 		}
 		if v.m.stale != "" {
 			stale++
+			im.mu.Lock()
+			v.m.away = true
+			im.mu.Unlock()
 		}
 		v.m.mu.Unlock()
 	}
+	im.mu.Lock()
+	im.growLocked() // who is away is not waited for
+	im.mu.Unlock()
 	im.metrics.stale.Set(float64(stale))
 	return next
 }

@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/exchange/internal/wire"
 )
@@ -29,14 +31,12 @@ const maxAgain = 1000
 
 // ServeHTTP serves importers. Who they are must have been verified before.
 func (x *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet {
-		http.Error(w, "only GET", http.StatusMethodNotAllowed)
-		return
-	}
-	switch r.URL.Path {
-	case StreamPath:
+	switch path := r.URL.Path; {
+	case path == StreamPath && (r.Method == http.MethodGet || r.Method == http.MethodPost):
 		x.serveStream(w, r)
-	case DigestsPath:
+	case path == StreamPath, path == DigestsPath && r.Method != http.MethodGet:
+		http.Error(w, "not this method", http.StatusMethodNotAllowed)
+	case path == DigestsPath:
 		x.serveDigests(w, r)
 	default:
 		http.NotFound(w, r)
@@ -55,9 +55,18 @@ func (x *Exporter) serveStream(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "since is no position, or too much is asked for", http.StatusBadRequest)
 		return
 	}
-	s := &stream{x: x, epoch: epoch, position: sequence, again: again, to: deadlines{w: w, control: http.NewResponseController(w), stall: x.o.Stall}}
+	s := &stream{x: x, epoch: epoch, position: sequence, again: again, asks: everything(), to: deadlines{w: w, control: http.NewResponseController(w), stall: x.o.Stall}}
+	if r.Method == http.MethodPost {
+		end, err := s.listen(r)
+		if err != nil {
+			http.Error(w, "it does not say what is asked for: "+clip.Line(err.Error(), maxReason), http.StatusBadRequest)
+			return
+		}
+		defer end()
+	}
 	x.metrics.streams.Inc()
 	defer x.metrics.streams.Dec()
+	defer x.forget(s)
 	w.Header().Set("Content-Type", "application/vnd.federator.exchange+zstd")
 	w.WriteHeader(http.StatusOK)
 	err = s.run(r.Context())
@@ -66,6 +75,29 @@ func (x *Exporter) serveStream(w http.ResponseWriter, r *http.Request) {
 		x.metrics.cut.Inc()
 		x.o.Logger.Warn("an importer was cut", "error", err, "address", r.RemoteAddr)
 	}
+}
+
+// listen reads what the importer asks for first, and goes on until end is called.
+func (s *stream) listen(r *http.Request) (end func(), err error) {
+	if r.ProtoMajor < 2 {
+		return nil, errors.New("it must speak HTTP/2")
+	}
+	if err := s.to.control.SetReadDeadline(time.Now().Add(opening)); err != nil {
+		return nil, err
+	}
+	frames := newAsks(r.Body)
+	if s.asks, err = readAsks(frames); err != nil {
+		return nil, err
+	}
+	if err := s.to.control.SetReadDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() { s.asks.follow(frames) })
+	return func() {
+		_ = s.to.control.SetReadDeadline(time.Now()) //nolint:errcheck // a stream that has ended is not read either
+		reading.Wait()
+	}, nil
 }
 
 // account adds what was sent since it was called last to the metrics.
@@ -150,6 +182,11 @@ type stream struct {
 	zstd     *zstd.Encoder
 	frames   *wire.Writer
 	buf      []byte
+	id       uint64
+	asks     *asks
+	wants    asked                       // what it was told of
+	told     map[string]toldMember       // by member, where that is known; nil while it asks for everything
+	rest     time.Time                   // until then it is not looked at what else it asks for
 	counted  struct{ plain, sent int64 } // bytes that are in the metrics
 }
 
@@ -162,20 +199,27 @@ func (s *stream) run(ctx context.Context) (err error) {
 	s.frames = wire.NewWriter(s.zstd)
 	s.x.mu.Lock()
 	s.resumed = s.epoch == s.x.o.Epoch && s.x.table.resumable(s.position)
+	s.wants = s.asks.basis
+	s.x.noteLocked(s)
 	s.x.mu.Unlock()
-	hello := wire.Hello{Version: wire.Version, Process: s.x.o.Process, Epoch: s.x.o.Epoch, Resumed: s.resumed}
+	hello := wire.Hello{Version: wire.Version, Process: s.x.o.Process, Epoch: s.x.o.Epoch, Resumed: s.resumed, Stream: s.id}
 	if err := s.frames.Frame(wire.TypeHello, hello.Append(nil)); err != nil {
 		return err
 	}
-	heartbeat := time.NewTimer(0)
+	heartbeat, rested := time.NewTimer(0), time.NewTimer(time.Hour)
 	defer heartbeat.Stop()
+	defer rested.Stop()
 	for {
-		b, revision, changed := s.next()
+		b, revision, changed, err := s.next()
+		if err != nil {
+			return err
+		}
 		if b != nil {
-			if err := s.tell(b); err != nil {
+			if err := s.tell(ctx, b); err != nil {
 				return err
 			}
 			heartbeat.Reset(s.x.o.Heartbeat)
+			rested.Reset(time.Until(s.rest))
 			continue
 		}
 		select {
@@ -184,6 +228,8 @@ func (s *stream) run(ctx context.Context) (err error) {
 		case <-s.x.ended:
 			return errEnded
 		case <-changed:
+		case <-s.asks.wake:
+		case <-rested.C:
 		case <-heartbeat.C:
 			if err := s.beat(revision); err != nil {
 				return err
@@ -194,15 +240,33 @@ func (s *stream) run(ctx context.Context) (err error) {
 }
 
 // next returns what is to be told next, if there is anything, and a channel that is closed when there is more.
-func (s *stream) next() (*batch, aggregate.Revision, <-chan struct{}) {
+func (s *stream) next() (*batch, aggregate.Revision, <-chan struct{}, error) {
+	asks, err := s.asks.now()
+	if err != nil {
+		return nil, 0, nil, err
+	}
 	s.x.mu.Lock()
 	defer s.x.mu.Unlock()
 	t := &s.x.table
-	if t.export == nil || s.resumed && t.resumable(s.position) && s.position == t.sequence && len(s.again) == 0 {
-		return nil, t.revision, t.changed
+	resumed := s.resumed && t.resumable(s.position)
+	if resumed && time.Now().Before(s.rest) {
+		asks = s.wants
 	}
-	b := t.batchAfter(s.position, s.resumed && t.resumable(s.position), s.again)
-	return b, t.revision, t.changed
+	same := asks.number == s.wants.number
+	if t.export == nil || resumed && s.position == t.sequence && len(s.again) == 0 && same {
+		return nil, t.revision, t.changed, nil
+	}
+	b := t.batchAfter(s.position, resumed, s.again)
+	if b == nil && !same {
+		b = &batch{export: t.export, sequence: t.sequence, revision: t.revision}
+	}
+	if b == nil {
+		return nil, t.revision, t.changed, nil
+	}
+	if b.asked = asks; !asks.set.IsEverything() || !s.wants.set.IsEverything() {
+		t.complete(b, !same)
+	}
+	return b, t.revision, t.changed, nil
 }
 
 func (s *stream) flush() error {
@@ -228,28 +292,51 @@ func (s *stream) beat(revision aggregate.Revision) error {
 }
 
 func (s *stream) frontier(revision aggregate.Revision) error {
-	f := wire.Frontier{Epoch: s.x.o.Epoch, Sequence: s.position, Revision: revision, Time: time.Now().UnixMilli()}
+	f := wire.Frontier{Epoch: s.x.o.Epoch, Sequence: s.position, Revision: revision, Time: time.Now().UnixMilli(), Interest: s.wants.number}
 	s.buf = f.Append(s.buf[:0])
 	return s.frames.Frame(wire.TypeFrontier, s.buf)
 }
 
+// askPause is how long a stream waits at least before it looks again at what else is asked for, so that keys are gathered:
+// to look costs as much for one as for many. Where looking takes long it waits for longer, in proportion.
+const askPause = 50 * time.Millisecond
+
 // tell writes a batch.
-func (s *stream) tell(b *batch) error {
-	s.buf = wire.Begin{Sequence: b.sequence, State: b.state}.Append(s.buf[:0])
+func (s *stream) tell(ctx context.Context, b *batch) error {
+	begun := time.Now()
+	f, err := s.newFilter(ctx, b)
+	if err != nil {
+		return err
+	}
+	s.buf = wire.Begin{Sequence: b.sequence, State: b.state, Interest: b.asked.number}.Append(s.buf[:0])
 	if err := s.frames.Frame(wire.TypeBegin, s.buf); err != nil {
 		return err
 	}
 	for _, name := range b.gone {
+		delete(s.told, name)
 		s.buf = wire.AppendName(s.buf[:0], name)
 		if err := s.frames.Frame(wire.TypeGone, s.buf); err != nil {
 			return err
 		}
 	}
 	for i := range b.sections {
-		if err := s.section(b, &b.sections[i]); err != nil {
+		tell := s.section
+		if f != nil {
+			tell = f.section
+		}
+		if err := tell(b, &b.sections[i]); err != nil {
 			return err
 		}
 	}
+	if b.asked.set.IsEverything() {
+		s.told = nil
+	}
+	if b.asked.number != s.wants.number {
+		s.rest = begun.Add(max(askPause, 3*time.Since(begun)))
+	}
+	s.x.mu.Lock()
+	s.wants = b.asked
+	s.x.mu.Unlock()
 	s.position, s.resumed, s.again = b.sequence, true, nil
 	if err := s.frontier(b.revision); err != nil {
 		return err
@@ -279,11 +366,7 @@ func (s *stream) scope(b *batch, member string, c *scopeSection) error {
 		s.buf = wire.AppendName(s.buf[:0], c.kind)
 		return s.frames.Frame(wire.TypeNoScope, s.buf)
 	}
-	s.buf = append(s.buf[:0], c.frame...)
-	if c.replace {
-		s.buf[len(s.buf)-1] = 1
-	}
-	if err := s.frames.Frame(wire.TypeScope, s.buf); err != nil {
+	if err := s.scopeFrame(c); err != nil {
 		return err
 	}
 	switch {
@@ -293,14 +376,22 @@ func (s *stream) scope(b *batch, member string, c *scopeSection) error {
 		return b.export.Records(member, c.kind, s.record)
 	}
 	for _, e := range c.records {
-		if err := s.change(b, e); err != nil {
+		if err := s.change(e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *stream) change(b *batch, e entry) error {
+func (s *stream) scopeFrame(c *scopeSection) error {
+	s.buf = append(s.buf[:0], c.frame...)
+	if c.replace {
+		s.buf[len(s.buf)-1] = 1
+	}
+	return s.frames.Frame(wire.TypeScope, s.buf)
+}
+
+func (s *stream) change(e entry) error {
 	switch {
 	case e.gone:
 		s.buf = wire.Delete{Namespace: e.key.Namespace, Name: e.key.Name}.Append(s.buf[:0])

@@ -204,6 +204,7 @@ type batch struct {
 	sequence uint64
 	revision aggregate.Revision
 	state    bool
+	asked    asked // by the importer, when it has been told
 	gone     []string
 	sections []section // by member
 }
@@ -214,7 +215,20 @@ type section struct {
 	full   bool
 	frame  []byte // what is known of it; nil: that has not changed
 	scopes []scopeSection
-	end    wire.End
+	end    wire.End // of all that there is
+
+	// For who does not ask for everything.
+	quiet bool // nothing has changed
+	hash  uint64
+	all   []scopeInfo // that there are
+}
+
+// scopeInfo is what is said of a scope.
+type scopeInfo struct {
+	kind   aggregate.Kind
+	frame  []byte
+	info   uint64
+	failed bool
 }
 
 type scopeSection struct {
@@ -263,6 +277,37 @@ func (t *table) batchAfter(since uint64, resumed bool, again []ask) *batch {
 	}
 	b.sort()
 	return b
+}
+
+// complete adds what is told of besides who does not ask for everything: all scopes of each member, and where it asks for other
+// keys now, all members.
+func (t *table) complete(b *batch, others bool) {
+	for i := range b.sections {
+		t.members[b.sections[i].member].complete(&b.sections[i])
+	}
+	if !others || b.state {
+		return
+	}
+	have := make(map[string]bool, len(b.sections))
+	for i := range b.sections {
+		have[b.sections[i].member] = true
+	}
+	for name, m := range t.members {
+		if !have[name] {
+			s := section{member: name, end: m.digest(), quiet: true}
+			m.complete(&s)
+			b.sections = append(b.sections, s)
+		}
+	}
+	b.sort()
+}
+
+func (m *memberSum) complete(s *section) {
+	s.hash = m.hash
+	s.all = make([]scopeInfo, 0, len(m.scopes))
+	for kind, sum := range m.scopes {
+		s.all = append(s.all, scopeInfo{kind, sum.frame, sum.info, sum.failed})
+	}
 }
 
 // touch is what has changed of a scope; that of kind "" is about the member.

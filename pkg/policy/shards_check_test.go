@@ -102,11 +102,15 @@ func (s *sharded) check(ctx context.Context, i int) error {
 	if !whole {
 		s.seen.others.Add(1)
 	}
+	if is := p.engine.State(); !is.Held().Covers(is.Wanted()) {
+		whole = false // members that a binding tolerates are among what it does not know
+	}
 	if whole && s.limits.View == 0 {
 		if err := agree(p.engine.State(), p.has.bindings, want, p.reported); err != nil {
 			return fmt.Errorf("process %d: %w", i, err)
 		}
 	}
+	s.countWaiting(p)
 	for at, got := range verdictsOf(p.engine.State(), p.has) {
 		name, _, _ := strings.Cut(at, " | ")
 		if got.state == policy.Known && got != want[at] && (whole || !p.has.tolerant(name)) {
@@ -166,7 +170,7 @@ func (s *sharded) settle(ctx context.Context) error {
 		}
 		for i, p := range s.processes {
 			for j, from := range s.processes {
-				if i == j || round > 0 && p.links[j].empty() {
+				if i == j || round > 0 && p.links[j].empty() && !p.mayTellMore(j) {
 					continue
 				}
 				more = true
@@ -175,10 +179,17 @@ func (s *sharded) settle(ctx context.Context) error {
 				}
 			}
 		}
+		for i, p := range s.processes {
+			some, err := p.follow(ctx, func(do func() (*policy.Changes, error)) error { return p.pass(i, s.processes, do) }, s.views[i].peers)
+			if err != nil {
+				return err
+			}
+			more = more || some
+		}
 		if !more {
 			return s.union(ctx)
 		}
-		if round > 10 {
+		if round > 40 {
 			return fmt.Errorf("%w: it does not become quiet", errDiffers)
 		}
 	}
@@ -201,6 +212,9 @@ func (s *sharded) union(ctx context.Context) error {
 	}
 	want, got := verdictsOf(s.engine.State(), c), map[string]textVerdict{}
 	for i, p := range s.processes {
+		if err := p.settled(); err != nil {
+			return fmt.Errorf("process %d: %w", i, err)
+		}
 		if err := s.check(ctx, i); err != nil {
 			return err
 		}

@@ -20,14 +20,16 @@ var shardMembers = []string{"fleet/a", "fleet/b", "fleet/c", "fleet/d", "fleet/e
 
 // sharded is a fleet that several processes share, beside one that has it alone.
 type sharded struct {
-	r       *rand.Rand
-	land    *land
-	sets    []policySet
-	limits  policy.Limits
-	chosen  []string
-	configs []config
-	digests []func(aggregate.Kind) string // by config
-	newest  int                           // of the configs
+	r      *rand.Rand
+	land   *land
+	sets   []policySet
+	limits policy.Limits
+	// subscribes says that processes tell each other only what they ask for.
+	subscribes bool
+	chosen     []string
+	configs    []config
+	digests    []func(aggregate.Kind) string // by config
+	newest     int                           // of the configs
 
 	whole     *world
 	engine    *policy.Engine // of the whole fleet
@@ -47,12 +49,17 @@ type view struct {
 	told       map[string]*aggregate.Snapshot
 }
 
-type shardTally struct{ known, found, unknown, moves, quiet, previews, others atomic.Int64 }
+type shardTally struct {
+	known, found, unknown, moves, quiet, previews, others, waiting, grown, shrunk atomic.Int64
+}
 
 func newSharded(seed uint64, l *land, sets []policySet, seen *shardTally) (*sharded, error) {
 	s := &sharded{r: rand.New(rand.NewPCG(seed, 1)), land: l, sets: sets, limits: policy.Limits{Evaluation: time.Hour}, judge: map[string]int{}, seen: seen}
-	if s.r.IntN(8) == 0 {
+	switch s.r.IntN(16) {
+	case 0, 1:
 		s.limits = oracleLimits
+	case 2, 4, 6, 8, 10, 12, 14, 15: // where peers tell what they are asked for, a view holds less than that of the whole fleet
+		s.subscribes = true
 	}
 	set := s.r.IntN(len(sets))
 	for _, p := range sets[set].set.Packages {
@@ -74,7 +81,7 @@ func newSharded(seed uint64, l *land, sets []policySet, seen *shardTally) (*shar
 		s.ids = append(s.ids, fmt.Sprint("federator-", i))
 	}
 	for i := range 3 {
-		p := &process{id: s.ids[i], starts: uint64(100 * (i + 1)), has: s.configs[0], owner: policy.KeyOwner{Self: s.ids[i], Now: s.ids}}
+		p := &process{id: s.ids[i], subs: s.subscriber(), starts: uint64(100 * (i + 1)), has: s.configs[0], owner: policy.KeyOwner{Self: s.ids[i], Now: s.ids}}
 		if err := p.start(sets, s.limits, 3); err != nil {
 			return nil, err
 		}
@@ -242,6 +249,12 @@ func (s *sharded) reconfigure(ctx context.Context, i int) error {
 func (s *sharded) step(ctx context.Context) error {
 	i, j := s.r.IntN(3), s.r.IntN(3)
 	p := s.processes[i]
+	if s.subscribes && s.r.IntN(3) == 0 {
+		if err := s.subscribe(ctx, i); err != nil {
+			return err
+		}
+		return s.check(ctx, i)
+	}
 	switch n := s.r.IntN(32); {
 	case n < 8:
 		for _, o := range s.land.happening(s.r) {
@@ -399,9 +412,10 @@ func TestShards_EqualOneProcess(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d times quiet: %d Known and clean, %d with violations, %d Unknown; %d moves, %d verdicts previewed, %d times peers had other policies",
-		seen.quiet.Load(), seen.known.Load(), seen.found.Load(), seen.unknown.Load(), seen.moves.Load(), seen.previews.Load(), seen.others.Load())
-	if n >= 100 && (seen.known.Load() == 0 || seen.found.Load() == 0 || seen.unknown.Load() == 0 || seen.moves.Load() == 0 || seen.previews.Load() == 0 || seen.others.Load() == 0) {
+	t.Logf("%d times quiet: %d Known and clean, %d with violations, %d Unknown; %d moves, %d verdicts previewed, %d times peers had other policies; %d verdicts waited for keys, which grew %d times, and shrank %d",
+		seen.quiet.Load(), seen.known.Load(), seen.found.Load(), seen.unknown.Load(), seen.moves.Load(), seen.previews.Load(), seen.others.Load(),
+		seen.waiting.Load(), seen.grown.Load(), seen.shrunk.Load())
+	if n >= 100 && (seen.waiting.Load() == 0 || seen.grown.Load() == 0 || seen.shrunk.Load() == 0 || seen.known.Load() == 0 || seen.found.Load() == 0 || seen.unknown.Load() == 0 || seen.moves.Load() == 0 || seen.previews.Load() == 0 || seen.others.Load() == 0) {
 		t.Error("the histories do not show everything")
 	}
 }

@@ -23,19 +23,21 @@ func (c *config) tolerant(binding string) bool {
 
 // process is one of several that share a fleet.
 type process struct {
-	id     string
-	starts uint64
-	own    *world
-	roles  map[string]aggregate.Role // of the members in own
-	peers  *aggregate.Index
-	writes map[[2]string]*aggregate.Scope // of peers
-	from   map[string]int                 // who has told of a member last; without one: nobody
-	told   map[string]*aggregate.Snapshot // what that process held of the member then
-	engine *policy.Engine
-	at     [2]*aggregate.Cursor
-	has    config
-	owner  policy.KeyOwner
-	links  []*link // what others have to tell
+	id      string
+	starts  uint64
+	own     *world
+	roles   map[string]aggregate.Role // of the members in own
+	peers   *aggregate.Index
+	writes  map[[2]string]*aggregate.Scope // of peers
+	from    map[string]int                 // who has told of a member last; without one: nobody
+	told    map[string]*aggregate.Snapshot // what that process held of the member then
+	engine  *policy.Engine
+	at      [2]*aggregate.Cursor
+	has     config
+	owner   policy.KeyOwner
+	links   []*link     // what others have to tell
+	subs    *subscriber // nil: others tell everything
+	telling int         // who tells
 
 	reported map[string]textVerdict // by the engine's changes
 }
@@ -46,6 +48,8 @@ type link struct {
 	members map[string]bool
 	scopes  map[policy.ExportedScope]bool
 	objects map[aggregate.Ref]bool
+
+	asked subscription // what the other tells
 }
 
 func newLink() *link {
@@ -83,8 +87,11 @@ func (p *process) start(sets []policySet, limits policy.Limits, fleet int) (err 
 		return err
 	}
 	p.engine, err = policy.NewEngine(policy.EngineOptions{
-		Set: sets[p.has.set].set, Bindings: p.has.bindings, Parallelism: 1, Limits: limits, Exports: true, KeyOwner: p.owner,
+		Set: sets[p.has.set].set, Bindings: p.has.bindings, Parallelism: 1, Limits: limits, Exports: true, KeyOwner: p.owner, Subscribe: p.subs != nil,
 	})
+	if p.subs != nil {
+		p.subs = &subscriber{r: p.subs.r}
+	}
 	return err
 }
 
@@ -163,6 +170,8 @@ func (p *process) forget(member string) {
 func (p *process) deliver(i int, from *process, accepts func(member string) bool) error {
 	s, l := from.engine.State(), p.links[i]
 	x := s.Export()
+	p.telling = i
+	retell := p.ask(i)
 	for member, of := range maps.Clone(p.from) {
 		if _, is := x.Member(member); of != i || is {
 			continue
@@ -184,7 +193,7 @@ func (p *process) deliver(i int, from *process, accepts func(member string) bool
 					return err
 				}
 			}
-			if l.all {
+			if l.all || retell {
 				if err := p.takeMember(x, m.Name); err != nil {
 					return err
 				}
@@ -201,13 +210,14 @@ func (p *process) deliver(i int, from *process, accepts func(member string) bool
 		}
 		p.from[m.Name], p.told[m.Name] = i, s.Snapshot
 	}
-	if !l.all {
+	if !l.all && !retell {
 		if err := p.takeChanges(x, l, i); err != nil {
 			return err
 		}
 	}
 	p.links[i] = newLink()
 	p.links[i].all = false
+	p.answered(i, l.asked)
 	return nil
 }
 
@@ -236,9 +246,14 @@ func (p *process) takeScope(x *policy.Export, s aggregate.ScopeInfo) error {
 		return err
 	}
 	p.writes[at] = w
+	if err := checkKeys(x, s); err != nil {
+		return err
+	}
 	var items []aggregate.Item
 	if err := x.Records(s.Member, s.Kind, func(rec *aggregate.Record) error {
-		items = append(items, w.Item(rec))
+		if p.isTold(s.Kind, rec) {
+			items = append(items, w.Item(rec))
+		}
 		return nil
 	}); err != nil {
 		return err
@@ -298,7 +313,7 @@ func (p *process) takeChanges(x *policy.Export, l *link, i int) error {
 		if err != nil {
 			return err
 		}
-		if is {
+		if is && p.isTold(ref.Kind, &rec) {
 			w.Upsert(w.Item(&rec))
 		}
 		if _, err := w.Commit(); err != nil {
@@ -318,7 +333,7 @@ func (p *process) lose(i int) error {
 			}
 		}
 	}
-	p.links[i].all = true
+	p.links[i].all, p.links[i].asked = true, subscription{}
 	return nil
 }
 

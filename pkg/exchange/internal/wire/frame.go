@@ -25,11 +25,12 @@ const (
 	TypeDelete                   // an object that is not exported any more
 	TypeEnd                      // ends what a batch has of a member: its frontier
 	TypeFrontier                 // ends a batch, or says that there is none
-	TypePing                     // says that nothing is known yet
+	TypePing                     // says that nothing is known yet, or that something takes long
+	TypeInterest                 // what an importer asks for: the only one that it sends
 	endOfTypes
 )
 
-var names = [...]string{"", "hello", "begin", "member", "gone", "scope", "noscope", "record", "delete", "end", "frontier", "ping"}
+var names = [...]string{"", "hello", "begin", "member", "gone", "scope", "noscope", "record", "delete", "end", "frontier", "ping", "interest"}
 
 // String returns the name of a type.
 func (t Type) String() string {
@@ -51,10 +52,10 @@ func (e *MalformedError) Error() string {
 	return fmt.Sprintf("frame %d (%s) at byte %d: %s", e.Frame, e.Type, e.Offset, e.Reason)
 }
 
-// checksumBytes are those of the hash that ends a frontier, of a member or of all: of what came before it in the stream.
+// checksumBytes are those of the hash that ends a frontier, of a member or of all, and what is asked for: of what came before it in the stream.
 const checksumBytes = 8
 
-func (t Type) checked() bool { return t == TypeFrontier || t == TypeEnd }
+func (t Type) checked() bool { return t == TypeFrontier || t == TypeEnd || t == TypeInterest }
 
 // Writer writes frames.
 type Writer struct {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 )
 
 func record() *aggregate.Record {
@@ -17,6 +18,18 @@ func record() *aggregate.Record {
 		Owners: []aggregate.Owner{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "o", Controller: true}},
 		Body:   []byte(`{"c":{"v":{"k":[1]}}}`),
 	}
+}
+
+// asked is what an importer may ask for.
+func asked() []byte {
+	var b interest.Builder
+	b.Add(interest.Names("Pod"), 7)
+	b.AddAll(interest.View("v"))
+	p, err := Interest{Number: 4, More: true, Set: b.Take()}.Append(nil)
+	if err != nil {
+		panic(err)
+	}
+	return p
 }
 
 // stream is a stream with a frame of each type.
@@ -30,7 +43,7 @@ func stream() []byte {
 	}
 	put(TypeHello, Hello{Version: Version, Process: "a", Epoch: 1 << 50}.Append(nil))
 	put(TypePing, nil)
-	put(TypeBegin, Begin{Sequence: 3, State: true}.Append(nil))
+	put(TypeBegin, Begin{Sequence: 3, State: true, Interest: 4}.Append(nil))
 	put(TypeMember, Member{Name: "ns/m", Full: true, JSON: MemberJSON(aggregate.Member{Name: "ns/m", UID: "u", Serves: []aggregate.Kind{}})}.Append(nil))
 	put(TypeScope, Scope{Kind: "Pod", Version: "digest", Resource: "pods", Status: aggregate.Status{State: aggregate.Partial, Reason: "why"}, Replace: true}.Append(nil))
 	put(TypeRecord, AppendRecord(nil, record()))
@@ -38,7 +51,8 @@ func stream() []byte {
 	put(TypeNoScope, AppendName(nil, "Job.batch"))
 	put(TypeEnd, End{Records: 1, Digest: 1 << 63}.Append(nil))
 	put(TypeGone, AppendName(nil, "ns/other"))
-	put(TypeFrontier, Frontier{Epoch: 1 << 50, Sequence: 3, Revision: 9, Time: 12}.Append(nil))
+	put(TypeInterest, asked())
+	put(TypeFrontier, Frontier{Epoch: 1 << 50, Sequence: 3, Revision: 9, Time: 12, Interest: 4}.Append(nil))
 	return out.Bytes()
 }
 
@@ -71,6 +85,11 @@ func parse(in io.Reader) (frames int, err error) {
 			_, err = ParseEnd(p)
 		case TypeFrontier:
 			_, err = ParseFrontier(p)
+		case TypeInterest:
+			var i Interest
+			if i, err = ParseInterest(p); err == nil {
+				_, err = i.Append(nil)
+			}
 		}
 		if err != nil {
 			return frames, r.Malformed(err.Error())
@@ -81,7 +100,7 @@ func parse(in io.Reader) (frames int, err error) {
 
 func TestFrames_AreReadAsTheyWereWritten(t *testing.T) {
 	n, err := parse(bytes.NewReader(stream()))
-	if n != 11 || !errors.Is(err, io.EOF) {
+	if n != 12 || !errors.Is(err, io.EOF) {
 		t.Fatalf("%d frames, %v", n, err)
 	}
 	var got aggregate.Record
@@ -111,7 +130,7 @@ func TestFrames_ErrorsSayWhere(t *testing.T) {
 	whole := stream()
 	_, err := parse(bytes.NewReader(append(bytes.Clone(whole), 77)))
 	var bad *MalformedError
-	if !errors.As(err, &bad) || bad.Frame != 12 || bad.Offset != int64(len(whole)) || bad.Type != 77 {
+	if !errors.As(err, &bad) || bad.Frame != 13 || bad.Offset != int64(len(whole)) || bad.Type != 77 {
 		t.Fatalf("%v, %+v", err, bad)
 	}
 	_, err = parse(bytes.NewReader([]byte{byte(TypeRecord), 0xff, 0xff, 0xff, 0xff, 0x7f}))
@@ -126,6 +145,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add(whole[:len(whole)/2])
 	f.Add([]byte{byte(TypeRecord), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})
 	f.Add([]byte{byte(TypeFrontier), 0})
+	f.Add(append([]byte{byte(TypeInterest), 20}, make([]byte, 20)...))
 	f.Add([]byte{byte(TypeRecord), 7, 0, 1, 'a', 0, 0, 0xff, 0x7f})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if _, err := parse(bytes.NewReader(in)); err == nil {

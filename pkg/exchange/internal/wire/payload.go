@@ -16,14 +16,15 @@ var (
 )
 
 // Version is that of the protocol.
-const Version = 1
+const Version = 2
 
 // Hello is the first frame of a stream.
 type Hello struct {
 	Version int    `json:"version"`
 	Process string `json:"process"`
 	Epoch   uint64 `json:"epoch,string"`
-	Resumed bool   `json:"resumed"` // what follows is what changed since; else the state is first
+	Resumed bool   `json:"resumed"`       // what follows is what changed since; else the state is first
+	Stream  uint64 `json:"stream,string"` // by which digests are asked for of what this importer is told
 }
 
 // Append appends the payload.
@@ -43,18 +44,19 @@ func appendJSON(dst []byte, v any) []byte {
 // Begin begins a batch.
 type Begin struct {
 	Sequence uint64
-	State    bool // it has all: members that it does not have are gone
+	State    bool   // it has all: members that it does not have are gone
+	Interest uint64 // the number of what the importer has asked for, of which it is
 }
 
 // Append appends the payload.
 func (b Begin) Append(dst []byte) []byte {
-	return appendBool(binary.AppendUvarint(dst, b.Sequence), b.State)
+	return binary.AppendUvarint(appendBool(binary.AppendUvarint(dst, b.Sequence), b.State), b.Interest)
 }
 
 // ParseBegin is the reverse of Append.
 func ParseBegin(p []byte) (b Begin, err error) {
 	f := fields{p: p}
-	b = Begin{Sequence: f.uint(), State: f.bool()}
+	b = Begin{Sequence: f.uint(), State: f.bool(), Interest: f.uint()}
 	return b, f.end()
 }
 
@@ -227,11 +229,12 @@ type Frontier struct {
 	Sequence uint64
 	Revision aggregate.Revision // of the exporter
 	Time     int64              // in milliseconds
+	Interest uint64             // the number of what the importer has asked for, of which it has all
 }
 
 // Append appends the payload, to which a [Writer] adds a hash.
 func (f Frontier) Append(dst []byte) []byte {
-	for _, n := range []uint64{f.Epoch, f.Sequence, uint64(f.Revision), uint64(f.Time)} {
+	for _, n := range []uint64{f.Epoch, f.Sequence, uint64(f.Revision), uint64(f.Time), f.Interest} {
 		dst = binary.AppendUvarint(dst, n)
 	}
 	return dst
@@ -240,7 +243,7 @@ func (f Frontier) Append(dst []byte) []byte {
 // ParseFrontier is the reverse of Append.
 func ParseFrontier(p []byte) (Frontier, error) {
 	f := fields{p: p}
-	out := Frontier{Epoch: f.uint(), Sequence: f.uint(), Revision: aggregate.Revision(f.uint()), Time: int64(f.uint())}
+	out := Frontier{Epoch: f.uint(), Sequence: f.uint(), Revision: aggregate.Revision(f.uint()), Time: int64(f.uint()), Interest: f.uint()}
 	return out, f.end()
 }
 

@@ -163,6 +163,14 @@ func Untold(s *aggregate.ScopeInfo) string {
 	return OtherPolicies
 }
 
+// AskedFor is why a scope is not known of which a process is told what it asks for, and has asked a moment ago.
+const AskedFor = "keys of it are being asked for"
+
+// UnheldGap is the gap of a scope of which keys are not held.
+func UnheldGap(member string, kind aggregate.Kind) verdict.Gap {
+	return verdict.Gap{Member: member, Kind: kind, State: aggregate.Unknown, Reason: AskedFor}
+}
+
 func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
 	var found []verdict.Gap
 	rest := g.members

@@ -22,9 +22,21 @@ type ReadSet struct {
 	Views  []uint32 // all kinds that contribute to them, in all visible members
 	// InDoubt says that verdicts have read an instant which has passed once, and has not by a clock that was set back.
 	InDoubt bool
+	// Unheld is what of this was read of by keys that this process does not have of members that are away.
+	Unheld Unheld
 
 	Refs int // verdicts that have it; belongs to the engine's goroutine
 }
+
+// Unheld is what others have not told yet, as they tell of keys that are asked for only.
+type Unheld struct {
+	All    []aggregate.Kind // in all visible members
+	Scopes []scopeKey
+	Views  []uint32 // all kinds that contribute to them, in all visible members
+}
+
+// Any reports whether there is anything.
+func (u *Unheld) Any() bool { return len(u.All)+len(u.Scopes)+len(u.Views) > 0 }
 
 type scopeKey struct {
 	Member string
@@ -43,11 +55,14 @@ type Builder struct {
 	scopes   []scopeKey
 	views    []uint32
 	inDoubt  bool
+	unheld   Unheld
 	key      []byte
 }
 
 func (r *Builder) Reset() {
 	r.own, r.all, r.scopes, r.views, r.inDoubt = r.own[:0], r.all[:0], r.scopes[:0], r.views[:0], false
+	u := &r.unheld
+	u.All, u.Scopes, u.Views = u.All[:0], u.Scopes[:0], u.Views[:0]
 }
 
 func add[T comparable](list []T, x T) []T {
@@ -71,35 +86,55 @@ func (r *Builder) AddScope(member string, kind aggregate.Kind) {
 	r.scopes = add(r.scopes, scopeKey{Member: member, Kind: kind})
 }
 
-// Intern returns the read set of what was collected.
-func (c *ReadSets) Intern(r *Builder) *ReadSet {
-	slices.Sort(r.own)
-	slices.Sort(r.all)
-	slices.SortFunc(r.scopes, func(a, b scopeKey) int {
+// AddUnheldAll records that keys of a kind were read that are not held.
+func (r *Builder) AddUnheldAll(kind aggregate.Kind) { r.unheld.All = add(r.unheld.All, kind) }
+
+// AddUnheldScope records that keys of a kind were read of one member that are not held.
+func (r *Builder) AddUnheldScope(member string, kind aggregate.Kind) {
+	r.unheld.Scopes = add(r.unheld.Scopes, scopeKey{Member: member, Kind: kind})
+}
+
+// AddUnheldView records that keys of a view were read that are not held.
+func (r *Builder) AddUnheldView(id uint32) { r.unheld.Views = add(r.unheld.Views, id) }
+
+// appendReads appends what was read, in order.
+func appendReads(k []byte, all []aggregate.Kind, scopes []scopeKey, views []uint32) []byte {
+	slices.Sort(all)
+	slices.SortFunc(scopes, func(a, b scopeKey) int {
 		if n := strings.Compare(a.Member, b.Member); n != 0 {
 			return n
 		}
 		return strings.Compare(string(a.Kind), string(b.Kind))
 	})
-	slices.Sort(r.views)
+	slices.Sort(views)
+	for _, kind := range all {
+		k = append(append(k, 'w'), kind...)
+		k = append(k, 0)
+	}
+	for _, p := range scopes {
+		k = append(append(append(append(k, 'p'), p.Member...), ' '), p.Kind...)
+		k = append(k, 0)
+	}
+	for _, id := range views {
+		k = binary.LittleEndian.AppendUint32(append(k, 'v'), id)
+	}
+	return k
+}
+
+// Intern returns the read set of what was collected.
+func (c *ReadSets) Intern(r *Builder) *ReadSet {
+	slices.Sort(r.own)
 	k := r.key[:0]
 	for _, kind := range r.own {
 		k = append(append(k, 'o'), kind...)
 		k = append(k, 0)
 	}
-	for _, kind := range r.all {
-		k = append(append(k, 'w'), kind...)
-		k = append(k, 0)
-	}
-	for _, p := range r.scopes {
-		k = append(append(append(append(k, 'p'), p.Member...), ' '), p.Kind...)
-		k = append(k, 0)
-	}
-	for _, id := range r.views {
-		k = binary.LittleEndian.AppendUint32(append(k, 'v'), id)
-	}
+	k = appendReads(k, r.all, r.scopes, r.views)
 	if r.inDoubt {
 		k = append(k, 'd')
+	}
+	if u := &r.unheld; u.Any() {
+		k = appendReads(append(k, 'u'), u.All, u.Scopes, u.Views)
 	}
 	r.key = k
 	c.mu.RLock()
@@ -116,6 +151,7 @@ func (c *ReadSets) Intern(r *Builder) *ReadSet {
 	made := &ReadSet{
 		Key: string(k), Own: slices.Clone(r.own), All: slices.Clone(r.all),
 		Scopes: slices.Clone(r.scopes), Views: slices.Clone(r.views), InDoubt: r.inDoubt,
+		Unheld: Unheld{All: slices.Clone(r.unheld.All), Scopes: slices.Clone(r.unheld.Scopes), Views: slices.Clone(r.unheld.Views)},
 	}
 	c.byKey[made.Key] = made
 	return made

@@ -105,7 +105,8 @@ func (r *pass) applyMembers(change *fleetview.Change) {
 	if len(r.changedMembers) == 0 {
 		return
 	}
-	r.changes.compareAll = r.changes.compareAll || r.relabelled // visibility and tolerance may differ
+	// Visibility and tolerance may differ, and which members are away.
+	r.changes.compareAll = r.changes.compareAll || r.relabelled || r.e.subs != nil && r.e.subs.Waits()
 	for _, b := range r.e.bindings {
 		was := &memberSets{b.selected, b.visible}
 		r.previous[b] = was

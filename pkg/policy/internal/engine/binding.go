@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
@@ -124,6 +125,7 @@ type view struct {
 	scores  *quarantine.Scores
 	// identity names the view in what processes tell each other; "" for an index of the subject's own member.
 	identity string
+	space    interest.Space        // of its keys in what processes tell each other
 	retries  map[aggregate.Ref]int // how often objects exceeded the budget
 }
 
@@ -141,7 +143,7 @@ func (b *boundBinding) freeze() *state.Binding {
 			Verdicts: b.Verdicts.Freeze(),
 		}
 		if b.view != nil {
-			b.frozen.View = b.view.ID
+			b.frozen.View, b.frozen.Keys = b.view.ID, b.view.space
 		}
 	}
 	health := verdict.Health{

@@ -140,6 +140,11 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 		return nil, err
 	}
 	e.readSets.Sweep()
+	if e.subs != nil {
+		if e.subs.Sweep(); r.recountAsked {
+			e.subs.Recount()
+		}
+	}
 	parts := e.parts()
 	parts.Exports = e.opts.Exports
 	var retry time.Time
@@ -162,7 +167,7 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 		wait(b.scores.List())
 	}
 	parts.Bindings = publish(e.bindings)
-	e.synced = e.synced || e.gaps.Synced(parts.Unawaited())
+	e.synced = e.synced || e.gaps.Synced(parts.Unawaited()) && (e.subs == nil || e.subs.Settled())
 	s := state.New(e.synced, retry, parts)
 	s.AsOf = time.Unix(e.clock.AsOf, 0).UTC()
 	if at, ok := e.instants.After(e.clock.Now); ok {

@@ -89,6 +89,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	e.byObject.RemoveBindings(gone)
 	e.bySubject.RemoveBindings(gone)
 	e.recountReadSets()
+	r.recountAsked = true
 	for _, b := range bound {
 		b.updateRouting(e.fleet)
 	}
@@ -171,6 +172,7 @@ func (e *Engine) install(set *module.Set, bound []*boundBinding, views []*view) 
 		}
 	}
 	e.planProjections()
+	e.planKeys()
 	e.dropPrograms()
 }
 

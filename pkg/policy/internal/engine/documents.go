@@ -116,6 +116,7 @@ func (ev *evaluation) views(path []string) (value.Value, []string, error) {
 	ev.reads.AddView(v.ID)
 	if len(path) == 2 {
 		ev.record(wholeViewKey(v))
+		ev.askView(wholeViewKey(v), v)
 		ev.wideReads++
 		if v.OverLimit != "" {
 			return value.Value{}, nil, errors.New(v.LimitMessage())
@@ -123,6 +124,7 @@ func (ev *evaluation) views(path []string) (value.Value, []string, error) {
 		return ev.wholeView(v)
 	}
 	ev.record(viewKey(v, path[2]))
+	ev.askView(viewKey(v, path[2]), v, path[2])
 	if v.OverLimit != "" {
 		return value.Value{}, nil, errors.New(v.LimitMessage())
 	}
@@ -233,7 +235,9 @@ func (ev *evaluation) byName(path []string) (value.Value, []string, error) {
 		v, err := ev.object(path[0], aggregate.Ref{Kind: kind, Member: path[3], Namespace: path[1], Name: path[2]}, pin)
 		return v, path[4:], err
 	}
-	ev.record(readKey(readNamed, append([]string{string(kind)}, path[1:]...)...))
+	key := readKey(readNamed, append([]string{string(kind)}, path[1:]...)...)
+	ev.record(key)
+	ev.askNamed(key, kind, path[1:])
 	ev.reads.AddAll(kind)
 	if len(path) < 3 {
 		ev.wideReads++
@@ -285,11 +289,14 @@ func (ev *evaluation) objects(path []string) (value.Value, []string, error) {
 		v, err := ev.object(path[0], aggregate.Ref{Kind: kind, Member: path[1], Namespace: path[2], Name: path[3]}, pin)
 		return v, path[4:], err
 	}
-	ev.record(readKey(readObject, append([]string{string(kind)}, path[1:]...)...))
+	key := readKey(readObject, append([]string{string(kind)}, path[1:]...)...)
+	ev.record(key)
 	if len(path) >= 2 {
 		ev.recordScope(kind, path[1])
+		ev.askScope(key, kind, path[1])
 	} else {
 		ev.reads.AddAll(kind)
+		ev.askNamed(key, kind, nil)
 	}
 	ev.wideReads++
 	q := aggregate.Query{Kind: kind}
@@ -306,8 +313,10 @@ func (ev *evaluation) objects(path []string) (value.Value, []string, error) {
 // object is the document of one object, read through by_name or objects. as is its kind
 // as the policy writes it.
 func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (value.Value, error) {
-	ev.record(readKey(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
+	key := readKey(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name)
+	ev.record(key)
 	ev.recordScope(ref.Kind, ref.Member)
+	ev.askScope(key, ref.Kind, ref.Member, ref.Namespace, ref.Name)
 	o, ok := ev.w.e.fleet.Get(ref)
 	if !ok || !ev.binding.visible.Has(ref.Member) {
 		return value.Value{}, nil // It does not exist.

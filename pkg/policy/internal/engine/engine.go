@@ -22,6 +22,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/budget"
 	"federator.dev/federator/pkg/policy/internal/completeness"
@@ -33,6 +34,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/projection"
 	"federator.dev/federator/pkg/policy/internal/quarantine"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/subscribed"
 	"federator.dev/federator/pkg/policy/internal/value"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
@@ -74,8 +76,9 @@ type Engine struct {
 	fleet        *fleetview.View // the snapshot; nil before the first Reset
 	projections  *projection.Plan
 	owner        fleetview.KeyOwner
-	beside       *projection.Plan // what peers export, where that is not what this engine reads; nil: it is
-	passID       int64            // identifies the pass whose documents workers cache
+	subs         *subscribed.Table // what is asked of peers; nil: they tell everything
+	beside       *projection.Plan  // what peers export, where that is not what this engine reads; nil: it is
+	passID       int64             // identifies the pass whose documents workers cache
 	clock        instants.Clock
 	gaps         *completeness.Gaps
 	readSets     completeness.ReadSets
@@ -118,6 +121,9 @@ func New(opts Options) (*Engine, error) {
 	}
 	e := &Engine{opts: opts, owner: opts.KeyOwner, nextID: 1, jobs: make(chan *job), memberInputs: map[string]value.Value{}}
 	e.quarantine = quarantine.Rules{Overruns: opts.Limits.Overruns, Slow: opts.Limits.Slow, Processors: opts.Parallelism, Clock: opts.Clock}
+	if opts.Subscribe {
+		e.subs = subscribed.New(opts.Held)
+	}
 	e.readSets.Clear()
 	e.callerWorker = e.newWorker()
 	e.resetReads()
@@ -148,13 +154,16 @@ func (e *Engine) newWorker() *worker {
 
 func (e *Engine) resetReads() {
 	e.instants = instants.NewSet()
+	if e.subs != nil {
+		e.subs.Clear()
+	}
 	e.byObject = deps.New(func(b uint32, o aggregate.Object) uint64 {
 		r := o.Ref()
 		return readKey(byte(b), r.Member, string(r.Kind), r.Namespace, r.Name, string(rune(b>>8)))
-	}, func(a, b aggregate.Object) bool { return a.Ref() == b.Ref() }, e.instants.Watch(0))
+	}, func(a, b aggregate.Object) bool { return a.Ref() == b.Ref() }, e.watchReads(0))
 	e.bySubject = deps.New(func(b uint32, s verdict.Subject) uint64 {
 		return readKey(byte(b), s.Ref.Member, s.Key, string(rune(b>>8)))
-	}, func(a, b verdict.Subject) bool { return a == b }, e.instants.Watch(1))
+	}, func(a, b verdict.Subject) bool { return a == b }, e.watchReads(1))
 }
 
 // State returns the newest state, nil before the first Reset: one atomic load.
@@ -169,6 +178,8 @@ type Stats struct {
 	Unchanged       int64 // evaluations skipped because nothing that a policy reads changed
 	Pairs, Edges    int   // of the dependency table
 	DependencyBytes int64
+	Asked, Awaited  int   // distinct reads of what others judge, and those of them of which this process has not all
+	AskedBytes      int64 // that these take
 	Instants        int   // that verdicts have read and that have not passed; about 20 bytes each
 	ViewBytes       int64 // of entries that are held, estimated
 	Bindings, Views int
@@ -188,6 +199,9 @@ func (e *Engine) Stats() Stats {
 	p1, e1, b1 := e.byObject.Size()
 	p2, e2, b2 := e.bySubject.Size()
 	s.Instants = e.instants.Len()
+	if e.subs != nil {
+		s.Asked, s.Awaited, s.AskedBytes = e.subs.Size()
+	}
 	s.Pairs, s.Edges, s.DependencyBytes = p1+p2, e1+e2, b1+b2
 	return s
 }
@@ -216,6 +230,10 @@ type Options struct {
 	Exports bool
 	// KeyOwner says which keys of views are subjects, until Engine.SetKeyOwner does. Zero: all.
 	KeyOwner fleetview.KeyOwner
+	// Subscribe says that peers tell only keys that they are asked for: State.Wanted says which, and what reads others is
+	// Unknown. Held are those that they have told, until Engine.SetHeld says; nil: none. Without Subscribe peers tell everything.
+	Subscribe bool
+	Held      *interest.Set
 	// Generated says that all subjects are what expansion of Gatekeeper makes, which constraints may select by source.
 	Generated bool
 	// Manifests says that constraints match subjects as "gator test" does: what is in no namespace is in one without

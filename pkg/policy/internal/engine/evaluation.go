@@ -59,6 +59,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		out.keys = slices.Clone(keys)
 		b.reads.Add(int64(len(keys)))
 	}
+	out.asks = slices.Clone(w.evaluation.asks)
 	if err == nil && selected && b.pkg.CEL == nil {
 		err = guard(func() (err error) {
 			violations, err = b.violations(only(found), t, &w.e.opts.Limits)
@@ -126,6 +127,9 @@ func (w *worker) input(b *boundBinding, t *task, object value.Value) (value.Valu
 		pairs = append(pairs, value.Text("member"), w.e.memberInputs[t.subject.Ref.Member], value.Text("parameters"), b.sel.Params)
 	case module.ViewSubject:
 		w.evaluation.reads.AddView(b.view.ID)
+		if w.e.subs != nil && !w.e.subs.Held().HasAll(b.view.space) {
+			w.evaluation.reads.AddUnheldView(b.view.ID)
+		}
 		entries, err := w.entries(b, t.subject.Key)
 		if err != nil {
 			return value.Value{}, err

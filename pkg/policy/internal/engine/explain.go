@@ -120,6 +120,7 @@ func engineAt(opts Options, s *state.State, name string, subject verdict.Subject
 	alone := of.Binding
 	alone.Next = nil
 	opts.Bindings = []binding.Binding{alone}
+	opts.subscribeAs(s)
 	e, err := New(opts)
 	if err != nil {
 		return nil, nil, err

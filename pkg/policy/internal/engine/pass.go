@@ -56,6 +56,7 @@ type pass struct {
 	changedMembers      []string                                   // joined, left or changed
 	relabelled          bool                                       // some member has other labels
 	viewFailuresChanged bool
+	recountAsked        bool     // less may be wanted than before
 	useMemo             bool     // evaluations share outcomes
 	preview             *Preview // that the pass is of; nil: it is of the engine
 }

@@ -9,6 +9,7 @@ import (
 
 	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/mask"
@@ -16,6 +17,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/projection"
 	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/subscribed"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -55,9 +57,14 @@ func (e *Engine) knowledge() fleetview.Projections {
 
 // parts are those of a state that are not its verdicts.
 func (e *Engine) parts() state.Parts {
-	return state.Parts{
+	p := state.Parts{
 		Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.Now, Fleet: e.fleet, Owner: e.owner, Projections: e.projections,
+		Wanted: interest.Everything(), Held: interest.Everything(),
 	}
+	if e.subs != nil {
+		p.Wanted, p.Held = e.subs.Wanted(), e.subs.Held()
+	}
+	return p
 }
 
 // contributeAway returns what an object of another process contributes to a view: what that process says.
@@ -136,6 +143,151 @@ func (e *Engine) SetKeyOwner(ctx context.Context, owner fleetview.KeyOwner) (*Ch
 			if former.Owns(b.Name, k) != owner.Owns(b.Name, k) {
 				r.markSubject(b, verdict.Subject{Key: k})
 			}
+		}
+	}
+	r.markPassed()
+	r.markRetries()
+	return r.finish(func() error {
+		return firstError(r.endQuarantines, r.retryContributions, r.restoreViews, r.evaluateMembersAndKeys, r.evaluateReaders)
+	})
+}
+
+// ask is a read of what others judge: the key of the read, and of what it is.
+type ask struct {
+	key   uint64
+	place subscribed.Place
+}
+
+// holds notes what a read is of, unless that is known, and reports whether this process has all of it.
+func (ev *evaluation) holds(key uint64, p subscribed.Place) bool {
+	if !ev.w.e.subs.Knows(key) {
+		ev.asks = append(ev.asks, ask{key, p})
+	}
+	return ev.w.e.subs.Holds(p)
+}
+
+// askView notes a read of a view, or of one of its keys.
+func (ev *evaluation) askView(read uint64, v *view, key ...string) {
+	if ev.w.e.subs == nil {
+		return
+	}
+	p := subscribed.Place{Space: v.space, Whole: len(key) == 0}
+	if !p.Whole {
+		p.Bucket = interest.Bucket(key[0])
+	}
+	if !ev.holds(read, p) {
+		ev.reads.AddUnheldView(v.ID)
+	}
+}
+
+// needsUnindexed notes that an index was read that finds some objects under each key. These are always asked for.
+func (ev *evaluation) needsUnindexed(v *view) {
+	if subs := ev.w.e.subs; subs != nil && !subs.Holds(unindexedOf(v)) {
+		ev.reads.AddUnheldView(v.ID)
+	}
+}
+
+func unindexedOf(v *view) subscribed.Place {
+	return subscribed.Place{Space: v.space, Bucket: interest.Bucket(unindexed)}
+}
+
+// askNamed notes a read of the objects of a kind in all members, by namespace and name, or by less.
+func (ev *evaluation) askNamed(read uint64, kind aggregate.Kind, name []string) {
+	if ev.w.e.subs != nil && !ev.holds(read, ev.w.placeOf(kind, name)) {
+		ev.reads.AddUnheldAll(kind)
+	}
+}
+
+// askScope notes a read of the objects of a kind in one member, by namespace and name, or by less. What is of the subject's own
+// member is read here as long as the subject is judged here. A member that is not away may be soon.
+func (ev *evaluation) askScope(read uint64, kind aggregate.Kind, member string, name ...string) {
+	if ev.w.e.subs != nil && member != ev.member && !ev.holds(read, ev.w.placeOf(kind, name)) {
+		ev.reads.AddUnheldScope(member, kind)
+	}
+}
+
+// placeOf returns the place of objects of a kind.
+func (w *worker) placeOf(kind aggregate.Kind, name []string) subscribed.Place {
+	space, ok := w.names[kind]
+	if !ok {
+		if space = interest.Names(kind); w.names == nil || len(w.names) > 1000 {
+			w.names = map[aggregate.Kind]interest.Space{}
+		}
+		w.names[kind] = space
+	}
+	if len(name) < 2 {
+		return subscribed.Place{Space: space, Whole: true}
+	}
+	return subscribed.Place{Space: space, Bucket: interest.Bucket(interest.NameKey(name[0], name[1]))}
+}
+
+// watchReads returns who is told of the keys that one of two tables of reads has.
+func (e *Engine) watchReads(table uint8) func(key uint64, read bool) {
+	timed := e.instants.Watch(int64(table))
+	if e.subs == nil {
+		return timed
+	}
+	asked := e.subs.Watch(table)
+	return func(key uint64, read bool) {
+		timed(key, read)
+		asked(key, read)
+	}
+}
+
+// planKeys finds what is asked for whatever verdicts read: keys that are subjects, and what indexes find under each key.
+func (e *Engine) planKeys() {
+	if e.subs == nil {
+		return
+	}
+	var standing interest.Builder
+	for _, v := range e.views {
+		if v.index != nil && v.ofFleet {
+			standing.Add(v.space, interest.Bucket(unindexed))
+		}
+	}
+	for _, b := range e.bindings {
+		if b.pkg.Subject == module.ViewSubject {
+			standing.AddAll(b.view.space)
+		}
+	}
+	e.subs.Stand(standing.Take())
+}
+
+// subscribeAs has an engine beside that of a state know of others what that one knows.
+func (o *Options) subscribeAs(s *state.State) {
+	if held := s.Held(); !held.IsEverything() {
+		o.Subscribe, o.Held = true, held
+	}
+}
+
+// SetHeld says of which keys all that peers have is in their index, at the engine's snapshot or before it, and will be. What
+// waits for them is evaluated again, and what has read others that are no longer held.
+func (e *Engine) SetHeld(ctx context.Context, held *interest.Set) (*Changes, error) {
+	if !e.calls.TryLock() {
+		return nil, ErrBusy
+	}
+	defer e.calls.Unlock()
+	switch {
+	case e.subs == nil:
+		return nil, errors.New("policy engine: SetHeld without Options.Subscribe")
+	case e.fleet == nil || e.needsReset:
+		e.subs.SetHeld(held, func(uint64) {})
+		if e.needsReset {
+			return nil, ErrReset
+		}
+		return &Changes{}, nil
+	}
+	r := e.startPass(ctx, e.fleet)
+	former := e.subs.Held()
+	e.subs.SetHeld(held, r.invalidate)
+	for _, v := range e.views {
+		if at := unindexedOf(v); v.index != nil && v.ofFleet && at.In(former) != at.In(held) {
+			r.markReadersOf(v)
+		}
+	}
+	for _, b := range e.bindings {
+		if b.pkg.Subject == module.ViewSubject && former.HasAll(b.view.space) != held.HasAll(b.view.space) {
+			r.markSubjects(b)
 		}
 	}
 	r.markPassed()

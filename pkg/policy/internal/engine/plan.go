@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/document"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
@@ -175,7 +176,7 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*bou
 	}
 	views = append(views, indexes...)
 	for _, v := range views {
-		v.ByObject = e.opts.Exports && v.identity != ""
+		v.ByObject, v.space = e.opts.Exports && v.identity != "", interest.View(v.identity)
 	}
 	slices.SortFunc(views, func(a, b *view) int {
 		return cmp.Or(strings.Compare(a.Pkg.Name, b.Pkg.Name), strings.Compare(a.Def.Name, b.Def.Name))

@@ -64,6 +64,7 @@ func NewPreview(s *state.State, candidate Options) (*Preview, error) {
 	}
 	candidate.Bindings, candidate.Parallelism, candidate.Memory = bindings, 1, nil
 	candidate.AsOf, candidate.Exports, candidate.KeyOwner = presentOf(s, candidate.Clock), false, state.PartsOf(s).Owner
+	candidate.subscribeAs(s)
 	e, err := New(candidate)
 	if err != nil {
 		return nil, err
@@ -257,6 +258,7 @@ func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error
 	before := state.Without(s, same)
 	opts.Bindings = bindings
 	opts.AsOf, opts.Exports, opts.KeyOwner = presentOf(s, opts.Clock), false, state.PartsOf(s).Owner
+	opts.subscribeAs(s)
 	after, err := evaluateAt(ctx, opts, state.PartsOf(s).Fleet, state.PartsOf(s).Projections, s.AsOf.Unix())
 	if err != nil {
 		return nil, err

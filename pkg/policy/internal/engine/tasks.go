@@ -139,7 +139,8 @@ func (w *worker) ownReadSet(kind aggregate.Kind) *completeness.ReadSet {
 }
 
 // chooseDefaults gives bindings a default read set for each kind that is new to them:
-// the most frequent one of the tasks. One that is in doubt is for as long as the clock is back only.
+// the most frequent one of the tasks. One that is in doubt is for as long as the clock is back only, and one of what is not
+// held for as long as that is asked for.
 func (r *pass) chooseDefaults(tasks []task) {
 	type place struct {
 		b    *boundBinding
@@ -150,7 +151,7 @@ func (r *pass) chooseDefaults(tasks []task) {
 		kind := tasks[i].subject.Ref.Kind
 		for j := range tasks[i].bindings {
 			one := &tasks[i].bindings[j]
-			if one.result.readSet == nil || one.result.readSet.InDoubt || one.b.Defaults[kind] != nil {
+			if one.result.readSet == nil || one.result.readSet.InDoubt || one.result.readSet.Unheld.Any() || one.b.Defaults[kind] != nil {
 				continue
 			}
 			if seen == nil {
@@ -214,9 +215,13 @@ func (r *pass) accept(t *task, one *bindingTask) {
 	delete(b.refused, s)
 	if cost := next.Size() + int64(len(keys))*readBytes; cost > 0 && b.refuse(s, cost, r.e.opts.Limits.Binding) {
 		next, c, keys = r.dated(b, s, !one.before, old, state.Failed(bindingFull(r.e.opts.Limits.Binding))), cmp.Or(b.Defaults[s.Ref.Kind], c), nil
+		one.result.asks = nil
 		if same = one.before && state.SameOutcome(old, next); same {
 			next = old
 		}
+	}
+	for _, a := range one.result.asks {
+		r.e.subs.Add(a.key, a.place)
 	}
 	more := r.recordReads(b, t, keys)
 	if one.before {

@@ -264,6 +264,7 @@ func (ev *evaluation) inventoryObject(t *tree, k *module.InventoryKind, p invent
 func (ev *evaluation) fleetInventory(t *tree, k *module.InventoryKind, p inventoryPath) error {
 	ev.record(readKey(readObject, string(k.Kind)))
 	ev.reads.AddAll(k.Kind)
+	ev.askNamed(readKey(readObject, string(k.Kind)), k.Kind, nil)
 	ev.wideReads++
 	list, err := ev.w.e.fleet.List(aggregate.Query{Kind: k.Kind})
 	if err != nil {

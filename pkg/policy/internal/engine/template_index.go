@@ -199,6 +199,8 @@ func (ev *evaluation) lookup(t *tree, l *lookup, p inventoryPath) error {
 	}
 	if ev.ofFleet() {
 		ev.record(viewKey(v, l.key))
+		ev.askView(viewKey(v, l.key), v, l.key)
+		ev.needsUnindexed(v)
 	} else {
 		ev.record(readKey(readIndex, viewName(v.ID), ev.inventoryOf, l.key))
 	}

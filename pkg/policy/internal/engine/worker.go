@@ -17,6 +17,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy/internal/budget"
 	"federator.dev/federator/pkg/policy/internal/compiled"
 	"federator.dev/federator/pkg/policy/internal/completeness"
@@ -107,6 +108,7 @@ type worker struct {
 	before      []document.Digest // of what is read of the object of a delta
 	after       []document.Digest
 	kinds       map[string]module.KindRef // as policies write them
+	names       map[aggregate.Kind]interest.Space
 	lastRequest requestOf
 	machine     compiled.Machine
 	found       []value.Value                  // of the last evaluation
@@ -127,6 +129,7 @@ type evaluation struct {
 	inventoryOf string        // the member whose inventory and Namespaces templates read
 	budget      budget.Budget
 	keys        []uint64
+	asks        []ask
 	reads       completeness.Builder
 	wideReads   int64
 	bytesRead   int64
@@ -141,7 +144,7 @@ func (w *worker) reset(b *boundBinding, member string) {
 	ev.w, ev.binding, ev.member, ev.wideReads, ev.bytesRead = w, b, member, 0, 0
 	ev.inventoryOf = cmp.Or(w.e.opts.InventoryMember, member)
 	ev.budget = budget.Budget{}
-	ev.keys = ev.keys[:0]
+	ev.keys, ev.asks = ev.keys[:0], ev.asks[:0]
 	ev.reads.Reset()
 }
 
@@ -235,6 +238,7 @@ type result struct {
 	outcome    *state.Outcome // nil: clean
 	readSet    *completeness.ReadSet
 	keys       []uint64
+	asks       []ask
 	overBudget bool
 }
 

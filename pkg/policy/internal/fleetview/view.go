@@ -114,6 +114,14 @@ func (v *View) Judges(member string) bool { return v.peers == nil || v.of[member
 // Away reports whether what is known of a member is what a peer has told.
 func (v *View) Away(member string) bool { return v.peers != nil && v.of[member] == away }
 
+// AwayMembers returns the members that are away, by name. It must not be changed.
+func (v *View) AwayMembers() []string {
+	if v.peers == nil {
+		return nil
+	}
+	return v.away
+}
+
 // Matters reports whether policies evaluate, or read, objects of a kind in a member.
 func (v *View) Matters(member string, kind aggregate.Kind) bool {
 	return v.Judges(member) || v.projections == nil || v.projections.Reads(kind)

@@ -18,6 +18,7 @@ import (
 	"sync"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -64,6 +65,17 @@ type Kind struct {
 	Digest string     // "" where nothing is read
 	Mask   *mask.Mask // what is read through data.fleet; nil for nothing, not even whether an object is there
 	Views  []View     // by name, each once
+
+	Names  interest.Space   // of the kind's objects
+	Spaces []interest.Space // of the views
+}
+
+// Find returns the view of an identity, nil if there is none.
+func (p *Plan) Find(identity string) *View {
+	if i := slices.IndexFunc(p.views, func(v View) bool { return v.Name == identity }); i >= 0 {
+		return &p.views[i]
+	}
+	return nil
 }
 
 // Of returns the projection of a kind.
@@ -101,6 +113,10 @@ func (p *Plan) find(kind aggregate.Kind) *Kind {
 		}
 		return 1
 	})
+	k.Names = interest.Names(kind)
+	for _, v := range k.Views {
+		k.Spaces = append(k.Spaces, interest.View(v.Name))
+	}
 	sum := sha256.New()
 	sum.Write(appendMask([]byte(format+strconv.Quote(string(kind))), k.Mask))
 	for _, v := range k.Views {

@@ -54,7 +54,7 @@ func (s *State) Compare(binding string) (Comparison, bool) {
 	})
 	c.Complete = s.Synced && c.Unknown == 0 && c.Unsettled == 0
 	for of := range b.Versions() {
-		c.Complete = c.Complete && !of.Retrying && !s.anyGap(of, s.parts.Gaps.Awaited)
+		c.Complete = c.Complete && !of.Retrying && !s.anyGap(of, s.parts.Gaps.Awaited) && !s.waits(of)
 	}
 	return c, true
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/lineprofile"
@@ -22,7 +23,8 @@ type Binding struct {
 	Pkg                          *module.Package
 	Described                    *module.Package // Pkg as its constraint describes it
 	Selection                    *binding.Selection
-	View                         uint32 // of a ViewSubject
+	View                         uint32         // of a ViewSubject
+	Keys                         interest.Space // of View
 	Selected, Visible, Tolerated binding.MemberSet
 	Health                       verdict.Health
 	Retrying                     bool // subjects that exceeded the budget are to be evaluated again
@@ -151,6 +153,14 @@ func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string,
 			if b.Visible.Has(g.Member) {
 				found(g)
 			}
+		}
+	}
+	if c.Unheld.Any() {
+		for g := range s.unheld(b, &c.Unheld) {
+			if !more {
+				break
+			}
+			found(g)
 		}
 	}
 	return state, ""

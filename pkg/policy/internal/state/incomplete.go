@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
@@ -54,6 +55,14 @@ func (b *Binding) incomplete(s *State) iter.Seq[verdict.Gap] {
 		v := s.parts.ByID[b.View]
 		if b.Pkg.Subject != module.ViewSubject || v == nil {
 			return
+		}
+		if b.waitsForKeys(s) {
+			u := completeness.Unheld{Views: []uint32{b.View}}
+			for g := range s.unheld(b, &u) {
+				if b.Selected.Has(g.Member) && !b.Tolerated.Has(g.Member) && !yield(g) {
+					return
+				}
+			}
 		}
 		for g := range v.Gaps() {
 			if b.Visible.Has(g.Member) && b.Selected.Has(g.Member) && !b.Tolerated.Has(g.Member) && !yield(g) {

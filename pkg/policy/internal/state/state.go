@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/fleetview"
@@ -55,6 +56,8 @@ type Parts struct {
 	Owner        fleetview.KeyOwner
 	Projections  *projection.Plan // what is read of objects in members that are not judged here
 	Exports      bool             // views have what State.Export needs
+	// Wanted are the keys that verdicts have read of what others judge, and Held those of which this process has all.
+	Wanted, Held *interest.Set
 }
 
 // PartsOf returns what a state is made of.

@@ -11,14 +11,14 @@ import (
 
 // BindingSynced reports whether no scope that a binding evaluates or reads is waited for. Until
 // then not all of its verdicts have been counted; those of members that are given up are not. A version that is in
-// effect nowhere is not waited for.
+// effect nowhere is not waited for. What others are asked for, and have not told yet, is.
 func (s *State) BindingSynced(binding string) bool {
 	b := s.parts.Binding(binding)
 	if b == nil {
 		return false
 	}
 	for of := range b.inEffect() {
-		if s.anyGap(of, s.parts.Gaps.Awaited) {
+		if s.anyGap(of, s.parts.Gaps.Awaited) || s.waits(of) {
 			return false
 		}
 	}
