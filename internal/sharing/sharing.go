@@ -70,7 +70,7 @@ type Sharing struct {
 
 	followed  chan struct{} // closed once the peers' index has the members of a map
 	following sync.Once
-	passed   trigger.Trigger // the loop has evaluated something
+	passed    trigger.Trigger // the loop has evaluated something
 
 	// Set by Serve, before Run.
 	manager *clusterinformers.Manager

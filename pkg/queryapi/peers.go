@@ -171,13 +171,13 @@ func (s *Server) servePart(w http.ResponseWriter, r *http.Request) error {
 	if !s.isQuery(target) {
 		return apierrors.NewBadRequest("there are no parts of this")
 	}
-	if isWatch(r) {
-		return s.watchPart(w, r, target, ask)
-	}
 	if _, q := s.findQuery(r, strings.TrimPrefix(target.Path, route.Query+"/")); q != nil {
 		if q, ok := q.(PartServer); ok {
 			return s.serveItems(w, r, q, ask)
 		}
+	}
+	if isWatch(r) { // as what is posted is, too
+		return s.watchPart(w, r, target, ask)
 	}
 	first := s.options.Index.First()
 	for range partTries {
