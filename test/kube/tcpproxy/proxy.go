@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,17 +108,6 @@ func listen(addr string) (net.Listener, error) {
 	}
 	// Not bound to Listen's context: a TCP listen does not block.
 	return net.Listen("tcp4", addr)
-}
-
-// ListenBelow listens on a port below those that connections get by themselves, one of which could have it
-// otherwise while nobody listens.
-func ListenBelow(host string) (net.Listener, error) {
-	for try := 1; ; try++ {
-		l, err := net.Listen("tcp4", net.JoinHostPort(host, strconv.Itoa(16_000+rand.IntN(16_000))))
-		if err == nil || try == 100 {
-			return l, err
-		}
-	}
 }
 
 // Addr returns the address that clients dial; it stays the same through Cut.
