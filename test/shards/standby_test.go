@@ -27,12 +27,20 @@ func TestShards_Standby(t *testing.T) {
 	f.put(0, "once-a")
 	f.put(1, "once-a")
 	f.put(2, "once-b")
+	began := time.Now()
 	for _, s := range f.processes {
 		s.start()
 	}
 	f.exact("at the start")
 	f.judged("at the start")
 	leader := f.leader()
+	// One that has just begun to see the hub takes nobody for lost.
+	f.until("the processes have seen the hub for long enough", func() error {
+		if left := contact - time.Since(began); left > 0 {
+			return fmt.Errorf("%s are left", left)
+		}
+		return nil
+	})
 	for _, s := range f.processes {
 		if s != leader {
 			f.lose("another one", s, never, wholeWithin)
@@ -41,6 +49,9 @@ func TestShards_Standby(t *testing.T) {
 	}
 	f.lose("the leader", leader, never, 2*wholeWithin)
 }
+
+// contact is a Lease, and a renewal, and the start.
+const contact = 22 * time.Second
 
 // holders is what the map on the hub says.
 type holders struct {

@@ -14,7 +14,7 @@ func TestLeases(t *testing.T) {
 	see := func(version string, after, renewed time.Duration, released bool) bool {
 		return l.See(membership.Lease{Process: shardmap.Process{ID: "a", Epoch: 1}, Version: version, Renewed: start.Add(renewed), Released: released}, start.Add(after))
 	}
-	lives := func(after time.Duration) bool { return len(l.Live(start.Add(after))) == 1 }
+	lives := func(after int) bool { return len(l.Live(start.Add(after))) == 1 }
 	if see("10", 0, -2*time.Minute, false); lives(0) {
 		t.Error("what ended long ago lives when it is first seen")
 	}
@@ -54,12 +54,12 @@ func TestLeases(t *testing.T) {
 // TestLeases_ARefusedConnectionIsNoEndByItself: only with a Lease that is not renewed, and then sooner than without it.
 func TestLeases_ARefusedConnectionIsNoEndByItself(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	at := func(after time.Duration) time.Time { return start.Add(after * time.Second) }
+	at := func(after int) time.Time { return start.Add(time.Duration(after) * time.Second) }
 	l := membership.New(15*time.Second, 10*time.Second)
-	see := func(version string, after time.Duration, address string) {
+	see := func(version string, after int, address string) {
 		l.See(membership.Lease{Process: shardmap.Process{ID: "a", Epoch: 1, Address: address}, Version: version, Renewed: at(after)}, at(after))
 	}
-	lives := func(after time.Duration) bool { return len(l.Live(at(after))) == 1 }
+	lives := func(after int) bool { return len(l.Live(at(after))) == 1 }
 	see("1", 0, "10.0.0.1:1")
 	l.Refused("a", "10.0.0.1:1", at(4))
 	if !lives(9) || lives(10) || l.Next(at(4)) != 6*time.Second {
