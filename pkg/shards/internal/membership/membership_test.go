@@ -14,7 +14,7 @@ func TestLeases(t *testing.T) {
 	see := func(version string, after, renewed time.Duration, released bool) bool {
 		return l.See(membership.Lease{Process: shardmap.Process{ID: "a", Epoch: 1}, Version: version, Renewed: start.Add(renewed), Released: released}, start.Add(after))
 	}
-	lives := func(after int) bool { return len(l.Live(start.Add(after))) == 1 }
+	lives := func(after time.Duration) bool { return len(l.Live(start.Add(after))) == 1 }
 	if see("10", 0, -2*time.Minute, false); lives(0) {
 		t.Error("what ended long ago lives when it is first seen")
 	}
