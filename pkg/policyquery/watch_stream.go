@@ -50,7 +50,9 @@ func (s *watchStream) grantsError() error {
 
 // sendBookmark sends the position of the watch, and flushes the buffer.
 func (s *watchStream) sendBookmark(initial bool) error {
-	m := Bookmark{ResourceVersion: joinVersion(s.point.Version(), s.hidden), Revision: s.last.state.Snapshot.Revision(), Synced: s.point.State().Synced, InitialEnd: initial}
+	// The newest state of the point, as lists have it: a bookmark and a list of the same findings are at the same revision.
+	state := s.point.State()
+	m := Bookmark{ResourceVersion: joinVersion(s.point.Version(), s.hidden), Revision: state.Snapshot.Revision(), Synced: state.Synced, InitialEnd: initial}
 	for b := range boundIn(s.last.state) {
 		switch {
 		case !s.matchesBinding(b):

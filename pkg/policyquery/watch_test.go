@@ -82,6 +82,28 @@ func TestViolationsWatch_MatchesLists(t *testing.T) {
 
 func equal(a, b []string) bool { return strings.Join(a, " ") == strings.Join(b, " ") }
 
+// TestViolationsWatch_BookmarksAreAtTheRevisionOfAList, also after changes from which no finding follows.
+func TestViolationsWatch_BookmarksAreAtTheRevisionOfAList(t *testing.T) {
+	j := start(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.BookmarkInterval = 20 * time.Millisecond })
+	j.join("fleet/a")
+	j.put("fleet/a", "web", 1, "")
+	j.awaitEvaluation()
+	before, _ := j.list("")
+	s := j.watch("", nil)
+	s.reach(before.ResourceVersion)
+	j.put("fleet/a", "enough", 5, "")
+	j.awaitEvaluation()
+	found, _ := j.list("")
+	if found.ResourceVersion != before.ResourceVersion || found.Revision == before.Revision {
+		t.Fatalf("a finding follows: %s at %d, before %s at %d", found.ResourceVersion, found.Revision, before.ResourceVersion, before.Revision)
+	}
+	for s.mark.Revision != found.Revision {
+		if _, err := s.next(); err != nil {
+			t.Fatalf("at %d on the way to %d: %v", s.mark.Revision, found.Revision, err)
+		}
+	}
+}
+
 // TestViolationsWatch_StartsWithPresentFindings, or after a list, and sends each change as
 // the event that it is.
 func TestViolationsWatch_StartsWithPresentFindings(t *testing.T) {

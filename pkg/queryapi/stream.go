@@ -32,7 +32,7 @@ func (s *Server) newStream() (streamQuery, error) {
 	m, err := multiplex.New(multiplex.Options{
 		Handler: s.subscriptions(watches), Questions: s.subscriptions(h), Audit: s.withQuestionAudit,
 		Caller:  func(stream *http.Request) string { return s.callerOf(stream.Context()).user.GetName() },
-		Changes: s.changes, Check: s.checkSession, CheckInterval: s.options.Authentication.TokenTTL,
+		Changes: s.changes, Elsewhere: s.elsewhere, Check: s.checkSession, CheckInterval: s.options.Authentication.TokenTTL,
 	})
 	return streamQuery{m}, err
 }
@@ -149,6 +149,18 @@ func (s *Server) changes(path string) <-chan struct{} {
 		return s.pulse.Next()
 	}
 	return s.options.Index.Newer(s.options.Index.Snapshot())
+}
+
+// elsewhere is changes of the parts of an answer that are of other processes: a Notifier knows only its own.
+func (s *Server) elsewhere(path string) <-chan struct{} {
+	name, ok := strings.CutPrefix(path, route.Query+"/")
+	if !ok || s.pulse == nil {
+		return nil
+	}
+	if _, shared := s.queryAt(name).(Sharer); !shared {
+		return nil
+	}
+	return s.pulse.Next()
 }
 
 // credentialsKey is for a request as it was before it was authenticated, which takes its

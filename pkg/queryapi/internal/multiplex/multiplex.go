@@ -28,6 +28,8 @@ type Options struct {
 	Caller func(stream *http.Request) string
 	// Changes returns a channel that is closed when the answer to a question may have changed.
 	Changes func(path string) <-chan struct{}
+	// Elsewhere is Changes of what other processes answer of it; nil, and a nil channel: none do.
+	Elsewhere func(path string) <-chan struct{}
 	// Check returns why the credentials of the caller of a stream do not count any more, "" while
 	// they do or nobody knows.
 	Check func(stream *http.Request) string
@@ -68,6 +70,9 @@ func New(o Options) (*Handler, error) {
 	}
 	if o.Questions == nil {
 		o.Questions = o.Handler
+	}
+	if o.Elsewhere == nil {
+		o.Elsewhere = func(string) <-chan struct{} { return nil }
 	}
 	if o.Audit == nil {
 		o.Audit = func(h http.Handler) http.Handler { return h }

@@ -140,6 +140,25 @@ func TestAsk_AsksAgainWhereNothingSaysSo(t *testing.T) {
 	})
 }
 
+// TestAsk_AsksAgainForChangesElsewhere, also where nothing changes here.
+func TestAsk_AsksAgainForChangesElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		never := func(string) <-chan struct{} { return make(chan struct{}) }
+		open(t, Options{Changes: never, Elsewhere: func(string) <-chan struct{} {
+			closed := make(chan struct{})
+			time.AfterFunc(2*time.Second, func() { close(closed) })
+			return closed
+		}, Caller: ann, Check: credible, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			io.WriteString(w, "1")
+		})}, 61*time.Second, "q /query/v1/members")
+		if n := asked.Load(); n != 31 {
+			t.Errorf("asked %d times in 61 s, want 31", n)
+		}
+	})
+}
+
 func TestAsk_GoesOnAfterTemporaryErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64

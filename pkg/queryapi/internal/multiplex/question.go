@@ -57,7 +57,7 @@ func (s *stream) ask(ctx context.Context, sub subscription) {
 // it writes are for the audit log.
 func (q *question) follow(ctx context.Context, audit http.ResponseWriter) (time.Duration, error) {
 	for answered := false; ; {
-		changes := q.options.Changes(q.sub.url.Path)
+		changes, elsewhere := q.options.Changes(q.sub.url.Path), q.options.Elsewhere(q.sub.url.Path)
 		// The slot is held until the answer is on its way: so many of them are in memory.
 		select {
 		case q.slots <- struct{}{}:
@@ -84,7 +84,7 @@ func (q *question) follow(ctx context.Context, audit http.ResponseWriter) (time.
 		default:
 			changes = nil // it is asked again after the time, not at once
 		}
-		if waited, err := q.rest(ctx, took, least); err != nil || changes != nil && await(ctx, changes, q.options.Longest-waited) != nil {
+		if waited, err := q.rest(ctx, took, least); err != nil || changes != nil && await(ctx, changes, elsewhere, q.options.Longest-waited) != nil {
 			return 0, cmp.Or(err, context.Cause(ctx))
 		}
 	}
@@ -177,16 +177,17 @@ func (r *response) settle(aborted bool) error {
 	return nil
 }
 
-func sleep(ctx context.Context, d time.Duration) error { return await(ctx, nil, d) }
+func sleep(ctx context.Context, d time.Duration) error { return await(ctx, nil, nil, d) }
 
-// await returns when a channel is closed or after a time, with an error when ctx ends.
-func await(ctx context.Context, closed <-chan struct{}, d time.Duration) error {
+// await returns when one of two channels is closed or after a time, with an error when ctx ends.
+func await(ctx context.Context, closed, or <-chan struct{}, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-closed:
+	case <-or:
 	case <-timer.C:
 	}
 	return nil
