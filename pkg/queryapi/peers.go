@@ -316,7 +316,7 @@ func (s *Server) forwardMember(w http.ResponseWriter, r *http.Request, c caller,
 		if err = s.shared.Forward(w, r, judge, c.user); !errors.As(err, &lost) {
 			return false, err
 		}
-		if r.Body != nil && r.Body != http.NoBody { // who was lost may have read some of it
+		if r.ContentLength != 0 { // who was lost may have read some of it
 			return false, unavailable(err.Error())
 		}
 	}
