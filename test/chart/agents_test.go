@@ -49,16 +49,16 @@ func TestAgentChart_Lint(t *testing.T) {
 
 func TestAgentChart_InvalidValuesAreRejected(t *testing.T) {
 	for values, want := range map[string]string{
-		"image.repository=":            "image.repository is required",
-		"hubs=null":                    "hubs is required",
-		"hubs={a.example}":             "hubs/0",
-		"hubs={https://a.example:443}": "hubs/0",
-		"replicas=2":                   "additional properties 'replicas' not allowed",
-		"log.level=loud":               "log/level",
-		"proxy.url=http://u:p@a":       "proxy/url",
+		"image.repository=":                     "image.repository is required",
+		"hubs=null":                             "hubs is required",
+		"hubs={a.example}":                      "hubs/0",
+		"hubs={https://a.example:443}":          "hubs/0",
+		"replicas=2":                            "additional properties 'replicas' not allowed",
+		"log.level=loud":                        "log/level",
+		"proxy.url=http://u:p@a":                "proxy/url",
 		"proxy.url=http://a,proxy.secretName=b": "exclude each other",
-		"rbac.readAll=false":           "rbac.readRules is required",
-		"serviceAccount.create=false":  "serviceAccount.name is required",
+		"rbac.readAll=false":                    "rbac.readRules is required",
+		"serviceAccount.create=false":           "serviceAccount.name is required",
 		"rbac.writeRules[0].apiGroups={apps},rbac.writeRules[0].resources={deployments},rbac.writeRules[0].verbs={deletecollection}": "rbac/writeRules/0/verbs/0",
 		"rbac.readRules[0].apiGroups={apps},rbac.readRules[0].resources={deployments},rbac.readRules[0].verbs={patch}":               "rbac/readRules/0/verbs/0",
 	} {
