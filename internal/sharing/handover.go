@@ -130,13 +130,21 @@ func (s *Sharing) handOver(ctx context.Context) {
 	}
 }
 
-// unlessEnding answers nothing but handovers once this process ends: what it knows otherwise is not kept up to date.
-func (s *Sharing) unlessEnding(h http.Handler) http.Handler {
+// unlessEnding answers nothing but handovers once ctx is done, and this process ends: what it knows otherwise is not kept up to
+// date. What is under way then ends.
+func (s *Sharing) unlessEnding(ctx context.Context, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.ending.Load() && r.URL.Path != handover.Path {
+		if r.URL.Path == handover.Path {
+			h.ServeHTTP(w, r)
+			return
+		}
+		if s.ending.Load() {
 			http.Error(w, "the process ends", http.StatusServiceUnavailable)
 			return
 		}
-		h.ServeHTTP(w, r)
+		during, cancel := context.WithCancelCause(r.Context())
+		defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+		defer cancel(nil)
+		h.ServeHTTP(w, r.WithContext(during))
 	})
 }

@@ -186,9 +186,7 @@ func (s *Sharing) Serve(p Parts) error {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc(handover.Path, func(w http.ResponseWriter, r *http.Request) { // it goes on once ctx of listen is done
-		s.giver.ServeHTTP(w, r.WithContext(context.WithoutCancel(r.Context())))
-	})
+	mux.Handle(handover.Path, s.giver)
 	mux.Handle("/shards/v1/", s.shards.Handler())
 	mux.Handle("/exchange/v1/", s.exporter)
 	if p.Corrections != nil {
@@ -200,7 +198,7 @@ func (s *Sharing) Serve(p Parts) error {
 		mux.Handle("/", p.Queries)
 	}
 	s.server = &http.Server{
-		Handler: s.unlessEnding(mux), TLSConfig: s.shards.TLS(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: mux, TLSConfig: s.shards.TLS(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000},
 	}
@@ -231,7 +229,9 @@ func (s *Sharing) Run(ctx context.Context) error {
 
 // listen serves peers until the context ends, and those who take over what was judged here until they have it.
 func (s *Sharing) listen(ctx context.Context) error {
-	s.server.BaseContext = func(net.Listener) context.Context { return ctx } // what else peers read ends with it
+	// Connections are accepted until the end: a handshake needs a context that goes on. What peers read ends with ctx.
+	s.server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
+	s.server.Handler = s.unlessEnding(ctx, s.server.Handler)
 	var ending sync.WaitGroup
 	ending.Go(func() {
 		<-ctx.Done()

@@ -5,9 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -88,28 +86,16 @@ func (f *fleet) fresh(what string, want map[string]string, of []*shard) {
 	}
 }
 
-// handovers returns how many members processes have taken over, by result.
+// handovers returns how many members processes have asked others for, by result, as they log it.
 func (f *fleet) handovers(of []*shard) map[string]float64 {
 	f.t.Helper()
-	series := regexp.MustCompile(`^federator_shard_handovers_total\{result="(\w+)"\} ([0-9.e+]+)$`)
+	line := regexp.MustCompile(`msg="another process was asked for what it holds of a member".* result=(\w+)`)
 	out := map[string]float64{}
 	for _, s := range of {
-		address, err := s.Address("serve")
+		text, err := s.Log()
 		f.do(err)
-		req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, "http://"+address+"/metrics", http.NoBody)
-		f.do(err)
-		resp, err := http.DefaultClient.Do(req)
-		f.do(err)
-		text, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		f.do(err)
-		for line := range strings.Lines(string(text)) {
-			if is := series.FindStringSubmatch(strings.TrimSpace(line)); is != nil {
-				var n float64
-				_, err := fmt.Sscan(is[2], &n)
-				f.do(err)
-				out[is[1]] += n
-			}
+		for _, is := range line.FindAllSubmatch(text, -1) {
+			out[string(is[1])]++
 		}
 	}
 	return out
