@@ -7,7 +7,7 @@
 //
 // and a [Giver] answers with a stream of persistence's frames (persistence.Send), compressed by zstd: all scopes of which it is
 // known how far they were read, as of one snapshot of the index, each with its resourceVersions. The objects of a scope and the
-// resourceVersions are of one commit, so that whoever watches from there misses nothing that has changed since. They are as the
+// resourceVersions are of one commit, so that a watch from there misses nothing that has changed since. They are as the
 // giver's index has them, redacted as configured: a scope that would be held in another form here is not taken.
 //
 // Nothing rests on it. What does not come, or not whole, or makes no sense, is listed, as is what the member cannot go on from.

@@ -11,7 +11,7 @@ import (
 )
 
 // A member is handed to another process as a stream of the frames that a segment has, without the commits that led to it, and
-// with each dictionary before the first objects that need it. It is not sealed: whoever sends it sees to that.
+// with each dictionary before the first objects that need it. It is not sealed: its sender sees to that.
 const streamType = "stream"
 
 // Bounds of a stream, which the reader checks.

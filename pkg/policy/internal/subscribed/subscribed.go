@@ -166,7 +166,7 @@ func (t *Table) Recount() {
 	wanted := b.Take().With(t.standing)
 	t.fresh.Take()
 	t.added, t.gone = false, 0
-	if !wanted.Equal(t.wanted) { // whoever compares sets finds the same one
+	if !wanted.Equal(t.wanted) { // comparisons are of pointers then
 		t.wanted = wanted
 	}
 }
