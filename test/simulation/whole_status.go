@@ -311,7 +311,10 @@ func (w *whole) wrongActions(fp *v1alpha1.FleetPolicy) string {
 			n++
 		}
 	}
-	if is := fp.Status.Actions; is == nil || enforcing && (is.Pending != 0 || is.Failed != 0) || is.Succeeded > int64(len(possible)) || is.Succeeded < n {
+	// A target that a person protects after it was written has a newer outcome, of which there is
+	// no Action: nothing was sent. The same is so of what needed no write.
+	is := fp.Status.Actions
+	if is == nil || enforcing && (is.Pending != 0 || is.Failed != 0) || is.Succeeded > int64(len(possible)) || is.Succeeded+is.Protected+is.NoOp < n {
 		return fmt.Sprintf("no correction is open, %d targets have been written within its window, and %d at all", n, len(possible))
 	}
 	return ""
