@@ -80,7 +80,7 @@ func (r *Receiver) listen(ctx context.Context, t *teller, known func()) error {
 		defer plain.Close()
 		body = plain
 	}
-	err = read(ctx, body, t.id, func() { silence.Reset(SilentAfter) }, func(ctx context.Context, b *batch) error {
+	err = read(ctx, body, t.id, maxBatch, func() { silence.Reset(SilentAfter) }, func(ctx context.Context, b *batch) error {
 		m := told{t, b, time.Now(), make(chan error, 1)}
 		select {
 		case r.inbox <- m:

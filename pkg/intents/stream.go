@@ -29,6 +29,8 @@ const (
 	perLine = 256
 	// maxLine bounds a line of the stream, in bytes: an intent has an object of at most a few megabytes.
 	maxLine = 64 << 20
+	// maxBatch bounds a batch, in bytes of its lines: it is kept until its frontier.
+	maxBatch = 1 << 30
 	// writeTimeout is how long a reader may take for a batch's part.
 	writeTimeout = 30 * time.Second
 )
@@ -205,54 +207,92 @@ func (w *writer) change(c *change) {
 // errStream is returned for a stream that is none of a Sender.
 var errStream = errors.New("it is no stream of intents")
 
-// read reads the stream of a process, and gives its batches to take, until it ends. quiet is told of each line.
-func read(ctx context.Context, body io.Reader, process string, alive func(), take func(context.Context, *batch) error) error {
+// read reads the stream of a process, and gives its batches to take, until it ends. alive is told of each line. A batch has no more than
+// so many bytes.
+func read(ctx context.Context, body io.Reader, process string, most int64, alive func(), take func(context.Context, *batch) error) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
-	b := &batch{restart: true}
-	more, greeted := false, false
+	g := gathering{batch: &batch{restart: true}}
+	greeted, bytes := false, int64(0)
 	for lines.Scan() {
 		alive()
+		if bytes += int64(len(lines.Bytes())); bytes > most {
+			return fmt.Errorf("%w: a batch has more than %d bytes", errStream, most)
+		}
 		var l line
 		if err := strictly(lines.Bytes(), &l); err != nil {
 			return fmt.Errorf("%w: %w", errStream, err)
 		}
-		switch {
-		case !greeted:
+		if !greeted {
 			if l.Hello == nil || l.Hello.Process != process {
 				return fmt.Errorf("%w of process %q", errStream, process)
 			}
 			greeted = true
-		case l.Policy != nil:
-			c, err := l.Policy.change()
-			if err != nil {
-				return fmt.Errorf("%w: %w", errStream, err)
-			}
-			if last := len(b.changes) - 1; more {
-				b.changes[last].intents = append(b.changes[last].intents, c.intents...)
-			} else {
-				b.changes = append(b.changes, c)
-			}
-			more = l.Policy.More
-		case l.Settled:
-			b.settled, b.judged = true, l.Judged
-		case l.Frontier != nil:
-			b.frontier = *l.Frontier
-			if b.frontier.Evaluated && b.settled && b.judged == nil {
-				b.judged = map[string]string{}
-			}
-			if err := take(ctx, b); err != nil {
-				return err
-			}
-			b = &batch{}
-		default:
-			return fmt.Errorf("%w: an empty line", errStream)
+			continue
 		}
+		ended, err := g.add(&l)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errStream, err)
+		}
+		if !ended {
+			continue
+		}
+		if err := take(ctx, g.batch); err != nil {
+			return err
+		}
+		g.batch, bytes = &batch{}, 0
 	}
 	if err := lines.Err(); err != nil {
 		return err
 	}
 	return io.ErrUnexpectedEOF
+}
+
+// gathering makes a batch of lines.
+type gathering struct {
+	batch *batch
+	more  bool // the next line is of the last change
+}
+
+// add takes a line, and reports whether the batch has ended.
+func (g *gathering) add(l *line) (ended bool, err error) {
+	b := g.batch
+	switch {
+	case g.more && l.Policy == nil:
+		return false, errors.New("the rest of a policy's intents is missing")
+	case l.Policy != nil:
+		return false, g.addPolicy(l.Policy)
+	case l.Settled:
+		b.settled, b.judged = true, l.Judged
+	case l.Frontier != nil:
+		b.frontier = *l.Frontier
+		if b.frontier.Evaluated && b.settled && b.judged == nil {
+			b.judged = map[string]string{}
+		}
+		return true, nil
+	default:
+		return false, errors.New("an empty line")
+	}
+	return false, nil
+}
+
+func (g *gathering) addPolicy(l *policyLine) error {
+	c, err := l.change()
+	if err != nil {
+		return err
+	}
+	rest := g.more
+	g.more = l.More
+	if !rest {
+		g.batch.changes = append(g.batch.changes, c)
+		return nil
+	}
+	last := &g.batch.changes[len(g.batch.changes)-1]
+	if c.policy != last.policy || c.gone || c.all || c.spec != nil || len(c.removed) > 0 {
+		return fmt.Errorf("what follows the intents of policy %q is not the rest of them", last.policy)
+	}
+	last.intents = append(last.intents, c.intents...)
+	return nil
 }
 
 func (l *policyLine) change() (change, error) {
