@@ -12,7 +12,8 @@ import (
 	"federator.dev/federator/pkg/interest"
 )
 
-// maxInterest bounds what is asked for in one frame. Who would ask for more asks for everything.
+// maxInterest bounds what is asked for, in one frame or in many. Who would ask for half of it asks for everything, so that
+// what takes a little more room here is not refused.
 const maxInterest = 32 << 20
 
 // opening is how long an importer may take to say what it asks for first.
@@ -89,6 +90,9 @@ func (a *asks) read(frames *wire.Reader) error {
 	}
 	if i.More {
 		i.Set = a.newest.set.With(i.Set)
+	}
+	if bytes := i.Set.Bytes(); bytes > maxInterest {
+		return frames.Malformed(fmt.Sprintf("it asks for keys of %d bytes, more than %d", bytes, maxInterest))
 	}
 	a.newest = asked{i.Number, i.Set}
 	return nil

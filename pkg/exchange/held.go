@@ -164,9 +164,9 @@ func sendAsk(frames *wire.Writer, i wire.Interest) error {
 	return frames.Frame(wire.TypeInterest, p)
 }
 
-// asksFor returns what is asked for, so that a set can be told to peers: everything where it would be too long.
+// asksFor returns what is asked for, so that a set can be told to peers: everything where it would be too large for them.
 func asksFor(set *interest.Set) *interest.Set {
-	if p, err := set.Append(nil); err != nil || len(p) > maxInterest/2 {
+	if set.Bytes() > maxInterest/2 {
 		return interest.Everything()
 	}
 	return set

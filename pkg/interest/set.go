@@ -205,3 +205,17 @@ func (s *Set) Size() int {
 	}
 	return n
 }
+
+// Bytes returns how many bytes of heap a set takes, about.
+func (s *Set) Bytes() int {
+	const fixed = 256 // of a space, with its place in the map
+	n := 0
+	if s != nil {
+		for space, k := range s.spaces {
+			if n += fixed + len(space); k.buckets != nil {
+				n += int(k.buckets.GetSizeInBytes())
+			}
+		}
+	}
+	return n
+}
