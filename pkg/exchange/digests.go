@@ -45,14 +45,8 @@ var errNoStream = errors.New("there is no such stream")
 var errNotJudged = errors.New("the member is not judged here")
 
 func (x *Exporter) serveDigests(w http.ResponseWriter, r *http.Request) {
-	select {
-	case x.audit.turn <- struct{}{}:
-		defer func() { <-x.audit.turn }()
-	case <-r.Context().Done():
-		return
-	}
 	query := r.URL.Query()
-	out, err := x.digests(r.Context(), query.Get("member"), query.Get("stream"))
+	out, err := x.digestsInTurn(r.Context(), query.Get("member"), query.Get("stream"))
 	switch {
 	case errors.Is(err, errNoStream):
 		http.Error(w, err.Error(), http.StatusGone)
@@ -62,7 +56,20 @@ func (x *Exporter) serveDigests(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the member's records cannot be read", http.StatusInternalServerError)
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(out) //nolint:errcheck // the importer asks again
+		// It stays until the response has ended, which is written after this returns.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(x.o.Stall)) //nolint:errcheck // as it is, then
+		_ = json.NewEncoder(w).Encode(out)                                            //nolint:errcheck // the importer asks again
+	}
+}
+
+// digestsInTurn calculates digests, for one importer after the other: to calculate costs a look at all records.
+func (x *Exporter) digestsInTurn(ctx context.Context, member, of string) (digests, error) {
+	select {
+	case x.audit.turn <- struct{}{}:
+		defer func() { <-x.audit.turn }()
+		return x.digests(ctx, member, of)
+	case <-ctx.Done():
+		return digests{}, context.Cause(ctx)
 	}
 }
 
