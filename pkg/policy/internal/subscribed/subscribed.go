@@ -34,6 +34,7 @@ type Table struct {
 	keys     map[uint64]entry // by the hash of the read
 	spaces   []interest.Space
 	bySpace  map[interest.Space]uint32
+	wholes   map[uint32]int      // how many of keys are of all of a space
 	waiting  map[uint64]struct{} // of keys, those that are not held
 	loose    []uint64            // of keys, those that perhaps nobody reads
 	standing *interest.Set       // wanted whatever is read
@@ -55,7 +56,7 @@ func New(held *interest.Set) *Table {
 // Clear forgets what is read and wanted, but for what stands.
 func (t *Table) Clear() {
 	t.keys, t.waiting, t.loose = map[uint64]entry{}, map[uint64]struct{}{}, nil
-	t.spaces, t.bySpace = nil, map[interest.Space]uint32{}
+	t.spaces, t.bySpace, t.wholes = nil, map[interest.Space]uint32{}, map[uint32]int{}
 	t.fresh.Take()
 	t.wanted, t.added, t.gone = t.standing, false, 0
 }
@@ -80,6 +81,7 @@ func (t *Table) Add(key uint64, p Place) {
 	e := entry{space: t.number(p.Space), bucket: p.Bucket}
 	if p.Whole {
 		e.bucket = whole
+		t.wholes[e.space]++
 	}
 	t.keys[key] = e
 	t.loose = append(t.loose, key)
@@ -133,23 +135,37 @@ func (t *Table) Watch(table uint8) func(key uint64, read bool) {
 // Stand says what is wanted whatever is read. It takes effect with Recount.
 func (t *Table) Stand(standing *interest.Set) { t.standing = standing }
 
-// Sweep forgets what nobody reads, at the end of a pass. When most that was wanted is not read any more, it counts again
-// what is.
+// Sweep forgets what nobody reads, at the end of a pass. When most that was wanted is not read any more, or all of a space, it
+// counts again what is.
 func (t *Table) Sweep() {
+	less := false
 	for _, key := range t.loose {
 		if e, ok := t.keys[key]; ok && e.readers == 0 {
 			delete(t.keys, key)
 			delete(t.waiting, key)
 			t.gone++
+			less = t.dropWhole(e) || less
 		}
 	}
 	if cap(t.loose) > keptLoose {
 		t.loose = nil
 	}
 	t.loose = t.loose[:0]
-	if t.gone > len(t.keys) && t.gone > minGone {
+	if less || t.gone > len(t.keys) && t.gone > minGone {
 		t.Recount()
 	}
+}
+
+// dropWhole reports whether an entry that is gone was the last of all of its space.
+func (t *Table) dropWhole(e entry) bool {
+	if e.bucket != whole {
+		return false
+	}
+	if t.wholes[e.space]--; t.wholes[e.space] > 0 {
+		return false
+	}
+	delete(t.wholes, e.space)
+	return true
 }
 
 const (
