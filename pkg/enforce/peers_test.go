@@ -26,7 +26,8 @@ type sharing struct {
 	batches      []*aggregate.Batch
 }
 
-func startSharing(t *testing.T, set *policy.Set, member, other string) *sharing {
+// newSharing has the indexes of a process that judges a member, and is to be told of another one's.
+func newSharing(t *testing.T, member, other string) *sharing {
 	t.Helper()
 	p := &sharing{index: newIndex(t), peers: newIndex(t)}
 	if err := p.index.PutMember(aggregate.Member{Name: member, UID: member}); err != nil {
@@ -44,6 +45,12 @@ func startSharing(t *testing.T, set *policy.Set, member, other string) *sharing 
 	if _, err := scope.Commit(); err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+func startSharing(t *testing.T, set *policy.Set, member, other string) *sharing {
+	t.Helper()
+	p := newSharing(t, member, other)
 	p.loop = startLoop(t, enforce.Options{
 		Index: p.index, Peers: p.peers, Exports: true, Set: set, Bindings: []policy.Binding{{Name: "hosts", Package: "hosts"}},
 		KeyOwner: policy.KeyOwner{Self: member, Now: []string{"fleet/a", "fleet/b"}},
@@ -78,10 +85,7 @@ func (p *sharing) tell(t *testing.T, x *policy.Export) {
 
 // TestLoop_FollowsPeers has two loops share a fleet: what one exports, the other evaluates, and each key is judged once.
 func TestLoop_FollowsPeers(t *testing.T) {
-	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(byHost)}}}}, policy.LoadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := loadText(t, byHost)
 	synctest.Test(t, func(t *testing.T) {
 		a, b := startSharing(t, set, "fleet/a", "fleet/b"), startSharing(t, set, "fleet/b", "fleet/a")
 		total := func() (c policy.Counts) {
@@ -132,10 +136,7 @@ func TestLoop_FollowsPeers(t *testing.T) {
 		if err := b.loop.Configure(t.Context(), set, nil); err != nil {
 			t.Fatal(err)
 		}
-		other, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(byHost + "\nview.others[input.ref.name] contains true\n")}}}}, policy.LoadOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := loadText(t, byHost+"\nview.others[input.ref.name] contains true\n")
 		if err := a.loop.Configure(t.Context(), other, []policy.Binding{{Name: "hosts", Package: "hosts"}}); err != nil {
 			t.Fatal(err)
 		}
