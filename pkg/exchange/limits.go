@@ -7,6 +7,8 @@ const (
 	maxReason = 1 << 10
 	// maxControl bounds frames that are no record: what is known of a member is the largest.
 	maxControl = 4 << 20
+	// maxName bounds the names of members and their UIDs.
+	maxName = 1 << 10
 	// maxKinds bounds the scopes of a member.
 	maxKinds = 10_000
 )

@@ -28,7 +28,8 @@ type incoming struct {
 	member *member           // nil: it is not taken
 	scopes []*incomingScope
 	kinds  map[aggregate.Kind]bool
-	bytes  int64
+	bytes  int64 // of changes
+	size   int64 // of all that is kept
 	arena  []byte
 }
 
@@ -156,13 +157,18 @@ func (r *receiver) member(p []byte) error {
 	if err != nil {
 		return r.frames.Malformed(err.Error())
 	}
-	in := &incoming{Member: m}
+	if len(m.Name) > maxName {
+		return r.frames.Malformed("the member's name is too long")
+	}
+	in := &incoming{Member: m, size: int64(len(p))}
 	if in.JSON = nil; len(m.JSON) > 0 {
 		taken, err := wire.ParseMemberJSON(m.Name, m.JSON)
 		if err != nil {
 			return r.frames.Malformed(err.Error())
 		}
-		in.taken, in.hash = &taken, wire.Hash(m.JSON)
+		if in.taken, in.hash = &taken, wire.Hash(m.JSON); len(taken.UID) > maxName {
+			return r.frames.Malformed("the member's UID is too long")
+		}
 	}
 	if m.Full && in.taken == nil {
 		return r.frames.Malformed("it says nothing of the member")
@@ -203,7 +209,20 @@ func (r *receiver) scope(t wire.Type, p []byte) error {
 	if r.got.kinds[s.Kind] = true; len(r.got.kinds) > maxKinds {
 		return fmt.Errorf("%w: more than %d scopes of member %s", ErrBound, maxKinds, r.got.Name)
 	}
+	if err := r.account(p); err != nil {
+		return err
+	}
 	r.got.scopes = append(r.got.scopes, s)
+	return nil
+}
+
+// account counts a payload that is kept of the section.
+func (r *receiver) account(p []byte) error {
+	const fixed = 64
+	in := r.got
+	if in.size += int64(len(p)) + fixed; in.size > r.link.im.o.MaxSection {
+		return fmt.Errorf("%w: more than %d bytes of member %s at once", ErrBound, r.link.im.o.MaxSection, in.Name)
+	}
 	return nil
 }
 
@@ -215,10 +234,10 @@ func (r *receiver) change(t wire.Type, p []byte) error {
 	if len(p) > r.link.im.o.MaxRecord {
 		return r.frames.Malformed(fmt.Sprintf("its %d bytes exceed %d", len(p), r.link.im.o.MaxRecord))
 	}
-	const fixed = 64
-	if in.bytes += int64(len(p)) + fixed; in.bytes > r.link.im.o.MaxSection {
-		return fmt.Errorf("%w: more than %d bytes of member %s at once", ErrBound, r.link.im.o.MaxSection, in.Name)
+	if err := r.account(p); err != nil {
+		return err
 	}
+	in.bytes += int64(len(p))
 	s := in.scopes[len(in.scopes)-1]
 	gone := t == wire.TypeDelete
 	var err error
