@@ -298,7 +298,8 @@ func (s *stream) frontier(revision aggregate.Revision) error {
 }
 
 // askPause is how long a stream waits at least before it looks again at what else is asked for, so that keys are gathered:
-// to look costs as much for one as for many. Where looking takes long it waits for longer, in proportion.
+// to look costs as much for one as for many. Where looking takes long it waits for longer, in proportion; what it takes to tell
+// what was found is no reason to wait.
 const askPause = 50 * time.Millisecond
 
 // tell writes a batch.
@@ -308,6 +309,7 @@ func (s *stream) tell(ctx context.Context, b *batch) error {
 	if err != nil {
 		return err
 	}
+	looking := time.Since(begun)
 	s.buf = wire.Begin{Sequence: b.sequence, State: b.state, Interest: b.asked.number}.Append(s.buf[:0])
 	if err := s.frames.Frame(wire.TypeBegin, s.buf); err != nil {
 		return err
@@ -328,11 +330,14 @@ func (s *stream) tell(ctx context.Context, b *batch) error {
 			return err
 		}
 	}
+	if f != nil {
+		looking += f.looking
+	}
 	if b.asked.set.IsEverything() {
 		s.told = nil
 	}
 	if b.asked.number != s.wants.number {
-		s.rest = begun.Add(max(askPause, 3*time.Since(begun)))
+		s.rest = begun.Add(max(askPause, time.Since(begun)+2*looking))
 	}
 	s.x.mu.Lock()
 	s.wants = b.asked

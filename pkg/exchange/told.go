@@ -66,7 +66,8 @@ type filter struct {
 	found    map[ScopeOf][]name
 	keys     interest.Keys
 	record   aggregate.Record
-	looked   int
+	looked   int           // keys
+	looking  time.Duration // how long keys of members were looked at
 }
 
 // newFilter returns nil where all of the batch is told as it is.
@@ -128,6 +129,8 @@ func (f *filter) moved(m *section) (move, error) {
 	if !f.scan || m.full {
 		return out, nil
 	}
+	begun := time.Now()
+	defer func() { f.looking += time.Since(begun) }()
 	out.more = map[ScopeOf][]name{}
 	told := f.s.told[m.member]
 	for i := range m.all {
