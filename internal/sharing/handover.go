@@ -75,7 +75,7 @@ func (h *holders) before(member string) (shards.Peer, bool) {
 // holdersOf returns the processes that hold a member by the newest map, and who judged it before where that has ended in order: it
 // answers for a moment still.
 func (s *Sharing) holdersOf(member string) []handover.Holder {
-	m, _ := s.shards.Map()
+	m := s.newest()
 	if m == nil {
 		return nil
 	}
@@ -100,8 +100,7 @@ func (s *Sharing) holdersOf(member string) []handover.Holder {
 // handOver waits until the members that only this process holds were taken over, once it ends in order and has said so. Where
 // nobody is there to take them it does not.
 func (s *Sharing) handOver(ctx context.Context) {
-	m, _ := s.shards.Map()
-	s.ending.Store(true)
+	m := s.newest()
 	if m == nil || len(m.Processes) < 2 {
 		return
 	}
@@ -138,7 +137,7 @@ func (s *Sharing) unlessEnding(ctx context.Context, h http.Handler) http.Handler
 			h.ServeHTTP(w, r)
 			return
 		}
-		if s.ending.Load() {
+		if ctx.Err() != nil {
 			http.Error(w, "the process ends", http.StatusServiceUnavailable)
 			return
 		}

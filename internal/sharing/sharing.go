@@ -66,7 +66,7 @@ type Sharing struct {
 	applied  atomic.Int64 // version of the map whose keys the loop judges
 	taker    *handover.Taker
 	holders  holders
-	ending   atomic.Bool // members are still handed over, and nothing else is answered
+	newest   func() *shards.Map // nil: there is none
 
 	followed  chan struct{} // closed once the peers' index has the members of a map
 	following sync.Once
@@ -119,6 +119,7 @@ func New(o Options) (*Sharing, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.newest = func() *shards.Map { m, _ := s.shards.Map(); return m }
 	if s.taker, err = handover.NewTaker(handover.TakerOptions{Holders: s.holdersOf, Logger: o.Logger}); err != nil {
 		return nil, err
 	}

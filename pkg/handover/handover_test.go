@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,9 +87,10 @@ func TestTake_IsOfOneRevision(t *testing.T) {
 	var writing sync.WaitGroup
 	defer writing.Wait()
 	defer cancel()
-	var rounds atomic.Int64
+	commits := make(chan struct{}) // each is told who waits for one
 	// Event n sets object n%objects to version n, or deletes it where n is a multiple of 3.
 	writing.Go(func() {
+		defer close(commits)
 		for n := 2; ctx.Err() == nil; n++ {
 			if rec := record(n%objects, strconv.Itoa(n)); n%3 == 0 {
 				pods.Delete(rec.Namespace, rec.Name)
@@ -105,15 +105,20 @@ func TestTake_IsOfOneRevision(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			rounds.Store(int64(n))
-			time.Sleep(50 * time.Microsecond) // the test replays all of them
+			select {
+			case commits <- struct{}{}:
+			default:
+			}
 		}
 	})
-	last := 0
+	want := map[string]string{} // by the events up to the last one
+	for i := range objects {
+		rec := record(i, strconv.Itoa(1000+i))
+		want[rec.Namespace+"/"+rec.Name] = rec.ResourceVersion
+	}
+	last := 1
 	for round := range 5 {
-		for before := rounds.Load(); rounds.Load() == before && !t.Failed(); { // it goes on
-			time.Sleep(time.Millisecond)
-		}
+		<-commits // it goes on
 		to, taker := newIndex(t, 2), newTaker(t, s.holder())
 		taker.Take(t.Context(), wish(to))
 		results(t, taker, "taken")
@@ -126,18 +131,13 @@ func TestTake_IsOfOneRevision(t *testing.T) {
 		if reached <= last {
 			t.Fatalf("round %d is of %d, and the one before of %d", round, reached, last)
 		}
-		last = reached
-		want := map[string]string{}
-		for i := range objects {
-			rec := record(i, strconv.Itoa(1000+i))
-			want[rec.Namespace+"/"+rec.Name] = rec.ResourceVersion
-		}
-		for n := 2; n <= reached; n++ {
+		for n := last + 1; n <= reached; n++ {
 			rec := record(n%objects, strconv.Itoa(n))
 			if want[rec.Namespace+"/"+rec.Name] = rec.ResourceVersion; n%3 == 0 {
 				delete(want, rec.Namespace+"/"+rec.Name)
 			}
 		}
+		last = reached
 		got := map[string]string{}
 		for o := range to.Newest().Objects(member, "Pod") {
 			got[o.Namespace()+"/"+o.Name()] = o.ResourceVersion()

@@ -40,8 +40,9 @@ type Sent struct {
 	Bytes           int64
 }
 
-// Send writes what a snapshot has of a member, for Receive: all scopes of which it is known how far they were read. Memory is
-// that of a block, and the snapshot is held while the reader reads.
+// Send writes what a snapshot has of a member, for Receive: all scopes of which it is known how far they were read, but those that
+// a reader does not let come: of one it would take the stream for false, and the sender for one that has failed. Memory is that of
+// a block, and the snapshot is held while the reader reads.
 func Send(ctx context.Context, w io.Writer, snap *aggregate.Snapshot, member string, o SendOptions) (Sent, error) {
 	s := streamWriter{ctx: ctx, out: w, snap: snap, o: o, told: map[aggregate.DictionaryID]bool{}}
 	if s.o.Proved == nil {
@@ -78,7 +79,7 @@ func (s *streamWriter) write(member string) error {
 	s.add(typeMember, payload)
 	for info := range s.snap.Scopes(member) {
 		parts := s.snap.Reached(member, info.Kind)
-		if len(parts) == 0 || !isHanded(info.Status.State) {
+		if len(parts) == 0 || !isHanded(info.Status.State) || len(parts) > maxStreamParts || longParts(parts) {
 			continue
 		}
 		if err := s.scope(&info, parts); err != nil {
@@ -95,8 +96,11 @@ func isHanded(state aggregate.State) bool {
 }
 
 func (s *streamWriter) scope(info *aggregate.ScopeInfo, parts []aggregate.Part) error {
-	s.sent.Scopes++
 	payload := appendScope(nil, info, parts, s.o.Form(info.Kind))
+	if len(payload) > maxStreamScope-binary.MaxVarintLen64 {
+		return nil
+	}
+	s.sent.Scopes++
 	age := uint64(0) // in milliseconds, and one: 0 is of one that was never proved
 	if at := s.o.Proved(info.Kind); !at.IsZero() {
 		age = 1 + uint64(max(time.Since(at), 0)/time.Millisecond)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -102,6 +103,38 @@ func TestReceive_EveryCut(t *testing.T) {
 		if _, _, err := receive(t, all[:n]); !errors.As(err, &torn) {
 			t.Fatalf("cut at %d of %d: %v", n, len(all), err)
 		}
+	}
+}
+
+// TestSend_LeavesOutWhatNobodyTakes: a scope of more namespaces than a reader lets come is listed there, and the others are taken.
+func TestSend_LeavesOutWhatNobodyTakes(t *testing.T) {
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.PutMember(aggregate.Member{Name: "prod/a", UID: "uid"}); err != nil {
+		t.Fatal(err)
+	}
+	for kind, parts := range map[aggregate.Kind]int{"Node": 1, "Pod": maxStreamParts + 1, "Role": maxStreamParts, "Secret": 1} {
+		s, err := x.OpenScopeAs("prod/a", kind, "v1", "things")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range parts {
+			s.Reached(aggregate.Part{Namespace: fmt.Sprint("n", i), ResourceVersion: "7", Served: "v1"})
+		}
+		s.SetStatus(aggregate.Status{State: aggregate.Synced, Reason: map[bool]string{true: strings.Repeat("a", maxStreamScope)}[kind == "Node"]})
+		if _, err := s.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if _, err := Send(t.Context(), &out, x.Newest(), "prod/a", SendOptions{Form: func(aggregate.Kind) string { return "form" }}); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := receive(t, out.Bytes())
+	if _, role := got.Scopes["Role"]; err != nil || len(got.Scopes) != 2 || !role {
+		t.Errorf("%d scopes were taken: %v", len(got.Scopes), err)
 	}
 }
 

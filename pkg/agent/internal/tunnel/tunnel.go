@@ -27,15 +27,18 @@ const maxAnswer = 16 << 10
 // ErrRefused is within the error of a proxy that does not let the connection through.
 var ErrRefused = errors.New("the proxy refuses")
 
-// Check reports what is wrong with the URL of a proxy. Its password is in no error.
+// shown is the URL of a proxy in errors: without its user, which may be a token that needs no password.
+func shown(u *url.URL) string { return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String() }
+
+// Check reports what is wrong with the URL of a proxy. Neither its user nor its password is in an error.
 func Check(u *url.URL) error {
 	switch u.Scheme {
 	case "http", "https", "socks5":
 	default:
-		return fmt.Errorf("proxy %s: http, https or socks5 is needed", u.Redacted())
+		return fmt.Errorf("proxy %s: http, https or socks5 is needed", shown(u))
 	}
 	if u.Hostname() == "" {
-		return fmt.Errorf("proxy %s has no host", u.Redacted())
+		return fmt.Errorf("proxy %s has no host", shown(u))
 	}
 	return nil
 }
@@ -59,7 +62,7 @@ func Through(of func(address string) (*url.URL, error), direct Dial) Dial {
 		}
 		conn, err := connect(ctx, u, direct, address)
 		if err != nil {
-			return nil, fmt.Errorf("proxy %s: %w", u.Redacted(), err)
+			return nil, fmt.Errorf("proxy %s: %w", shown(u), err)
 		}
 		return conn, nil
 	}
@@ -84,11 +87,11 @@ func socks(ctx context.Context, u *url.URL, direct Dial, network, address string
 	}
 	d, err := proxy.SOCKS5("tcp", hostPort(u), auth, forward(direct))
 	if err != nil {
-		return nil, fmt.Errorf("proxy %s: %w", u.Redacted(), err)
+		return nil, fmt.Errorf("proxy %s: %w", shown(u), err)
 	}
 	conn, err := d.(proxy.ContextDialer).DialContext(ctx, network, address)
 	if err != nil {
-		return nil, fmt.Errorf("proxy %s: %w", u.Redacted(), err)
+		return nil, fmt.Errorf("proxy %s: %w", shown(u), err)
 	}
 	return conn, nil
 }

@@ -114,7 +114,7 @@ func TestThrough_NoProxyIsDirect(t *testing.T) {
 	says(t, c)
 }
 
-// TestThrough_Refusals say what the proxy says, and no password.
+// TestThrough_Refusals say what the proxy says, and neither user nor password.
 func TestThrough_Refusals(t *testing.T) {
 	answer := func(text string) string {
 		return listen(t, func(c net.Conn) {
@@ -136,6 +136,9 @@ func TestThrough_Refusals(t *testing.T) {
 		"no answer":         {"http://" + answer(""), "its answer", false},
 		"more than that":    {"http://" + answer("HTTP/1.1 200 OK\r\n\r\nmore"), "more than its answer", false},
 		"no proxy there":    {"http://a:secret@127.0.0.1:1", "refused", false},
+		"a user alone":      {"http://secret@" + connectProxy(t, "a:b"), "407", true},
+		"a user nowhere":    {"socks5://secret@127.0.0.1:1", "refused", false},
+		"a user's scheme":   {"ftp://secret@127.0.0.1:1", "http, https or socks5", false},
 		"another scheme":    {"ftp://a:secret@127.0.0.1:1", "http, https or socks5", false},
 		"no host":           {"http://", "no host", false},
 		"not SOCKS":         {"socks5://a:secret@" + greets, "socks", false},

@@ -81,6 +81,7 @@ type request struct {
 	posted []byte     // the body of a query that is posted; nil: none
 
 	everyone bool // to be asked, also who judges no members
+	watches  bool // parts may be silent for long
 
 	at    *vector            // that the client names; nil: the newest
 	token *selection.Token   // of a list that is continued

@@ -216,6 +216,20 @@ func alive(ctx context.Context, p *Peer) error {
 	return resp.Body.Close()
 }
 
+// patientReader reads what a process sends, and gives up once that is found not to answer: who has begun may be lost, too.
+type patientReader struct {
+	io.Reader
+	health *health
+	peer   *Peer
+	lose   func(error) // ends the reading
+}
+
+// Read implements io.Reader.
+func (p *patientReader) Read(b []byte) (int, error) {
+	defer p.health.wait(p.peer, p.lose)()
+	return p.Reader.Read(b)
+}
+
 // patient is a transport to a process that gives up once that is found not to answer.
 type patient struct {
 	next   http.RoundTripper

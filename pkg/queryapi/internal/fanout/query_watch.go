@@ -57,7 +57,7 @@ func (h *Handler) WatchQuery(w http.ResponseWriter, r *http.Request, u user.Info
 	if o.WriteTimeout > 0 {
 		own.options.WriteTimeout = o.WriteTimeout
 	}
-	q := &request{Handler: &own, w: w, r: r.WithContext(ctx), user: u, asked: o.Query, everyone: true, params: &selection.Params{Revision: o.From, Timeout: o.Timeout}}
+	q := &request{Handler: &own, w: w, r: r.WithContext(ctx), user: u, asked: o.Query, everyone: true, watches: true, params: &selection.Params{Revision: o.From, Timeout: o.Timeout}}
 	var ok bool
 	if q.info, ok = apirequest.RequestInfoFrom(ctx); !ok {
 		panic("fanout: a request without request info")

@@ -36,12 +36,13 @@ func (h *Handler) forwardSocket(w http.ResponseWriter, r *http.Request, peer *Pe
 	defer cancel()
 	asked := withoutSocket(r)
 	asked.Header["Accept"] = withoutProtobuf(asked.Header["Accept"])
-	resp, err := h.options.toPeer(ctx, peer, asked, r.URL, nil, u, nil)
+	client := *peer.Client
+	client.Transport = patient{client.Transport, h.health, peer}
+	resp, err := h.options.toPeer(ctx, &Peer{ID: peer.ID, Epoch: peer.Epoch, URL: peer.URL, Client: &client}, asked, r.URL, nil, u, nil)
 	if err != nil {
 		if r.Context().Err() != nil {
 			return r.Context().Err()
 		}
-		h.health.suspect(peer)
 		return &LostError{peer.ID, err}
 	}
 	defer resp.Body.Close()

@@ -43,6 +43,9 @@ func (q *request) open(at place, query url.Values, ask part.Ask) *stream {
 	}
 	body, err := q.ask(ctx, s, query, ask)
 	if err == nil {
+		if peer != nil && !q.watches {
+			body = &patientReader{body, q.health, peer, abort}
+		}
 		s.reader = part.NewReader(body)
 		s.header, err = s.reader.Header()
 	}

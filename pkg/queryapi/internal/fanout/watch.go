@@ -47,6 +47,7 @@ var errEnded = errors.New("fanout: the watch has ended")
 
 // watch serves a watch, merged of one of each part.
 func (q *request) watch() error {
+	q.watches = true
 	w := &watchStream{request: q, controller: http.NewResponseController(q.w), digits: q.options.Revisions.digits()}
 	defer func() { q.g.end() }()
 	if err := q.gather(part.Ask{Digits: w.digits, Messages: q.socket != nil}); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -201,12 +202,14 @@ func (r *Reader) Next() (Type, []byte, error) {
 	if n > maxFrame {
 		return 0, nil, errMalformed
 	}
-	if cap(r.buf) < n {
-		r.buf = make([]byte, n, n+n/4)
-	}
-	r.buf = r.buf[:n]
-	if err := r.fill(r.buf); err != nil {
-		return 0, nil, err
+	r.buf = r.buf[:0]
+	for len(r.buf) < n { // room is made as the frame arrives: its length is only what the peer says
+		at := len(r.buf)
+		r.buf = slices.Grow(r.buf, min(n-at, max(at, 64<<10)))
+		r.buf = r.buf[:min(n, cap(r.buf))]
+		if err := r.fill(r.buf[at:]); err != nil {
+			return 0, nil, err
+		}
 	}
 	return Type(head[0]), r.buf, nil
 }

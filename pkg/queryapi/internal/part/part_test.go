@@ -2,9 +2,11 @@ package part_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -86,5 +88,26 @@ func TestAsk_TravelsInAHeader(t *testing.T) {
 		if _, err := part.Parse(http.Header{part.AskHeader: {bad}}); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
+	}
+}
+
+// TestReader_MakesRoomForWhatComes: a peer that says that a frame is large, and sends none of it, costs nothing.
+func TestReader_MakesRoomForWhatComes(t *testing.T) {
+	const says, sends = 200 << 20, 100 << 10
+	sent := binary.BigEndian.AppendUint32([]byte{byte(part.ItemFrame)}, says)
+	sent = append(sent, make([]byte, sends)...)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, _, err := part.NewReader(bytes.NewReader(sent)).Next()
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	if made := after.TotalAlloc - before.TotalAlloc; made > 10*sends {
+		t.Errorf("for %d bytes that came room was made for %d", sends, made)
+	}
+	whole := part.Append(nil, part.ItemFrame, bytes.Repeat([]byte("0123456789"), 50_000))
+	if _, payload, err := part.NewReader(bytes.NewReader(whole)).Next(); err != nil || !bytes.Equal(payload, whole[5:]) {
+		t.Errorf("%d bytes, %v", len(payload), err)
 	}
 }
