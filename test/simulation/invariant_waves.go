@@ -165,8 +165,16 @@ func (p *process) sees(policy string) bool {
 }
 
 // waveOf returns the wave of a generation that the status of a PolicyState has, 0 for none.
-func waveOf(status map[string]any, generation string) float64 {
-	rollout, _ := status["rollout"].(map[string]any)
+func waveOf(status map[string]any, generation string) float64 { return waveIn(status, "rollout", generation) }
+
+// replacedWaveOf is waveOf for the generation that the one in effect is to replace. If that is
+// taken back, the former one goes on where it was.
+func replacedWaveOf(status map[string]any, generation string) float64 {
+	return waveIn(status, "replaced", generation)
+}
+
+func waveIn(status map[string]any, field, generation string) float64 {
+	rollout, _ := status[field].(map[string]any)
 	if rollout["generation"] != generation {
 		return 0
 	}
@@ -200,8 +208,8 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 	}
 	m.begun[p][wish.edition()] = true
 	o := w.hub.Peek("policystates", "", body.Metadata.Name)
-	if status, _ := o["status"].(map[string]any); waveOf(status, wish.key()) >= 2 {
-		return // another process has recorded it
+	if status, _ := o["status"].(map[string]any); waveOf(status, wish.key()) >= 2 || replacedWaveOf(status, wish.key()) >= 2 {
+		return // it was recorded before: by another process, or when a version was in effect that is taken back
 	}
 	if why := p.told.held[canary.name]; why != "" {
 		w.fail(invariant, "%s begins the second wave of %s while the first one's member is held: %s", p.name, wish.policy, why)
