@@ -83,8 +83,10 @@ func TestShards_ShareAFleet(t *testing.T) {
 			}
 		}
 	}
-	if answers < 20 || answers-partial < answers/2 {
-		t.Errorf("of %d answers %d were not whole", answers, partial)
+	// How many are partial depends on how fast the faults above follow each other; what each is
+	// compared with was checked as it came.
+	if whole := answers - partial; whole < 20 {
+		t.Errorf("only %d of %d answers were whole", whole, answers)
 	}
 	t.Logf("%d answers, of which %d said that members were missing", answers, partial)
 }
