@@ -19,8 +19,8 @@ MODULES := api client
 # Modules of tests alone, beside code that the product does not carry.
 TEST_MODULES := pkg/policy/internal/gatekeepertest pkg/exchange/internal/natscompare
 # How many packages are tested at once: real control planes are heavy.
-P ?= 2
-TIMEOUT ?= 18m
+P ?= 3
+TIMEOUT ?= 40m
 FUZZTIME ?= 60s
 SOAK ?= 30m
 HOSTILE ?= 10m
