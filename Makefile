@@ -19,8 +19,9 @@ MODULES := api client
 # Modules of tests alone, beside code that the product does not carry.
 TEST_MODULES := pkg/policy/internal/gatekeepertest pkg/exchange/internal/natscompare
 # How many packages are tested at once: real control planes are heavy.
+# Some of them wait for most of their time, therefore three on two cores.
 P ?= 3
-TIMEOUT ?= 40m
+TIMEOUT ?= 30m
 FUZZTIME ?= 60s
 SOAK ?= 30m
 HOSTILE ?= 10m
@@ -65,9 +66,13 @@ static: ## build dist/federator as the image has it, and check that it is static
 kube: ## build the control planes that tests run, once, into the cache
 	go run ./test/kube/cmd/kubebuild
 
+# What `go vet` says is a matter of verify, and nobody debugs what is linked here: both cost minutes.
+QUICK := -vet=off -ldflags=-w
+
+# The longest of test/ is the first of it, so that nothing runs alone at the end.
 .PHONY: test
 test: kube helm ## run every test, real control planes included
-	go test -p $(P) -timeout $(TIMEOUT) ./...
+	go test -p $(P) $(QUICK) -timeout $(TIMEOUT) ./cmd/... ./internal/... ./pkg/... ./test/ui ./...
 	for m in $(MODULES); do (cd $$m && go test -timeout 2m ./...); done
 	$(MAKE) gatekeeper
 
@@ -93,7 +98,7 @@ race: kube ## run the tests of pkg/, internal/ and cmd/ with the race detector a
 
 .PHONY: race-short
 race-short: ## the same for a few minutes: no control planes, few histories, no commands
-	go test -race -short -tags invariants -p $(P) -timeout 12m ./pkg/... ./cmd/... $$(go list ./internal/... | grep -v /cli)
+	go test -race -short -tags invariants $(QUICK) -p $(P) -timeout 12m ./pkg/... ./cmd/... $$(go list ./internal/... | grep -v /cli)
 
 # What npm brings, for the web UI and its stories.
 .PHONY: ui-modules
