@@ -148,17 +148,39 @@ func (f *flags) token() (string, error) {
 func (f *flags) proxyOf() (func(hub string) (*url.URL, error), error) {
 	text := cmp.Or(f.proxy, strings.TrimSpace(os.Getenv(proxyVariable)))
 	if text == "" {
-		of := httpproxy.FromEnvironment().ProxyFunc()
+		env := httpproxy.FromEnvironment()
+		if err := checkProxyOf(env.HTTPSProxy); err != nil {
+			return nil, fmt.Errorf("HTTPS_PROXY: %w", err)
+		}
+		of := env.ProxyFunc()
 		return func(hub string) (*url.URL, error) { return of(&url.URL{Scheme: "https", Host: hub}) }, nil
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, errors.New("--proxy: not a URL") // which the error would repeat
+		return nil, fmt.Errorf("--proxy: %w", errNoURL)
 	}
 	if err := agent.CheckProxy(u); err != nil {
 		return nil, fmt.Errorf("--proxy: %w", err)
 	}
 	return func(string) (*url.URL, error) { return u, nil }, nil
+}
+
+// errNoURL does not repeat what is none: a password may be in it.
+var errNoURL = errors.New("not a URL")
+
+// checkProxyOf reports a proxy of the environment that is none. Package httpproxy leaves it out or guesses, and says nothing.
+func checkProxyOf(text string) error {
+	if text == "" {
+		return nil
+	}
+	if !strings.Contains(text, "://") {
+		text = "http://" + text // as it does
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return errNoURL
+	}
+	return agent.CheckProxy(u)
 }
 
 func (f *flags) cluster() (*rest.Config, error) {

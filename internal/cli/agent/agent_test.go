@@ -106,6 +106,26 @@ func TestProxy_IsTheNamedOne(t *testing.T) {
 	}
 }
 
+// TestProxy_OfTheEnvironmentIsOne: an agent that leaves out a proxy that it cannot read would go to the hub directly.
+func TestProxy_OfTheEnvironmentIsOne(t *testing.T) {
+	for text, want := range map[string]string{
+		"http://u:secret@a.example:port": "not a URL",
+		"smtp://u:secret@a.example":      "http, https or socks5",
+		"http://":                        "no host",
+	} {
+		t.Setenv("HTTPS_PROXY", text)
+		if _, err := (&flags{}).proxyOf(); err == nil || !strings.Contains(err.Error(), "HTTPS_PROXY: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	t.Setenv("HTTPS_PROXY", "a.example:3128") // which is common, and http
+	if of, err := (&flags{}).proxyOf(); err != nil {
+		t.Error(err)
+	} else if u, err := of("far.example:9443"); err != nil || u == nil || u.String() != "http://a.example:3128" {
+		t.Errorf("%v %v", u, err)
+	}
+}
+
 // TestHealth_SaysWhetherTheAgentIsConnected for as long as it runs.
 func TestHealth_SaysWhetherTheAgentIsConnected(t *testing.T) {
 	log, w := strings.Builder{}, httptest.NewRecorder()
