@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/fieldchanges"
@@ -34,6 +34,8 @@ type Explain struct {
 var (
 	_ queryapi.Describer = Explain{}
 	_ queryapi.Notifier  = Explain{}
+	_ queryapi.Sharer    = Explain{}
+	_ queryapi.Answerer  = Explain{}
 )
 
 var explainParameters = []queryapi.Parameter{
@@ -176,23 +178,35 @@ func (q Explain) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	return writeJSON(w, out)
 }
 
-// ServeShared implements queryapi.Sharer: the process that judges a member explains what it says of it. Who judges a key is
-// not known here.
+// ServeShared implements queryapi.Sharer: the process that judges a member, or a key, explains what it says of it.
 func (q Explain) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
-	member := r.URL.Query().Get("member")
-	switch {
-	case member == "":
-		return errKeyOfOthers
-	case fleet.Judge(member):
+	values := r.URL.Query()
+	if member := values.Get("member"); member != "" || values.Get("key") == "" {
+		if member == "" || fleet.Judge(member) {
+			return q.Serve(w, r, caller)
+		}
+		return fleet.Forward(member)
+	}
+	state := q.Loop.State()
+	if state == nil {
+		return errNotEvaluated
+	}
+	owner := state.KeyOwner()
+	if q.Answers(values) {
 		return q.Serve(w, r, caller)
 	}
-	return fleet.Forward(member)
+	return fleet.ForwardTo(owner.Owner(values.Get("policy"), values.Get("key")))
 }
 
-var errKeyOfOthers = &apierrors.StatusError{ErrStatus: metav1.Status{
-	Status: metav1.StatusFailure, Code: http.StatusNotImplemented, Reason: metav1.StatusReasonMethodNotAllowed,
-	Message: "verdicts on keys of views are not explained where several processes share the fleet: name a member",
-}}
+// Answers implements queryapi.Answerer: this process judges the key. While keys move two processes may.
+func (q Explain) Answers(values url.Values) bool {
+	state := q.Loop.State()
+	if state == nil || values.Get("key") == "" {
+		return false
+	}
+	owner := state.KeyOwner()
+	return owner.Owns(values.Get("policy"), values.Get("key"))
+}
 
 // explaining is the state of one request.
 type explaining struct {

@@ -289,7 +289,8 @@ violation contains {"msg": sprintf("%s is in %d members", [input.key, count(inpu
 				}
 			}
 			p.fails("/query/v1/explain?policy=maps&member=fleet/b&kind=Deployment.apps&namespace=shop&name=web", map[bool]int{true: 200, false: 403}[c.user == "ann"])
-			p.fails("/query/v1/explain?policy=names&key=web", 501)
+			p.fails("/query/v1/explain?policy=names&key=web", map[bool]int{true: 403, false: 200}[c.user == "bob"])
+			p.fails("/query/v1/explain?policy=names&key=none", map[bool]int{true: 403, false: 404}[c.user == "bob"])
 			p.fails("/query/v1/explain?policy=replicas&member=fleet/a&kind=Deployment.apps&namespace=shop&name=web", 200)
 		}
 	}

@@ -140,10 +140,21 @@ func (s *Server) servePeer(w http.ResponseWriter, r *http.Request) error {
 	if ask != nil {
 		return s.servePart(w, r.WithContext(part.With(r.Context(), ask)))
 	}
-	if member := r.URL.Query().Get("member"); s.isQuery(target) && (s.judges(member) || s.holds(member)) {
+	if s.isQuery(target) && s.answers(r, target) {
 		return s.serveQuery(w, r, target)
 	}
 	return unavailable("this process does not hold what is asked for")
+}
+
+// answers reports whether this process answers a query that a peer has forwarded.
+func (s *Server) answers(r *http.Request, target route.Target) bool {
+	values := r.URL.Query()
+	if member := values.Get("member"); s.judges(member) || s.holds(member) {
+		return true
+	}
+	_, q := s.findQuery(r, strings.TrimPrefix(target.Path, route.Query+"/"))
+	one, ok := q.(Answerer)
+	return ok && one.Answers(values)
 }
 
 // judges reports whether this process judges a member.
@@ -257,8 +268,18 @@ type SharedFleet interface {
 	// process answer that does, or, where that is lost, one that holds the member, which may be this one.
 	Judge(member string) bool
 	Forward(member string) error
+	// ForwardTo has a process answer by its ID, which says itself whether the request is for it: the query is an Answerer. No
+	// other stands in for it.
+	ForwardTo(process string) error
 	// Watch serves the watch of every process merged.
 	Watch(of SharedWatch) error
+}
+
+// Answerer is a Query that one process answers, whichever is asked, where the parameters name no member.
+type Answerer interface {
+	Query
+	// Answers reports whether this process does.
+	Answers(query url.Values) bool
 }
 
 // Parts are what processes answer, and the members that none of them answers for.
@@ -300,6 +321,20 @@ func (f sharedFleet) Forward(member string) error {
 		return err
 	}
 	return f.query.Serve(f.w, f.r, f.caller)
+}
+
+// ForwardTo implements SharedFleet.
+func (f sharedFleet) ForwardTo(process string) error {
+	peer := f.server.options.Peers.Assignment().Peer(process)
+	if peer == nil {
+		return unavailable(fmt.Sprintf("process %s does not live", process))
+	}
+	err := f.server.shared.Forward(f.w, f.r, peer, f.caller.user)
+	var lost *fanout.LostError
+	if errors.As(err, &lost) {
+		return unavailable(err.Error())
+	}
+	return err
 }
 
 // forwardMember has a peer answer a request about a member: its judge, or a process that stands by, where the judge

@@ -19,6 +19,14 @@ func (o *KeyOwner) Owns(binding, key string) bool {
 	return ownerOf(o.Now, binding, key) == o.Self || len(o.Before) > 0 && ownerOf(o.Before, binding, key) == o.Self
 }
 
+// Owner returns the ID of the process that judges a key as a subject of a binding; "" is this one, which has all.
+func (o *KeyOwner) Owner(binding, key string) string {
+	if len(o.Now) > 0 {
+		return ownerOf(o.Now, binding, key)
+	}
+	return ownerOf(o.Before, binding, key)
+}
+
 // ownerOf returns the owner of a key by rendezvous hashing: one that comes or goes moves none but its own keys.
 func ownerOf(processes []string, binding, key string) (owner string) {
 	var best uint64

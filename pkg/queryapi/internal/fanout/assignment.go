@@ -72,6 +72,12 @@ func (a *Assignment) Judge(member string) (peer *Peer, self, known bool) {
 	return a.live[judge], known && judge == a.Self, known
 }
 
+// Peer returns a live peer by its ID, nil where it does not live.
+func (a *Assignment) Peer(id string) *Peer {
+	a.derive()
+	return a.live[id]
+}
+
 // Standby returns the live peer that holds a member without judging it, nil where none does.
 func (a *Assignment) Standby(member string) *Peer {
 	a.derive()
