@@ -256,14 +256,19 @@ func TestFollowInterest_AsksForWhatIsReadAndNoMore(t *testing.T) {
 		for _, host := range []string{"x", "y", "z"} {
 			b.put(host, host)
 		}
+		synctest.Wait() // b has all of it, and not a part, when it is asked
 		a.put("x", "x")
+		network.setCut(true) // else it may be told before anything is looked at
 		a.importer.SetPeers([]exchange.Peer{b.serve(network)})
 		is("before anything is told", "0 known, 1 unknown", 0)
+		network.setCut(false)
 		time.Sleep(time.Second)
 		is("when it is told", "1 known, 0 unknown", 1)
 
+		network.setCut(true)
 		a.put("y", "y")
 		is("when more is read", "1 known, 1 unknown", 1)
+		network.setCut(false)
 		time.Sleep(time.Second)
 		is("when that is told", "2 known, 0 unknown", 2)
 
