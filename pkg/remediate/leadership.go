@@ -52,6 +52,7 @@ func (d *Dispatcher) observeLeadership() (leads, recovered bool) {
 			d.forgetLocked()
 		}
 		d.recovered, d.foreign = false, false
+		d.endMakingLocked()
 	}
 	if d.held = until; !leads {
 		d.held = time.Time{}
@@ -70,6 +71,30 @@ func (d *Dispatcher) readAgainLocked() {
 		d.foreignAt, d.foreign = now, true
 	}
 	d.recovered = false
+	d.endMakingLocked()
+}
+
+// beginMaking returns a context for making a Plan, which ends when what the Plan follows from is read
+// again: then it may be made, approved and done meanwhile, and to make it once more would delete it.
+func (d *Dispatcher) beginMaking(ctx context.Context, r *freezeRequest) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.makes[r] = cancel; !d.recovered || d.epoch != r.epoch {
+		cancel()
+	}
+	return ctx, func() {
+		d.mu.Lock()
+		delete(d.makes, r)
+		d.mu.Unlock()
+		cancel()
+	}
+}
+
+func (d *Dispatcher) endMakingLocked() {
+	for _, cancel := range d.makes {
+		cancel()
+	}
 }
 
 // Delays of reading again what somebody else has written.
