@@ -220,7 +220,7 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 	defer d.mu.Unlock()
 	now := d.opts.Clock()
 	for _, x := range d.exec.listInDoubt() { // each may have been written
-		d.recordWriteLocked(&x.action.Intent, now, now)
+		d.recordDoubtLocked(&x.action.Intent, now)
 	}
 	d.recovered, d.foreign = true, false
 	return ctx.Err()
@@ -332,6 +332,25 @@ func (d *Dispatcher) recordWriteLocked(i *Intent, at, now time.Time) {
 		record = d.ledger.RecordRollback
 	}
 	record(i.Binding, i.Remedy.Target, i.Subject, at, now)
+}
+
+// recordDoubtLocked counts what may have been written.
+func (d *Dispatcher) recordDoubtLocked(i *Intent, now time.Time) {
+	by := i.Binding
+	if i.RollbackOf != "" {
+		by = ""
+	}
+	d.ledger.RecordDoubt(i.Binding, by, i.Remedy.Target, i.Subject, now, now)
+}
+
+// recordTriedLocked counts what has been written, or may have been.
+func (d *Dispatcher) recordTriedLocked(i *Intent, a *Action, err error, now time.Time) {
+	switch {
+	case a.Phase == v1alpha1.PhaseSucceeded:
+		d.recordWriteLocked(i, now, now)
+	case err != nil && !errors.Is(err, ErrNotNow):
+		d.recordDoubtLocked(i, now)
+	}
 }
 
 // endedAt is when an action ended, not before the hub has recorded it: the clock of the process
