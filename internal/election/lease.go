@@ -81,7 +81,11 @@ func (l *Lock) put(ctx context.Context, record resourcelock.LeaderElectionRecord
 	if !holds { // it is released: nothing may be begun from now on
 		l.mu.Lock()
 		l.held = time.Time{}
+		others := l.seen.identity != "" && l.seen.identity != l.Identity()
 		l.mu.Unlock()
+		if others { // client-go releases it by what it saw before it gave up, in the version that it has read since
+			return errNotLeader
+		}
 	}
 	began := time.Now()
 	err := write(ctx, record)

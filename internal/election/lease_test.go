@@ -86,6 +86,30 @@ func TestLock_LeaseCountsFromBeforeTheRequest(t *testing.T) {
 	})
 }
 
+// TestLock_ReleasesNothingOfOthers: a leader that gives up, and is told only when it is about to release the lock that
+// another process has taken it meanwhile, leaves it alone.
+func TestLock_ReleasesNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	of := &slowLock{}
+	l := Track(of, 10*time.Second)
+	for _, holder := range []string{"a", "b"} {
+		if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		of.holder = holder
+		if _, _, err := l.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{})
+		if released := of.holder == ""; released != (holder == "a") || (err == nil) != released {
+			t.Errorf("held by %q: released %t, %v", holder, released, err)
+		}
+		if _, err := l.Lease(); err == nil {
+			t.Errorf("held by %q: it is held on", holder)
+		}
+	}
+}
+
 func TestLock_HolderIsForgottenWhenItIsNotSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		of := &slowLock{}

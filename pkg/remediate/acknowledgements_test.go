@@ -51,6 +51,47 @@ func TestDispatcher_AcknowledgementsAreForWhatWaited(t *testing.T) {
 	})
 }
 
+// TestDispatcher_WhatMayHaveBeenWrittenIsNotFree: three targets may have been written by another policy
+// when a process takes over, and were not. That they count lets none of them be written beyond the
+// limit of the fleet that nobody has acknowledged.
+func TestDispatcher_WhatMayHaveBeenWrittenIsNotFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		for _, name := range []string{"a", "b", "c"} {
+			i := intents("1", "m1 "+name)[0]
+			f.put(&i)
+			f.record(t, &v1alpha1.Action{ObjectMeta: meta(name), Spec: v1alpha1.ActionSpec{
+				Binding: "other", Verb: v1alpha1.Patch, Patch: `{"data":{"a":"b"}}`,
+				Target: v1alpha1.Target{Member: "m1", APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: name, UID: i.UID, ResourceVersion: "1"},
+			}})
+		}
+		d := run(t, f, remediate.Options{Fleet: remediate.Limit{Count: 2}})
+		time.Sleep(5 * time.Minute)
+		for _, a := range f.actions() {
+			if a.Status.Phase != v1alpha1.PhaseFailed {
+				t.Fatalf("%s is %q", a.Name, a.Status.Phase)
+			}
+		}
+		spec := remediate.RolloutSpec{Generation: "1"}
+		d.set(t, spec, 20, intents("1", "m1 a"))
+		time.Sleep(time.Second)
+		if err := d.Acknowledge("b", d.halt(t).ID, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		d.expect(t, "acknowledged", "m1 a@5m1s")
+		d.set(t, spec, 20, intents("1", "m1 b", "m1 c"))
+		time.Sleep(time.Second)
+		d.expect(t, "the others", "")
+		if h := d.halt(t); h.Over == nil || h.Over.Scope != "fleet" || h.Over.Targets != 3 {
+			t.Errorf("halted: %+v", h)
+		}
+		if err := d.Acknowledge("b", d.halt(t).ID, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		d.expect(t, "acknowledged, too", "m1 b@5m2s, m1 c@5m2s")
+	})
+}
+
 // TestDispatcher_AcknowledgementsAreNotAddedUp: what one let pass is not written because another
 // let as many others pass.
 func TestDispatcher_AcknowledgementsAreNotAddedUp(t *testing.T) {

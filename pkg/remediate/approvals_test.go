@@ -101,6 +101,38 @@ func TestDispatcher_MakesAPlanAgainOnceItsEndIsRecorded(t *testing.T) {
 	})
 }
 
+// TestDispatcher_LeavesPlansThatItHasReadAgain: a request for a Plan hangs while all that lasts is read
+// again, and the Plan is made, approved and done. It is not made once more for the one that hung.
+func TestDispatcher_LeavesPlansThatItHasReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		var hung atomic.Bool
+		f.onHub = func(method, path string) *metav1.Status {
+			if method == http.MethodPost && strings.HasSuffix(path, "/plans") && !hung.Swap(true) {
+				time.Sleep(time.Minute)
+				return failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "")
+			}
+			return nil
+		}
+		d := run(t, f, remediate.Options{})
+		d.set(t, approved("1", 1), 20, intents("1", "m1 a"))
+		time.Sleep(time.Second)
+		f.putState("b", f.state("b")) // as somebody else
+		d.set(t, approved("1", 2), 20, intents("1", "m1 a"))
+		time.Sleep(10 * time.Second)
+		first := d.waiting(t)
+		d.approve(first)
+		time.Sleep(time.Hour)
+		d.expect(t, "approved", "m1 a@11s")
+		if got := f.states(); got != "Generation Done 1" {
+			t.Errorf("the hub has %s", got)
+		}
+		if has := f.plans()[0].UID; has != first.UID {
+			t.Errorf("Plan %s was approved, the hub has %s", first.UID, has)
+		}
+	})
+}
+
 // TestDispatcher_WritesWhatIsApproved: nothing of a generation before its Plan is approved,
 // what is in it then, and of what comes later only what an amendment has.
 func TestDispatcher_WritesWhatIsApproved(t *testing.T) {

@@ -144,16 +144,17 @@ type Dispatcher struct {
 	stops     Stops
 	policies  map[string]*policyState
 	ledger    *ledger.Ledger
-	busy      map[policy.Ref]bool // targets that are being written
-	inflight  map[string]int      // corrections and rollbacks that run, by member
-	waits     map[string]int      // rollbacks that wait until they may run, by member
-	epoch     int                 // how often this process has begun to lead, or may have
-	recovered bool                // all that lasts has been read since
-	foreign   bool                // it is read again, since somebody else has written some of it
-	foreignAt time.Time           // when that was last so
-	readDelay time.Duration       // before it is read again
-	held      time.Time           // until when the lease is known to be held; zero: as long as Lease says
-	nextSweep time.Time           // of the health of what was written
+	busy      map[policy.Ref]bool                   // targets that are being written
+	inflight  map[string]int                        // corrections and rollbacks that run, by member
+	waits     map[string]int                        // rollbacks that wait until they may run, by member
+	epoch     int                                   // how often this process has begun to lead, or may have
+	recovered bool                                  // all that lasts has been read since
+	foreign   bool                                  // it is read again, since somebody else has written some of it
+	foreignAt time.Time                             // when that was last so
+	readDelay time.Duration                         // before it is read again
+	makes     map[*freezeRequest]context.CancelFunc // Plans that are being made
+	held      time.Time                             // until when the lease is known to be held; zero: as long as Lease says
+	nextSweep time.Time                             // of the health of what was written
 }
 
 // New returns a Dispatcher that does nothing before Run.
@@ -227,7 +228,7 @@ func newDispatcher(opts Options, j journal, states stateStore, plans planstore.S
 	}
 	d := &Dispatcher{
 		opts: opts, journal: j, states: states, plans: plans, triggered: trigger.New(), policies: map[string]*policyState{},
-		ledger: ledger.New(opts.FleetWindow), busy: map[policy.Ref]bool{}, inflight: map[string]int{}, waits: map[string]int{},
+		ledger: ledger.New(opts.FleetWindow), busy: map[policy.Ref]bool{}, inflight: map[string]int{}, waits: map[string]int{}, makes: map[*freezeRequest]context.CancelFunc{},
 		bounds: bounds.New(opts.Bounds), failed: trigger.New(), pacer: dryrun.NewPacer(opts.DryRuns.OrDefault()),
 	}
 	if opts.Verdicts == nil {

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -48,6 +50,47 @@ func TestDispatcher_HeldMemberIsNotWritten(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if got := d.written(); !strings.Contains(got, "m1 b@") || !strings.Contains(got, "m2 b@") {
 			t.Errorf("after both waves: %q", got)
+		}
+	})
+}
+
+// TestDispatcher_WaveEndsByWhatIsSoWhenThatIsRecorded: a member that goes away while the hub takes its
+// time to record that a wave has begun holds that wave, with nothing to write too.
+func TestDispatcher_WaveEndsByWhatIsSoWhenThatIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away, slow atomic.Bool
+		f := newFleet()
+		f.onHub = func(method, path string) *metav1.Status {
+			if slow.Load() && method == "PUT" && strings.Contains(path, v1alpha1.PolicyStates) {
+				time.Sleep(5 * time.Second)
+			}
+			return nil
+		}
+		d := run(t, f, remediate.Options{MemberAway: func(member string) error {
+			if member == "m1" && away.Load() {
+				return errors.New("m1 is away")
+			}
+			return nil
+		}})
+		one := twoWaves("1", 0)
+		d.done(t, one)
+		d.set(t, one, 20, intents("1", "m1 x")) // health is looked at, and again once the next wave is to end
+		synctest.Wait()
+		slow.Store(true)
+		d.set(t, replacing(one, 1), 20, nil)
+		time.Sleep(2 * time.Second)
+		away.Store(true)
+		time.Sleep(time.Minute)
+		if r := f.state("b").Rollout; r.Generation != "2" || r.Wave != 1 {
+			t.Errorf("recorded %+v while m1 is away", r)
+		}
+		if w, st := d.wave(t); w.Number != 1 || st.Waiting != `wave "canary" waits: m1 is away` {
+			t.Errorf("%+v, waiting %q", w, st.Waiting)
+		}
+		away.Store(false)
+		time.Sleep(time.Minute)
+		if r := f.state("b").Rollout; r.Wave != 2 {
+			t.Errorf("recorded %+v when m1 is back", r)
 		}
 	})
 }

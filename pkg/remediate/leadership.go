@@ -52,6 +52,7 @@ func (d *Dispatcher) observeLeadership() (leads, recovered bool) {
 			d.forgetLocked()
 		}
 		d.recovered, d.foreign = false, false
+		d.endMakingLocked()
 	}
 	if d.held = until; !leads {
 		d.held = time.Time{}
@@ -70,6 +71,30 @@ func (d *Dispatcher) readAgainLocked() {
 		d.foreignAt, d.foreign = now, true
 	}
 	d.recovered = false
+	d.endMakingLocked()
+}
+
+// beginMaking returns a context for making a Plan, which ends when what the Plan follows from is read
+// again: then it may be made, approved and done meanwhile, and to make it once more would delete it.
+func (d *Dispatcher) beginMaking(ctx context.Context, r *freezeRequest) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.makes[r] = cancel; !d.recovered || d.epoch != r.epoch {
+		cancel()
+	}
+	return ctx, func() {
+		d.mu.Lock()
+		delete(d.makes, r)
+		d.mu.Unlock()
+		cancel()
+	}
+}
+
+func (d *Dispatcher) endMakingLocked() {
+	for _, cancel := range d.makes {
+		cancel()
+	}
 }
 
 // Delays of reading again what somebody else has written.
@@ -195,7 +220,7 @@ func (d *Dispatcher) restore(ctx context.Context) error {
 	defer d.mu.Unlock()
 	now := d.opts.Clock()
 	for _, x := range d.exec.listInDoubt() { // each may have been written
-		d.recordWriteLocked(&x.action.Intent, now, now)
+		d.recordDoubtLocked(&x.action.Intent, now)
 	}
 	d.recovered, d.foreign = true, false
 	return ctx.Err()
@@ -307,6 +332,25 @@ func (d *Dispatcher) recordWriteLocked(i *Intent, at, now time.Time) {
 		record = d.ledger.RecordRollback
 	}
 	record(i.Binding, i.Remedy.Target, i.Subject, at, now)
+}
+
+// recordDoubtLocked counts what may have been written.
+func (d *Dispatcher) recordDoubtLocked(i *Intent, now time.Time) {
+	by := i.Binding
+	if i.RollbackOf != "" {
+		by = ""
+	}
+	d.ledger.RecordDoubt(i.Binding, by, i.Remedy.Target, i.Subject, now, now)
+}
+
+// recordTriedLocked counts what has been written, or may have been.
+func (d *Dispatcher) recordTriedLocked(i *Intent, a *Action, err error, now time.Time) {
+	switch {
+	case a.Phase == v1alpha1.PhaseSucceeded:
+		d.recordWriteLocked(i, now, now)
+	case err != nil && !errors.Is(err, ErrNotNow):
+		d.recordDoubtLocked(i, now)
+	}
 }
 
 // endedAt is when an action ended, not before the hub has recorded it: the clock of the process

@@ -126,7 +126,7 @@ func (d *Dispatcher) checkLimitsLocked(s *policyState, now time.Time) (usage, ex
 		u, over := l.use(scope, n, denominator, s.allowedForAll(s.due, kind, member, now))
 		if len(over) > 0 && len(s.due) > 0 {
 			if uses[kind] == nil || kind == v1alpha1.FleetScope { // its windows differ
-				uses[kind] = d.uncountedLocked(s, after)
+				uses[kind] = d.uncountedLocked(s, after, now)
 			}
 			_, over = l.use(scope, n, denominator, s.allowedForAll(uses[kind], kind, member, now))
 		}
@@ -144,14 +144,14 @@ func (d *Dispatcher) checkLimitsLocked(s *policyState, now time.Time) (usage, ex
 	return usage, exceeded
 }
 
-// uncountedLocked returns what is due, without what a limit counts already: one more write of
-// that uses nothing, so that no acknowledgement is needed for it.
-func (d *Dispatcher) uncountedLocked(s *policyState, after func(*ledger.Writes) *ledger.After) map[coverage]*refs {
+// uncountedLocked returns what is due, without what a limit counts already because it was written:
+// one more write of that uses nothing, so that no acknowledgement is needed for it.
+func (d *Dispatcher) uncountedLocked(s *policyState, after func(*ledger.Writes) *ledger.After, now time.Time) map[coverage]*refs {
 	out := map[coverage]*refs{}
 	for of, list := range s.due {
 		left := newRefs()
 		for target := range list.all {
-			if w := d.ledger.Writing(s.name, target, s.intents[target].Subject); !after(&w).Known {
+			if w := d.ledger.Writing(s.name, target, s.intents[target].Subject, now); !after(&w).Known {
 				left.add(target)
 			}
 		}
@@ -165,7 +165,7 @@ func (d *Dispatcher) uncountedLocked(s *policyState, after func(*ledger.Writes) 
 // permitLocked returns why one more target must not be written now, "" if there is room in
 // all limits.
 func (d *Dispatcher) permitLocked(s *policyState, i *Intent, now time.Time) string {
-	w := d.ledger.Writing(s.name, i.Remedy.Target, i.Subject)
+	w := d.ledger.Writing(s.name, i.Remedy.Target, i.Subject, now)
 	member := i.Remedy.Target.Member
 	within := s.coverage(s.intents[i.Remedy.Target], now)
 	for _, c := range []struct {

@@ -343,6 +343,8 @@ func (d *Dispatcher) makePlan(ctx context.Context, r *freezeRequest) (*plan, err
 		ctx, cancel = context.WithDeadline(ctx, until)
 		defer cancel()
 	}
+	ctx, end := d.beginMaking(ctx, r)
+	defer end()
 	object, parts, err := plans.Build(r.spec, r.targets)
 	if err != nil {
 		return nil, err

@@ -383,9 +383,7 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 	d.mu.Lock()
 	now := d.opts.Clock()
 	d.endWriteLocked(i)
-	if mayHaveWritten(a, err) {
-		d.recordWriteLocked(i, now, now)
-	}
+	d.recordTriedLocked(i, a, err, now)
 	switch s := d.policies[i.Binding]; {
 	case s == nil:
 	case d.epoch == epoch:
@@ -409,14 +407,6 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 	}
 	d.opts.Changed(i.Binding)
 	d.trigger()
-}
-
-// mayHaveWritten reports whether the target has been written, or may have been.
-func mayHaveWritten(a *Action, err error) bool {
-	if err != nil {
-		return !errors.Is(err, ErrNotNow)
-	}
-	return a.Phase == v1alpha1.PhaseSucceeded
 }
 
 // executeSafely confines a panic to one correction.

@@ -86,12 +86,9 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, r RollbackReques
 		if err == nil && a.Phase == v1alpha1.PhaseSuperseded && read < maxReads {
 			continue // the target's new state says whether that matters
 		}
-		if mayHaveWritten(a, err) {
-			d.mu.Lock()
-			now := d.opts.Clock()
-			d.recordWriteLocked(i, now, now)
-			d.mu.Unlock()
-		}
+		d.mu.Lock()
+		d.recordTriedLocked(i, a, err, d.opts.Clock())
+		d.mu.Unlock()
 		if err != nil {
 			return a, fmt.Errorf("action %q: %w", name, err)
 		}

@@ -187,7 +187,11 @@ func (d *Dispatcher) stepLocked(s *policyState, p *pass) {
 	facts := d.factsLocked(s, p)
 	before := *s.rollout
 	step := before.Next(s.spec.rules(), &facts, p.now)
-	if ends := step.State.Wave != before.Wave || step.State.Phase == v1alpha1.WaveDone; ends && !p.swept {
+	ends := step.State.Wave != before.Wave || step.State.Phase == v1alpha1.WaveDone
+	if ends && (s.saving || p.now.Before(s.retryAt)) {
+		return // it ends by what is so when that can be recorded, for which there is a plan
+	}
+	if ends && !p.swept {
 		d.nextSweep = time.Time{} // what was healthy a moment ago may not be any more
 		d.trigger()
 		return

@@ -2,7 +2,7 @@ package simulation
 
 import "time"
 
-// Invariant 2: no request to write is sent after the process could know of a stop, a
+// Invariant 2: at most one process leads; no request to write is sent after the process could know of a stop, a
 // suspension, a held member or an end of its lease; at most so many as are allowed are under
 // way at a member; and each ends with the lease that it was sent under.
 //
@@ -11,7 +11,7 @@ import "time"
 type gateModel struct{}
 
 // leaseDuration is after what time without renewal another process may take the lease.
-const leaseDuration = 15 * time.Second
+const leaseDuration = 12500 * time.Millisecond
 
 func (gateModel) sent(w *world, p *process, _ *parked, x write) {
 	const invariant = "2 gate"
@@ -46,9 +46,16 @@ func (gateModel) policy(w *world, p *process, x write) {
 	}
 }
 
-// check looks for writes that outlast their lease.
+// check looks for two leaders, and for writes that outlast their lease.
 func (gateModel) check(w *world) {
+	leader := ""
 	for _, p := range w.processes {
+		if p.leads() {
+			if leader != "" {
+				w.fail("2 gate", "%s and %s lead", leader, p.name)
+			}
+			leader = p.name
+		}
 		for _, r := range p.link.waiting() {
 			if r.writes() && since(r.sent) > leaseDuration {
 				w.fail("2 gate", "%s: a write to %s is under way %v after it was sent, longer than any lease", p.name, r.to, since(r.sent))

@@ -226,7 +226,7 @@ func (m *waveModel) recorded(w *world, p *process, r *parked) {
 		if healthy[name] = reconciled(o); violates(wish.policy, o) && !p.owners.others(canary.name+" "+name, o) && p.ceiling.permits(w, wish, canary.name) && !m.excused[wish.key()][canary.name+" "+name] {
 			w.fail(invariant, "%s begins the second wave of %s, and %s of the first is not corrected", p.name, wish.policy, name)
 		}
-		if wish.policy == "tier" && tierOf(o) == "tin" && !p.owners.others(canary.name+" "+name, o) && m.accepted[wish.key()].IsZero() {
+		if wish.policy == "tier" && tierOf(o) == "tin" && !p.owners.others(canary.name+" "+name, o) && p.ceiling.permits(w, wish, canary.name) && m.accepted[wish.key()].IsZero() {
 			w.fail(invariant, "%s begins the second wave of %s, and %s of the first cannot be corrected, which nobody has accepted", p.name, wish.policy, name)
 		}
 	}

@@ -91,8 +91,8 @@ func (l *Ledger) Fleet(name string, window time.Duration) Count {
 	return n
 }
 
-// After is how much of a limit is used once a target is written, too. Where it is counted
-// already, one more write of it uses nothing.
+// After is how much of a limit is used once a target is written, too. Where it is known to be
+// written already, one more write of it uses nothing.
 type After struct {
 	Count
 
@@ -104,32 +104,33 @@ type Writes struct{ Policy, Member, Fleet, PolicyFleet After }
 
 // Writing returns what would be used by what is written and being written, with one more
 // target, whatever is pending.
-func (l *Ledger) Writing(name string, ref policy.Ref, subject policy.Subject) (w Writes) {
-	a := l.account(name)
+func (l *Ledger) Writing(name string, ref policy.Ref, subject policy.Subject, now time.Time) (w Writes) {
+	a, t := l.account(name), l.targets[ref]
 	e := a.entries[ref]
-	known := e != nil && e.used()
-	w.Policy = a.used.total.with(subject, known)
+	counted := e != nil && e.used()
+	known := counted && (e.writing || !e.sure.IsZero() && e.sure.Add(a.window).After(now))
+	w.Policy = a.used.total.with(subject, counted, known)
 	w.Member = After{Count{1, 1}, false}
 	if m := a.used.members[ref.Member]; m != nil {
-		w.Member = m.with(subject, known)
+		w.Member = m.with(subject, counted, known)
 	}
 	fleet := l.views[l.fleetWindow]
-	w.Fleet = fleet.tally.with(subject, fleet.live[ref])
+	w.Fleet = fleet.tally.with(subject, fleet.live[ref], t.isKnown(fleet.window, now))
 	w.PolicyFleet = w.Fleet
 	if own := l.views[a.window]; own != nil {
-		w.PolicyFleet = own.tally.with(subject, own.live[ref])
+		w.PolicyFleet = own.tally.with(subject, own.live[ref], t.isKnown(own.window, now))
 	}
 	return w
 }
 
-// with counts one more target unless it is known.
-func (t *tally) with(s policy.Subject, known bool) After {
+// with counts one more target unless it is counted.
+func (t *tally) with(s policy.Subject, counted, known bool) After {
 	n := t.count()
-	if !known {
+	if !counted {
 		n.Targets++
-		if t.subjects[s] == 0 {
-			n.Subjects++
-		}
+	}
+	if !known && t.subjects[s] == 0 {
+		n.Subjects++
 	}
 	return After{n, known}
 }

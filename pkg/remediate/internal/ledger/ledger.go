@@ -32,8 +32,9 @@ type target struct {
 }
 
 type write struct {
-	policy string
-	at     time.Time
+	policy  string
+	at      time.Time
+	doubted bool // it may not have been done
 }
 
 // maxHistory is how many writes of one target are remembered. Fights take fewer.
@@ -54,7 +55,8 @@ type account struct {
 // entry is one target of a policy.
 type entry struct {
 	subject policy.Subject
-	last    time.Time // of the last write
+	last    time.Time // of the last write, or of what may have been one
+	sure    time.Time // of the last write that was done
 	within  bool      // which is within the window
 	writing bool
 	pending bool
@@ -178,6 +180,11 @@ func (t *target) last() time.Time {
 		return time.Time{}
 	}
 	return t.history[len(t.history)-1].at
+}
+
+// isKnown reports whether a target is being written, or was for sure within a window.
+func (t *target) isKnown(window time.Duration, now time.Time) bool {
+	return t != nil && (t.writing > 0 || slices.ContainsFunc(t.history, func(w write) bool { return !w.doubted && w.at.Add(window).After(now) }))
 }
 
 // change changes what is known of a policy's target, and counts it again.
@@ -315,20 +322,30 @@ func (l *Ledger) EndWrite(name string, ref policy.Ref, now time.Time) {
 
 // RecordWrite counts a write that was done. It may be older than others.
 func (l *Ledger) RecordWrite(name string, ref policy.Ref, subject policy.Subject, at, now time.Time) {
-	l.record(name, name, ref, subject, at, now)
+	l.record(name, write{policy: name, at: at}, ref, subject, now)
+}
+
+// RecordDoubt counts what may have been a write, or ("" for by) a rollback of one, like one that was
+// done. But one more write of the target is not free, as of one that is known to have been written.
+func (l *Ledger) RecordDoubt(name, by string, ref policy.Ref, subject policy.Subject, at, now time.Time) {
+	l.record(name, write{by, at, true}, ref, subject, now)
 }
 
 // RecordRollback counts the rollback of a policy's write: towards limits, but not as a turn of
 // a fight, since a person has requested it.
 func (l *Ledger) RecordRollback(name string, ref policy.Ref, subject policy.Subject, at, now time.Time) {
-	l.record(name, nobody, ref, subject, at, now)
+	l.record(name, write{policy: nobody, at: at}, ref, subject, now)
 }
 
 // nobody is the policy of writes that are turns of no fight.
 const nobody = ""
 
-func (l *Ledger) record(name, by string, ref policy.Ref, subject policy.Subject, at, now time.Time) {
+func (l *Ledger) record(name string, w write, ref policy.Ref, subject policy.Subject, now time.Time) {
+	at := w.at
 	l.change(name, ref, now, func(t *target, e *entry) {
+		if !w.doubted && at.After(e.sure) {
+			e.sure = at
+		}
 		if at.After(e.last) {
 			e.last = at
 			if !e.pending {
@@ -336,7 +353,7 @@ func (l *Ledger) record(name, by string, ref policy.Ref, subject policy.Subject,
 			}
 		}
 		n, _ := slices.BinarySearchFunc(t.history, at, func(w write, at time.Time) int { return w.at.Compare(at) })
-		t.history = slices.Insert(t.history, n, write{by, at})
+		t.history = slices.Insert(t.history, n, w)
 		if n == len(t.history)-1 {
 			t.subject = subject
 		}
@@ -372,7 +389,7 @@ func (l *Ledger) Advance(now time.Time) {
 		t.history = nil
 		for _, a := range l.accounts {
 			if e := a.entries[ref]; e != nil {
-				if e.last = (time.Time{}); !e.pending && !e.used() {
+				if e.last, e.sure = (time.Time{}), (time.Time{}); !e.pending && !e.used() {
 					delete(a.entries, ref)
 				}
 			}

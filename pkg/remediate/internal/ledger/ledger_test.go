@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,6 +47,7 @@ type modelWrite struct {
 	key
 	subject policy.Subject
 	at      time.Time
+	doubted bool
 }
 
 type key struct {
@@ -70,6 +72,13 @@ func (m *model) used(name string, window time.Duration, now time.Time) map[polic
 	return out
 }
 
+// known are those of used that were written for sure, or are being written.
+func (m *model) known(name string, window time.Duration, now time.Time) map[policy.Ref]bool {
+	sure := *m
+	sure.writes = slices.DeleteFunc(slices.Clone(m.writes), func(w modelWrite) bool { return w.doubted })
+	return sure.used(name, window, now)
+}
+
 // TestLedger_Model: counts that are kept as they change equal those of the whole history, over random ones.
 func TestLedger_Model(t *testing.T) {
 	t.Parallel()
@@ -89,7 +98,7 @@ func TestLedger_Model(t *testing.T) {
 		for step := range 300 {
 			k := key{policies[r.IntN(3)], policy.Ref{Member: fmt.Sprint("m", r.IntN(3)), Name: fmt.Sprint(r.IntN(6))}}
 			subject := policy.Subject{Key: fmt.Sprint(r.IntN(4))}
-			switch r.IntN(9) {
+			switch r.IntN(10) {
 			case 0, 1:
 				l.SetPending(k.policy, k.target, subject, now)
 				m.pending[k], m.subjects[k] = subject, subject
@@ -105,13 +114,17 @@ func TestLedger_Model(t *testing.T) {
 			case 6:
 				at := now.Add(-time.Duration(r.IntN(400)) * time.Minute)
 				l.RecordWrite(k.policy, k.target, subject, at, now)
-				m.writes = append(m.writes, modelWrite{k, subject, at})
+				m.writes = append(m.writes, modelWrite{k, subject, at, false})
 			case 7:
 				now = now.Add(time.Duration(r.IntN(40)) * time.Minute)
 				l.Advance(now)
 			case 8:
 				m.windows[k.policy] = []time.Duration{30 * time.Minute, time.Hour, 5 * time.Hour}[r.IntN(3)]
 				l.SetWindow(k.policy, m.windows[k.policy], now)
+			case 9:
+				at := now.Add(-time.Duration(r.IntN(400)) * time.Minute)
+				l.RecordDoubt(k.policy, k.policy, k.target, subject, at, now)
+				m.writes = append(m.writes, modelWrite{k, subject, at, true})
 			}
 			m.compare(t, l, fmt.Sprintf("seed %d, step %d", seed, step), now)
 			if t.Failed() {
@@ -158,16 +171,17 @@ func (m *model) compare(t *testing.T, l *Ledger, what string, now time.Time) {
 			}
 		}
 		one := policy.Ref{Member: "m1", Name: "1"}
-		writing := l.Writing(name, one, policy.Subject{})
+		writing := l.Writing(name, one, policy.Subject{}, now)
 		for of, c := range map[string]struct {
 			after After
 			used  map[policy.Ref]bool
+			known map[policy.Ref]bool
 		}{
-			"policy":                    {writing.Policy, m.used(name, window, now)},
-			"fleet":                     {writing.Fleet, m.used("", m.fleetWindow, now)},
-			"fleet in the policy's own": {writing.PolicyFleet, m.used("", window, now)},
+			"policy":                    {writing.Policy, m.used(name, window, now), m.known(name, window, now)},
+			"fleet":                     {writing.Fleet, m.used("", m.fleetWindow, now), m.known("", m.fleetWindow, now)},
+			"fleet in the policy's own": {writing.PolicyFleet, m.used("", window, now), m.known("", window, now)},
 		} {
-			if c.used[one] != c.after.Known {
+			if c.known[one] != c.after.Known {
 				t.Errorf("%s: policy %s: %s: known %v", what, name, of, c.after.Known)
 			}
 			if c.used[one] = true; c.after.Targets != len(c.used) {
