@@ -165,7 +165,9 @@ func (p *process) sees(policy string) bool {
 }
 
 // waveOf returns the wave of a generation that the status of a PolicyState has, 0 for none.
-func waveOf(status map[string]any, generation string) float64 { return waveIn(status, "rollout", generation) }
+func waveOf(status map[string]any, generation string) float64 {
+	return waveIn(status, "rollout", generation)
+}
 
 // replacedWaveOf is waveOf for the generation that the one in effect is to replace. If that is
 // taken back, the former one goes on where it was.
