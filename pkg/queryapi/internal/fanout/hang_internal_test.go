@@ -39,8 +39,8 @@ func (half) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestStream_OfAProcessThatHangsAmidItIsGivenUp as soon as it is known that the process does not answer: what waits for it has a slot,
 // of which there are few. A watch, whose silence says nothing, goes on.
 func TestStream_OfAProcessThatHangsAmidItIsGivenUp(t *testing.T) {
-	withHealth(t, func(t *testing.T, h *health, _ *process, peer *Peer, _ *lines, live *atomic.Pointer[Peer]) {
-		peer = &Peer{ID: "b", Epoch: 1, URL: "https://b", Client: &http.Client{Transport: half{}}}
+	withHealth(t, func(t *testing.T, h *health, _ *process, _ *Peer, _ *lines, live *atomic.Pointer[Peer]) {
+		peer := &Peer{ID: "b", Epoch: 1, URL: "https://b", Client: &http.Client{Transport: half{}}}
 		live.Store(peer)
 		of := &Assignment{Self: "a", Peers: []Peer{*peer}}
 		of.derive()
