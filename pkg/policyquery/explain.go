@@ -192,7 +192,7 @@ func (q Explain) ServeShared(w http.ResponseWriter, r *http.Request, caller quer
 		return errNotEvaluated
 	}
 	owner := state.KeyOwner()
-	if q.Answers(values) {
+	if owner.Owns(values.Get("policy"), values.Get("key")) {
 		return q.Serve(w, r, caller)
 	}
 	return fleet.ForwardTo(owner.Owner(values.Get("policy"), values.Get("key")))

@@ -268,7 +268,7 @@ type SharedFleet interface {
 	// process answer that does, or, where that is lost, one that holds the member, which may be this one.
 	Judge(member string) bool
 	Forward(member string) error
-	// ForwardTo has a process answer by its ID, which says itself whether the request is for it: the query is an Answerer. No
+	// ForwardTo has a process answer by its ID ("": it is not known), which says itself whether the request is for it: the query is an Answerer. No
 	// other stands in for it.
 	ForwardTo(process string) error
 	// Watch serves the watch of every process merged.
@@ -326,7 +326,10 @@ func (f sharedFleet) Forward(member string) error {
 // ForwardTo implements SharedFleet.
 func (f sharedFleet) ForwardTo(process string) error {
 	peer := f.server.options.Peers.Assignment().Peer(process)
-	if peer == nil {
+	switch {
+	case process == "":
+		return unavailable("it is not known yet which process answers this")
+	case peer == nil:
 		return unavailable(fmt.Sprintf("process %s does not live", process))
 	}
 	err := f.server.shared.Forward(f.w, f.r, peer, f.caller.user)

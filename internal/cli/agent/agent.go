@@ -147,40 +147,33 @@ func (f *flags) token() (string, error) {
 // proxyOf returns which proxy is on the way to one of the hubs. One that is named is on the way to all of them.
 func (f *flags) proxyOf() (func(hub string) (*url.URL, error), error) {
 	text := cmp.Or(f.proxy, strings.TrimSpace(os.Getenv(proxyVariable)))
-	if text == "" {
-		env := httpproxy.FromEnvironment()
-		if err := checkProxyOf(env.HTTPSProxy); err != nil {
+	if text != "" {
+		u, err := parseProxy(text)
+		if err != nil {
+			return nil, fmt.Errorf("--proxy: %w", err)
+		}
+		return func(string) (*url.URL, error) { return u, nil }, nil
+	}
+	env := httpproxy.FromEnvironment()
+	if text := env.HTTPSProxy; text != "" {
+		if !strings.Contains(text, "://") {
+			text = "http://" + text // as it does, which leaves out or guesses what else is no URL, and says nothing
+		}
+		if _, err := parseProxy(text); err != nil {
 			return nil, fmt.Errorf("HTTPS_PROXY: %w", err)
 		}
-		of := env.ProxyFunc()
-		return func(hub string) (*url.URL, error) { return of(&url.URL{Scheme: "https", Host: hub}) }, nil
 	}
-	u, err := url.Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("--proxy: %w", errNoURL)
-	}
-	if err := agent.CheckProxy(u); err != nil {
-		return nil, fmt.Errorf("--proxy: %w", err)
-	}
-	return func(string) (*url.URL, error) { return u, nil }, nil
+	of := env.ProxyFunc()
+	return func(hub string) (*url.URL, error) { return of(&url.URL{Scheme: "https", Host: hub}) }, nil
 }
 
-// errNoURL does not repeat what is none: a password may be in it.
-var errNoURL = errors.New("not a URL")
-
-// checkProxyOf reports a proxy of the environment that is none. Package httpproxy leaves it out or guesses, and says nothing.
-func checkProxyOf(text string) error {
-	if text == "" {
-		return nil
-	}
-	if !strings.Contains(text, "://") {
-		text = "http://" + text // as it does
-	}
+// parseProxy does not repeat in an error what it is given: a password may be in it.
+func parseProxy(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return errNoURL
+		return nil, errors.New("not a URL")
 	}
-	return agent.CheckProxy(u)
+	return u, agent.CheckProxy(u)
 }
 
 func (f *flags) cluster() (*rest.Config, error) {
