@@ -108,6 +108,12 @@ export async function settled(page: Page): Promise<void> {
   await expect(page.locator("[aria-busy=true], .skeleton")).toHaveCount(0);
 }
 
+// resize waits until rows are drawn for the new size: axe-core must not see those of the old one while they are replaced.
+export async function resize(page: Page, width: number, height: number): Promise<void> {
+  await page.setViewportSize({ width, height });
+  await expect(page.locator(width <= 700 ? ".tbody .td" : ".tbody .lines")).toHaveCount(0);
+}
+
 // fits fails where the page must be scrolled sideways: only what scrolls in itself may be wider.
 export async function fits(page: Page): Promise<void> {
   expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0);

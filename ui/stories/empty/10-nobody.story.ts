@@ -1,5 +1,5 @@
 // A hub on its first day: no member, no policy. Each page says what it has looked at, and what is missing.
-import { expect, fits, logIn, look, picture, settled, test, tokenOf } from "../world.ts";
+import { expect, fits, logIn, look, picture, resize, settled, test, tokenOf } from "../world.ts";
 
 const pages: Record<string, [path: string, says: RegExp]> = {
   fleet: ["/ui/", /no member/i],
@@ -23,7 +23,7 @@ for (const [name, [path, says]] of Object.entries(pages)) {
     await expect(page.getByRole("main")).toContainText(says);
     if (name !== "policy") await expect(page.getByRole("main").getByRole("alert")).toHaveCount(0); // the server says so by an error
     await (name === "fleet" ? picture : look)(page, `empty-${name}`);
-    await page.setViewportSize({ width: 390, height: 844 });
+    await resize(page, 390, 844);
     await fits(page);
   });
 }

@@ -1,4 +1,4 @@
-import { accessible, expect, fits, logIn, look, picture, settled, test, tokenOf } from "../world.ts";
+import { accessible, expect, fits, logIn, look, picture, resize, settled, test, tokenOf } from "../world.ts";
 
 test("everything is in reach of the keyboard", async ({ page }) => {
   await logIn(page, await tokenOf("olga"));
@@ -58,10 +58,10 @@ for (const [name, path] of Object.entries({
     await logIn(page, await tokenOf("olga"), path);
     await settled(page);
     if (name !== "fleet") await picture(page, name);
-    await page.setViewportSize({ width: 1024, height: 768 });
+    await resize(page, 1024, 768);
     await fits(page);
     await look(page, `medium-${name}`, undefined, false); // axe has seen the same above
-    await page.setViewportSize({ width: 390, height: 844 });
+    await resize(page, 390, 844);
     await fits(page);
     await picture(page, `narrow-${name}`);
   });

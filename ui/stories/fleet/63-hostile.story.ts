@@ -1,4 +1,4 @@
-import { accessible, expect, test } from "../world.ts";
+import { accessible, expect, resize, test } from "../world.ts";
 import { open } from "../made.ts";
 
 const stops = { "/query/v1/stops": { items: [] } };
@@ -18,7 +18,7 @@ test("hostile words are words, and hostile addresses no links", async ({ page })
 
 test("names, messages and labels that are long and hostile stay in their place", async ({ page }) => {
   const finding = (msg: string, name: string) => ({ policy: "p", package: "p", severity: "high", revision: "1", state: "Known", subject: { member: "fleet/eu-1", kind: "Deployment.apps", namespace: "n".repeat(63), name }, violations: [{ msg, firstSeen: "2026-01-01T00:00:00Z" }] });
-  await page.setViewportSize({ width: 390, height: 844 });
+  await resize(page, 390, 844);
   await open(page, "/ui/violations", { ...stops, "/query/v1/violations": { revision: "1", synced: true, items: [finding(`${evil}\u202etxet desrever`, "x".repeat(253)), finding("long ".repeat(20_000), "y".repeat(253))], groups: [] } });
   await expect(page.getByText("⟨U+202E⟩").first()).toBeVisible();
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);

@@ -1,4 +1,4 @@
-import { expect, fits, logIn, look, picture, settled, test, tokenOf, world } from "../world.ts";
+import { expect, fits, logIn, look, picture, resize, settled, test, tokenOf, world } from "../world.ts";
 
 const pages: Record<string, string> = {
   fleet: "/ui/", tiles: "/ui/?view=tiles", grouped: "/ui/?view=tiles&by=region", matrix: "/ui/?view=matrix", violations: "/ui/violations",
@@ -16,7 +16,7 @@ for (const [name, path] of Object.entries(pages)) {
   test(`a thousand members: ${name}`, async ({ page }) => {
     await logIn(page, await tokenOf("olga"), path);
     for (const [size, width, height] of [["", 1440, 900], ["medium-", 1024, 768], ["narrow-", 390, 844]] as const) {
-      await page.setViewportSize({ width, height });
+      await resize(page, width, height);
       await settled(page);
       await fits(page);
       if (size === "" && name === "grouped") await picture(page, `${name}-${world.members}`);
