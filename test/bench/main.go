@@ -68,7 +68,7 @@ var benchmarks = []benchmark{
 	{name: "policy/full_reevaluation,policy/bytes", run: fullEvaluation},
 	{name: "policy/delta_p99", run: deltaLatency},
 	{name: "policy/flat_cost,policy/flat_evaluations", run: flatCost},
-	{name: "shard/cpu,shard/bytes,shard/memory", run: shardsCost},
+	{name: "shard/cpu,shard/cpu-batch,shard/bytes,shard/memory", run: shardsCost},
 	{name: "policy/time_record,policy/time_fire", run: recordedTime},
 	{name: "policy/preview_latency,policy/preview_cost", run: previews},
 	{name: "policy/hostile", run: hostileNeighbours},

@@ -16,6 +16,7 @@ import (
 const (
 	shardCount  = 3
 	shardDeltas = 20_000
+	shardBatch  = 20 // changes that a process which is busy takes at once
 )
 
 // shardsCost compares a fleet that three processes share with the same fleet in one.
@@ -25,8 +26,11 @@ func shardsCost(ctx context.Context, b *bench) ([]row, error) {
 	if err := b.child(ctx, "policy-shards", &got, b.corpus, strconv.Itoa(objects)); err != nil {
 		return nil, err
 	}
+	cost := func(suffix, of string) row {
+		return lower("shard/cpu"+suffix, "µs", got["shards"+suffix], got["one"+suffix], fmt.Sprintf("CPU of a delta%s in %d processes together, commits included, beside one process: %.2f times; %.2f records are told of each delta; what is read by name, and equal evaluations, each process makes for itself; without the way between them; goal at most 1.25 times", of, shardCount, got["shards"+suffix]/got["one"+suffix], got["told"+suffix]))
+	}
 	return []row{
-		lower("shard/cpu", "µs", got["shards"], got["one"], fmt.Sprintf("CPU of a delta in %d processes together, commits included, beside one process: %.2f times; %.2f records are told of each delta; without the way between them; goal at most 1.25 times", shardCount, got["shards"]/got["one"], got["told"])),
+		cost("", ""), cost("-batch", fmt.Sprintf(" of %d at once", shardBatch)),
 		lower("shard/bytes", "%", 100*got["told-bytes"]/got["bytes"], 0, fmt.Sprintf("of the bytes of all objects, uncompressed, are told: of %.0f of %.0f objects; goal 8", got["records"], got["objects"])),
 		lower("shard/memory", "%", 100*got["peers-memory"]/got["memory"], 0, fmt.Sprintf("of what an index of the objects of peers would take is what is held of them, %.1f MiB; %.1f MiB with all that policies might read; goal 15", got["peers-memory"]/mib, got["everything-memory"]/mib)),
 	}, nil
@@ -37,7 +41,7 @@ type shard struct {
 	own, peers *aggregate.Index
 	engine     *policy.Engine
 	scopes     map[[2]string]*aggregate.Scope // of both
-	at         [2]*aggregate.Cursor
+	at         [2]*aggregate.Cursor           // of both; the second is nil where there are no peers
 }
 
 func newShard(set *policy.Set, bindings []policy.Binding, owner policy.KeyOwner) (s *shard, err error) {
@@ -91,6 +95,9 @@ func recordOf(o aggregate.Object) (aggregate.Record, error) {
 func (s *shard) apply(ctx context.Context) (policy.ExportedChanges, error) {
 	var batches [2]*aggregate.Batch
 	for i, c := range s.at {
+		if c == nil {
+			continue
+		}
 		if batch, some := c.Poll(); some {
 			batches[i] = batch
 		}
@@ -281,56 +288,95 @@ func (f *shared) tellAll(ctx context.Context, out figures, asked func(*shard) *i
 	return nil
 }
 
-// change commits an object in its process, and has the others told.
-func (f *shared) change(ctx context.Context, member string, kind aggregate.Kind, rec *aggregate.Record) (told int, err error) {
-	s := f.shards[f.of[member]]
-	w := s.scopes[[2]string{member, string(kind)}]
-	w.Upsert(w.Item(rec))
-	if _, err := w.Commit(); err != nil {
+// change is one of an object.
+type change struct {
+	ref aggregate.Ref
+	rec aggregate.Record
+}
+
+// change commits changes in their processes, has these evaluate them, and has the others told.
+func (f *shared) change(ctx context.Context, changes []change) (told int, err error) {
+	touched := map[*aggregate.Scope]bool{}
+	for i := range changes {
+		c := &changes[i]
+		w := f.shards[f.of[c.ref.Member]].scopes[[2]string{c.ref.Member, string(c.ref.Kind)}]
+		w.Upsert(w.Item(&c.rec))
+		touched[w] = true
+	}
+	if err := commitAll(touched); err != nil {
 		return 0, err
 	}
-	changes, err := s.apply(ctx)
-	if err != nil {
-		return 0, err
-	}
-	x := s.engine.State().Export()
-	var out aggregate.Record
-	var keys interest.Keys
-	for _, ref := range changes.Objects {
-		is, err := x.Record(ref, &out)
+	for _, s := range f.shards {
+		changes, err := s.apply(ctx)
 		if err != nil {
+			return 0, err
+		}
+		n, err := f.tell(s, changes.Objects, touched)
+		if err != nil {
+			return 0, err
+		}
+		told += n
+	}
+	if err := commitAll(touched); err != nil {
+		return told, err
+	}
+	for _, s := range f.shards {
+		if _, err := s.apply(ctx); err != nil {
 			return told, err
-		}
-		x.KeysOf(ref, &keys)
-		wanted := false
-		for _, other := range f.shards {
-			held, has := other.peers.Snapshot().Get(ref)
-			wants := other.engine.State().Wanted().Wants(&keys)
-			if other == s || !wants && (!has || held.IsZero()) {
-				continue
-			}
-			wanted = true
-			w := other.scopes[[2]string{ref.Member, string(ref.Kind)}]
-			if is && wants {
-				out.Update = true
-				w.Upsert(w.Item(&out))
-			} else {
-				w.Delete(ref.Namespace, ref.Name)
-			}
-			if _, err := w.Commit(); err != nil {
-				return told, err
-			}
-			if _, err := other.apply(ctx); err != nil {
-				return told, err
-			}
-		}
-		if wanted {
-			told++
 		}
 	}
 	for _, s := range f.shards {
 		if err := f.grow(ctx, s); err != nil {
 			return told, err
+		}
+	}
+	return told, nil
+}
+
+// commitAll commits scopes, and forgets them.
+func commitAll(touched map[*aggregate.Scope]bool) error {
+	for w := range touched {
+		if _, err := w.Commit(); err != nil {
+			return err
+		}
+	}
+	clear(touched)
+	return nil
+}
+
+// tell has the others told of objects of a process, and returns of how many they were.
+func (f *shared) tell(s *shard, refs []aggregate.Ref, touched map[*aggregate.Scope]bool) (told int, err error) {
+	x := s.engine.State().Export()
+	var out aggregate.Record
+	var keys interest.Keys
+	for _, ref := range refs {
+		is, err := x.Record(ref, &out)
+		if err != nil {
+			return told, err
+		}
+		out.Update = true
+		x.KeysOf(ref, &keys)
+		wanted := false
+		for _, other := range f.shards {
+			if other == s {
+				continue
+			}
+			held, has := other.peers.Snapshot().Get(ref)
+			wants := other.engine.State().Wanted().Wants(&keys)
+			if !wants && (!has || held.IsZero()) {
+				continue
+			}
+			wanted = true
+			w := other.scopes[[2]string{ref.Member, string(ref.Kind)}]
+			if is && wants {
+				w.Upsert(w.Item(&out))
+			} else {
+				w.Delete(ref.Namespace, ref.Name)
+			}
+			touched[w] = true
+		}
+		if wanted {
+			told++
 		}
 	}
 	return told, nil
@@ -364,46 +410,83 @@ func policyShards(ctx context.Context, corpus string, objects int) (figures, err
 	if err := reset(ctx, s.index.Snapshot(), e); err != nil {
 		return nil, err
 	}
-	one := &shard{own: s.index, engine: e, at: [2]*aggregate.Cursor{s.index.Cursor(s.index.Snapshot()), s.index.Cursor(s.index.Snapshot())}}
-	random := rand.New(rand.NewPCG(1, 1)) // the same deltas in every run
+	one := &shard{own: s.index, engine: e, at: [2]*aggregate.Cursor{s.index.Cursor(s.index.Snapshot())}}
+	c := &comparison{s: s, one: one, f: f, random: rand.New(rand.NewPCG(1, 1))} // the same deltas in every run
+	for _, atOnce := range []int{1, shardBatch} {
+		suffix := ""
+		if atOnce > 1 {
+			suffix = "-batch"
+		}
+		if err := c.run(ctx, atOnce, out, suffix); err != nil {
+			return nil, err
+		}
+	}
+	return out, sameFindings(e.State(), f, bindings)
+}
+
+// comparison has the same changes made in one process and in those that share the fleet.
+type comparison struct {
+	s      *appSet
+	one    *shard
+	f      *shared
+	random *rand.Rand
+	n      int // changes made
+}
+
+// run makes shardDeltas changes, some at once.
+func (c *comparison) run(ctx context.Context, atOnce int, out figures, suffix string) error {
 	var alone, together time.Duration
-	for i := range shardDeltas {
+	changes := make([]change, atOnce)
+	for range shardDeltas / atOnce {
+		took, err := c.alone(ctx, changes)
+		if err != nil {
+			return err
+		}
+		alone += took
+		for i := range changes {
+			o, _ := c.s.index.Snapshot().Get(changes[i].ref)
+			if changes[i].rec, err = recordOf(o); err != nil {
+				return err
+			}
+			changes[i].rec.Update = true
+		}
+		started := cpuTime()
+		told, err := c.f.change(ctx, changes)
+		if err != nil {
+			return err
+		}
+		together += cpuTime() - started
+		out["told"+suffix] += float64(told) / shardDeltas
+	}
+	out["one"+suffix], out["shards"+suffix] = float64(alone.Nanoseconds())/1e3/shardDeltas, float64(together.Nanoseconds())/1e3/shardDeltas
+	return nil
+}
+
+// alone makes changes in the one process, and returns the CPU time that this takes.
+func (c *comparison) alone(ctx context.Context, changes []change) (time.Duration, error) {
+	started := cpuTime()
+	touched := map[*aggregate.Scope]bool{}
+	for i := range changes {
 		kind := pod
-		switch i % 20 {
+		switch c.n % 20 {
 		case 1, 3, 5:
 			kind = deployment
 		case 7:
 			kind = ingress
 		}
-		m := random.IntN(appMembers)
-		n := random.IntN(s.counts[kind])
-		started := cpuTime()
-		w := s.scopes[kind][m]
-		w.Upsert(s.item(kind, m, n, i+1, i%2 == 0))
-		if _, err := w.Commit(); err != nil {
-			return nil, err
-		}
-		batch, _ := one.at[0].Poll()
-		if _, err := e.Apply(ctx, batch, nil); err != nil {
-			return nil, err
-		}
-		alone += cpuTime() - started
-		o, _ := s.index.Snapshot().Get(aggregate.Ref{Member: s.member(m), Kind: kind, Namespace: namespaceOf(n), Name: nameOf(kind, m, n)})
-		rec, err := recordOf(o)
-		if err != nil {
-			return nil, err
-		}
-		rec.Update = true
-		started = cpuTime()
-		told, err := f.change(ctx, s.member(m), kind, &rec)
-		if err != nil {
-			return nil, err
-		}
-		together += cpuTime() - started
-		out["told"] += float64(told) / shardDeltas
+		m := c.random.IntN(appMembers)
+		n := c.random.IntN(c.s.counts[kind])
+		w := c.s.scopes[kind][m]
+		w.Upsert(c.s.item(kind, m, n, c.n+1, c.n%2 == 0))
+		touched[w] = true
+		c.n++
+		changes[i].ref = aggregate.Ref{Member: c.s.member(m), Kind: kind, Namespace: namespaceOf(n), Name: nameOf(kind, m, n)}
 	}
-	out["one"], out["shards"] = float64(alone.Nanoseconds())/1e3/shardDeltas, float64(together.Nanoseconds())/1e3/shardDeltas
-	return out, sameFindings(e.State(), f, bindings)
+	if err := commitAll(touched); err != nil {
+		return 0, err
+	}
+	_, err := c.one.apply(ctx)
+	return cpuTime() - started, err
 }
 
 // sameFindings refuses figures of processes that do not find the same.
