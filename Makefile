@@ -45,6 +45,7 @@ LOSSES ?= 1000
 AUDITS ?= 10000
 LATENCY ?= 60ms
 SHARDS ?= 6
+SHARD_HISTORIES ?= 500
 # Arguments for the programs behind demo and bench, e.g. ARGS='-run index'.
 ARGS ?=
 
@@ -219,9 +220,9 @@ fuzz: ## run every fuzz target for FUZZTIME
 	done
 
 .PHONY: shards
-shards: kube ## compare processes that share a fleet with one that has it alone, over HISTORIES random histories, and play their stories with SHARDS members
+shards: kube ## compare processes that share a fleet with one that has it alone, over HISTORIES random histories, and play their stories and SHARD_HISTORIES random ones with SHARDS members
 	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'TestShards_EqualOneProcess' -timeout 8h -count=1 -v ./pkg/policy
-	SHARDS=$(SHARDS) go test -count=1 -timeout $(TIMEOUT) -v ./test/shards
+	SHARDS=$(SHARDS) SHARD_HISTORIES=$(SHARD_HISTORIES) go test -count=1 -timeout 8h -v ./test/shards
 
 .PHONY: oracle
 oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind: of written, generated and shipped policies, of time, and of versions; and PROGRAMS random programs compiled and interpreted

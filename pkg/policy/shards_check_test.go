@@ -102,7 +102,7 @@ func (s *sharded) check(ctx context.Context, i int) error {
 	if !whole {
 		s.seen.others.Add(1)
 	}
-	if is := p.engine.State(); !is.Held().Covers(is.Wanted()) {
+	if is := p.engine.State(); !is.Held().Covers(is.Wanted()) || p.lacksOfLost() {
 		whole = false // members that a binding tolerates are among what it does not know
 	}
 	if whole && s.limits.View == 0 {

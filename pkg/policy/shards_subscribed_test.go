@@ -62,7 +62,7 @@ func (p *process) answered(i int, l subscription) {
 		l.told = l.asked
 	}
 	l.partial = false
-	p.links[i].asked = l
+	p.links[i].asked, p.links[i].had = l, l.told
 	p.countHeld()
 }
 
@@ -78,6 +78,17 @@ func (p *process) countHeld() {
 		p.subs.held = held
 		p.subs.pending, p.subs.at = held, p.peers.Snapshot().Changes()
 	}
+}
+
+// lacksOfLost reports whether a process that was lost had not told all that is held now. What there was beside that nobody can know,
+// not even which keys: what is known of its members is Stale.
+func (p *process) lacksOfLost() bool {
+	for _, from := range p.from {
+		if l := p.links[from]; p.subs != nil && l.all && !l.had.Covers(p.subs.held) {
+			return true
+		}
+	}
+	return false
 }
 
 // isTold reports whether the process that is telling p tells it a record.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -49,7 +50,8 @@ type link struct {
 	scopes  map[policy.ExportedScope]bool
 	objects map[aggregate.Ref]bool
 
-	asked subscription // what the other tells
+	asked subscription  // what the other tells
+	had   *interest.Set // that it has told all of, be it lost since
 }
 
 func newLink() *link {

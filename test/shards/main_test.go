@@ -61,13 +61,18 @@ func prepare(ctx context.Context) error {
 		return err
 	}
 	for i, m := range shared.Fleet.Members {
-		c := kube.Cluster{Namespace: "fleet", Name: fmt.Sprint("member-", i+1), Kubeconfig: m.Kubeconfig(), Labels: map[string]string{"wave": "late"}}
-		if i < early() {
-			c.Labels["wave"] = "early"
-		}
-		if err := hub.Register(ctx, c); err != nil {
+		if err := hub.Register(ctx, cluster(i, m)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// cluster is how the hub describes a member.
+func cluster(i int, m *kube.ControlPlane) kube.Cluster {
+	c := kube.Cluster{Namespace: "fleet", Name: fmt.Sprint("member-", i+1), Kubeconfig: m.Kubeconfig(), Labels: map[string]string{"wave": "late"}}
+	if i < early() {
+		c.Labels["wave"] = "early"
+	}
+	return c
 }

@@ -63,6 +63,11 @@ violation contains {"msg": sprintf("%s has it, too", [claim.ref.member])} if {
 }
 `
 
+const (
+	tooText    = " has it, too"
+	asWellText = " has it as well" // says another version of the policy
+)
+
 // fleet is a hub with members, and the processes that share them.
 type fleet struct {
 	t         *testing.T
@@ -73,6 +78,8 @@ type fleet struct {
 	ca        []byte
 	cred      kube.Credentials
 	processes []*shard
+	left      map[int]bool // members that have left the hub
+	says      string       // the policy
 }
 
 // shard is one of the processes.
@@ -111,7 +118,7 @@ type setup struct {
 func newFleet(t *testing.T, with setup) *fleet {
 	t.Helper()
 	const processes = 3
-	f := &fleet{t: t, kube: shared.Start(t), binary: filepath.Join(built, "federator"), dir: t.TempDir(), namespace: strings.ToLower(t.Name()[len("TestShards_"):])}
+	f := &fleet{t: t, kube: shared.Start(t), binary: filepath.Join(built, "federator"), dir: t.TempDir(), namespace: strings.ToLower(t.Name()[len("TestShards_"):]), left: map[int]bool{}, says: tooText}
 	ctx := t.Context()
 	f.do(f.kube.Hub.Apply(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+f.namespace+"}\n")))
 	crt, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
@@ -160,6 +167,9 @@ func newFleet(t *testing.T, with setup) *fleet {
 			_ = s.peers.Close()
 		}
 		f.clear()
+		for i := range f.left {
+			f.do(f.kube.Hub.Register(context.WithoutCancel(ctx), cluster(i, f.kube.Members[i])))
+		}
 	})
 	return f
 }
@@ -243,6 +253,9 @@ func (f *fleet) truth() map[string]string {
 	f.t.Helper()
 	out := map[string]string{}
 	for i, m := range f.kube.Members {
+		if f.left[i] {
+			continue
+		}
 		list, err := m.Client().CoreV1().ConfigMaps("").List(f.t.Context(), metav1.ListOptions{})
 		f.do(err)
 		for _, cm := range list.Items {
@@ -417,6 +430,9 @@ func (f *fleet) wanted() map[string][]string {
 	type at struct{ member, namespace string }
 	has := map[string][]at{}
 	for i, m := range f.kube.Members {
+		if f.left[i] {
+			continue
+		}
 		list, err := m.Client().CoreV1().ConfigMaps("").List(f.t.Context(), metav1.ListOptions{})
 		f.do(err)
 		for _, cm := range list.Items {
@@ -430,7 +446,7 @@ func (f *fleet) wanted() map[string][]string {
 		for _, of := range all {
 			key := fmt.Sprintf("%s %s/%s", of.member, of.namespace, name)
 			for _, other := range all {
-				if text := "Known: " + other.member + " has it, too"; other.member != of.member && !slices.Contains(out[key], text) {
+				if text := "Known: " + other.member + f.says; other.member != of.member && !slices.Contains(out[key], text) {
 					out[key] = append(out[key], text)
 				}
 			}
