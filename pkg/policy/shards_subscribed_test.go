@@ -70,7 +70,7 @@ func (p *process) answered(i int, l subscription) {
 func (p *process) countHeld() {
 	held := p.subs.asked
 	for _, from := range p.from {
-		if !p.links[from].all { // who is lost is Stale
+		if !p.links[from].lost {
 			held = held.Both(p.links[from].asked.told)
 		}
 	}
@@ -84,7 +84,7 @@ func (p *process) countHeld() {
 // not even which keys: what is known of its members is Stale.
 func (p *process) lacksOfLost() bool {
 	for _, from := range p.from {
-		if l := p.links[from]; p.subs != nil && l.all && !l.had.Covers(p.subs.held) {
+		if l := p.links[from]; p.subs != nil && l.lost && !l.had.Covers(p.subs.held) {
 			return true
 		}
 	}

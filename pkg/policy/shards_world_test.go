@@ -46,6 +46,7 @@ type process struct {
 // link is what one process has to tell another.
 type link struct {
 	all     bool
+	lost    bool // what it has told is Stale
 	members map[string]bool
 	scopes  map[policy.ExportedScope]bool
 	objects map[aggregate.Ref]bool
@@ -218,7 +219,7 @@ func (p *process) deliver(i int, from *process, accepts func(member string) bool
 		}
 	}
 	p.links[i] = newLink()
-	p.links[i].all = false
+	p.links[i].all, p.links[i].lost = false, false
 	p.answered(i, l.asked)
 	return nil
 }
@@ -335,7 +336,7 @@ func (p *process) lose(i int) error {
 			}
 		}
 	}
-	p.links[i].all, p.links[i].asked = true, subscription{}
+	p.links[i].all, p.links[i].lost, p.links[i].asked = true, true, subscription{}
 	return nil
 }
 

@@ -79,7 +79,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 			r.changes.supersededBytes += v.Held
 		}
 	}
-	former := e.projections
+	former, was := e.projections, e.fleet
 	e.install(set, bound, views)
 	e.fleet = e.fleet.With(e.knowledge())
 	r.after = e.fleet
@@ -90,6 +90,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	e.bySubject.RemoveBindings(gone)
 	e.recountReadSets()
 	r.recountAsked = true
+	r.invalidateRelearned(was)
 	for _, b := range bound {
 		b.updateRouting(e.fleet)
 	}
@@ -113,16 +114,16 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 			r.markPassed()
 			return firstError(r.endQuarantines, r.restoreViews, r.evaluateMembersAndKeys, r.evaluateReaders)
 		}
-		if err := r.evaluatePassed(changed); err != nil {
+		if err := r.evaluateUnchanged(changed); err != nil {
 			return err
 		}
 		return r.build(newBindings, newViews)
 	})
 }
 
-// evaluatePassed evaluates what read an instant that has passed since, of bindings that have not changed: what
-// has changed is evaluated as of now anyway.
-func (r *pass) evaluatePassed(changed map[any]bool) error {
+// evaluateUnchanged evaluates what read an instant that has passed since, or an object that is known now or not any more, of
+// bindings that have not changed: what has changed is evaluated as of now anyway.
+func (r *pass) evaluateUnchanged(changed map[any]bool) error {
 	r.markPassed()
 	for b := range r.dirtySubjects {
 		if changed[b] {

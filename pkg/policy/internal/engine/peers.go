@@ -118,6 +118,21 @@ func (ev *evaluation) objectIn(o aggregate.Object, body []byte) ([]byte, error) 
 	return []byte("{}"), nil
 }
 
+// invalidateRelearned marks the subjects that read an object of another process of which is known now, by other policies, what
+// policies read, or is not any more.
+func (r *pass) invalidateRelearned(was *fleetview.View) {
+	for _, member := range r.after.AwayMembers() {
+		for info := range r.after.Scopes(member) {
+			if was.Known(info) == r.after.Known(info) {
+				continue
+			}
+			for o := range r.after.Objects(info.Kind, member) {
+				r.invalidateObject(aggregate.Delta{Ref: o.Ref(), Before: o, After: o})
+			}
+		}
+	}
+}
+
 // SetKeyOwner says which keys of views are subjects from now on, and evaluates those that become subjects.
 func (e *Engine) SetKeyOwner(ctx context.Context, owner fleetview.KeyOwner) (*Changes, error) {
 	if !e.calls.TryLock() {
