@@ -381,7 +381,8 @@ func (p *process) reference(own, peers *aggregate.Snapshot, told map[string]*agg
 				real, _ := objects.Scope(m.Name, info.Kind)
 				version = real.Version
 			}
-			if scopes == peers && !knows(info) {
+			empty := info.Status.State == aggregate.NotServed && info.Objects == 0 // whatever policies read
+			if scopes == peers && !knows(info) && !empty {
 				status, whole = aggregate.Status{}, false
 			}
 			w, err := index.OpenScope(m.Name, info.Kind, version)

@@ -114,10 +114,35 @@ type setup struct {
 	corrections string // of the hub's policies, in YAML; "": there are none
 }
 
-// newFleet configures three processes, which do not run yet, in a namespace of the hub that no other test has.
+// newFleet configures three processes, which do not run yet.
 func newFleet(t *testing.T, with setup) *fleet {
 	t.Helper()
 	const processes = 3
+	f := newHub(t)
+	corrections := ""
+	if with.corrections != "" {
+		corrections = ", hub: true, reports: true, reportInterval: 1s, corrections: " + with.corrections
+	}
+	level := "info"
+	if os.Getenv("SHARDS_DEBUG") != "" {
+		level = "debug"
+	}
+	for i := range processes {
+		s := f.process(fmt.Sprint("federator-", i))
+		listen := kube.FreeAddress(t)
+		// Its peers reach it by a proxy, which can be cut.
+		var err error
+		s.peers, err = tcpproxy.Listen(context.WithoutCancel(t.Context()), "127.0.0.1:0", listen)
+		f.do(err)
+		f.write(filepath.Join(s.name, "federator.yaml"), fmt.Appendf(nil, configuration, f.kube.Hub.KubeconfigFile(), s.query, f.path("tls.crt"), f.path("tls.key"), f.path("hub.crt"),
+			processes, with.replication, s.name, listen, s.peers.Addr(), f.namespace, f.path("policies"), corrections, persistence(s.dir, with.persist), with.unaudited, kube.FreeAddress(t), kube.FreeAddress(t), level))
+	}
+	return f
+}
+
+// newHub returns a fleet without processes, whose namespace of the hub no other test has.
+func newHub(t *testing.T) *fleet {
+	t.Helper()
 	f := &fleet{t: t, kube: shared.Start(t), binary: filepath.Join(built, "federator"), dir: t.TempDir(), namespace: strings.ToLower(t.Name()[len("TestShards_"):]), left: map[int]bool{}, says: tooText}
 	ctx := t.Context()
 	f.do(f.kube.Hub.Apply(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+f.namespace+"}\n")))
@@ -126,45 +151,14 @@ func newFleet(t *testing.T, with setup) *fleet {
 	f.ca = crt
 	f.cred, err = f.kube.Hub.IssueCert("reader", 24*time.Hour, "system:masters")
 	f.do(err)
-	write := func(name string, text []byte) string {
-		path := filepath.Join(f.dir, name)
-		f.do(os.MkdirAll(filepath.Dir(path), 0o700))
-		f.do(os.WriteFile(path, text, 0o600))
-		return path
-	}
-	certFile, keyFile, hubCA := write("tls.crt", crt), write("tls.key", key), write("hub.crt", f.kube.Hub.RESTConfig().CAData)
-	write("policies/once.rego", []byte(once))
-	corrections := ""
-	if with.corrections != "" {
-		write("policies/fix.rego", []byte(fix))
-		corrections = ", hub: true, reports: true, reportInterval: 1s, corrections: " + with.corrections
-	}
-	level := "info"
-	if os.Getenv("SHARDS_DEBUG") != "" {
-		level = "debug"
-	}
-	for i := range processes {
-		s := &shard{fleet: f, name: fmt.Sprint("federator-", i), query: kube.FreeAddress(t)}
-		s.dir = filepath.Join(f.dir, s.name)
-		listen := kube.FreeAddress(t)
-		// Its peers reach it by a proxy, which can be cut.
-		s.peers, err = tcpproxy.Listen(context.WithoutCancel(ctx), "127.0.0.1:0", listen)
-		f.do(err)
-		write(filepath.Join(s.name, "federator.yaml"), []byte(fmt.Sprintf(configuration, f.kube.Hub.KubeconfigFile(), s.query, certFile, keyFile, hubCA,
-			processes, with.replication, s.name, listen, s.peers.Addr(), f.namespace, filepath.Join(f.dir, "policies"), corrections, persistence(s.dir, with.persist), with.unaudited, kube.FreeAddress(t), kube.FreeAddress(t), level)))
-		f.processes = append(f.processes, s)
-	}
+	f.write("tls.crt", crt)
+	f.write("tls.key", key)
+	f.write("hub.crt", f.kube.Hub.RESTConfig().CAData)
+	f.write("policies/once.rego", []byte(once))
+	f.write("policies/fix.rego", []byte(fix))
 	t.Cleanup(func() {
 		for _, s := range f.processes {
-			if s.Process != nil {
-				if err := s.Stop(patience); err != nil && !strings.Contains(err.Error(), "killed") {
-					t.Errorf("%s: %v", s.name, err)
-				}
-				if t.Failed() {
-					t.Logf("the log of %s:\n%s", s.name, s.Tail(60))
-				}
-			}
-			_ = s.peers.Close()
+			s.end()
 		}
 		f.clear()
 		for i := range f.left {
@@ -172,6 +166,38 @@ func newFleet(t *testing.T, with setup) *fleet {
 		}
 	})
 	return f
+}
+
+func (f *fleet) path(name string) string { return filepath.Join(f.dir, name) }
+
+// write writes a file.
+func (f *fleet) write(name string, text []byte) {
+	f.t.Helper()
+	f.do(os.MkdirAll(filepath.Dir(f.path(name)), 0o700))
+	f.do(os.WriteFile(f.path(name), text, 0o600))
+}
+
+// process adds a process, which has no configuration yet.
+func (f *fleet) process(name string) *shard {
+	s := &shard{fleet: f, name: name, dir: f.path(name), query: kube.FreeAddress(f.t)}
+	f.processes = append(f.processes, s)
+	return s
+}
+
+// end ends a process, and prints the end of its log where the test has failed.
+func (s *shard) end() {
+	t := s.fleet.t
+	if s.Process != nil {
+		if err := s.Stop(patience); err != nil && !strings.Contains(err.Error(), "killed") {
+			t.Errorf("%s: %v", s.name, err)
+		}
+		if t.Failed() {
+			t.Logf("the log of %s:\n%s", s.name, s.Tail(60))
+		}
+	}
+	if s.peers != nil {
+		_ = s.peers.Close()
+	}
 }
 
 func persistence(dir string, on bool) string {
