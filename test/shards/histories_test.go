@@ -92,16 +92,14 @@ func (h *course) steps() []step {
 		{"kill the leader", func() bool { return len(h.alive()) == len(h.processes) }, func() { h.leader().Kill() }},
 		{"start", func() bool { return len(h.dead()) > 0 }, func() { h.one(h.dead()).start() }},
 		{"roll", func() bool { return len(h.alive()) > 1 }, func() {
-			s := h.one(h.alive())
-			h.do(s.Stop(patience))
-			s.start()
+			h.roll(h.one(h.alive()))
 		}},
 		{"cut off", yes, func() { h.do(h.one(h.processes).peers.Set(tcpproxy.Mode{State: tcpproxy.BlackHole})) }},
 		{"heal", yes, h.heal},
 		{"other policies", func() bool { return h.random.IntN(3) == 0 }, h.otherPolicies},
 		{"a member leaves", func() bool { return !h.left[last] }, func() { h.leave(last) }},
 		{"a member joins", func() bool { return h.left[last] }, func() { h.join(last) }},
-		{"wait", func() bool { return h.random.IntN(2) == 0 }, func() { h.exactOf(h.one(h.alive())) }},
+		{"wait", func() bool { return h.random.IntN(2) == 0 }, func() { h.answering(h.one(h.alive())) }},
 	}
 }
 
@@ -171,9 +169,16 @@ func (h *course) otherPolicies() {
 	}
 	h.do(os.WriteFile(filepath.Join(h.dir, "policies", "once.rego"), []byte(strings.ReplaceAll(once, tooText, h.says)), 0o600))
 	for _, s := range h.alive() {
-		h.do(s.Stop(patience))
-		s.start()
+		h.roll(s)
 	}
+}
+
+// roll ends a process in order, once it has begun to listen to signals, and starts it.
+func (h *course) roll(s *shard) {
+	h.t.Helper()
+	h.answering(s)
+	h.do(s.Stop(patience))
+	s.start()
 }
 
 // leave takes a member from the hub, and join brings it back.
@@ -201,8 +206,8 @@ func (h *course) has(member int, name string) bool {
 	return true
 }
 
-// exactOf waits until one process answers for what it can.
-func (h *course) exactOf(s *shard) {
+// answering waits until one process answers for what it can.
+func (h *course) answering(s *shard) {
 	h.t.Helper()
 	h.until("an answer of "+s.name, func() error {
 		_, _, err := s.answer(h.t.Context())
