@@ -195,6 +195,9 @@ func (q *Policies) Serve(w http.ResponseWriter, r *http.Request, caller queryapi
 		readScope: readScope{state, reader}, counts: q.counts.of(state), only: values.Get("policy"), tested: q.Tested,
 		result: &PolicyList{APIVersion: "query.federator.dev/v1", Kind: "Policies", Revision: state.Snapshot.Revision(), Synced: state.Synced, Items: []PolicyItem{}},
 	}
+	if _, part := queryapi.MembersInPart(r.Context(), state.Snapshot); part {
+		l.result.Synced = syncedInPart(state)
+	}
 	if q.Series != nil {
 		l.rates = q.Series.costs.rates(state, q.now())
 	}

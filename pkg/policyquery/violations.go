@@ -59,6 +59,12 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 	s := &listing{params: params, readScope: readScope{state, reader}, readable: map[string]bool{}, result: &ViolationList{
 		APIVersion: "query.federator.dev/v1", Kind: "Violations", Revision: state.Snapshot.Revision(), Synced: state.Synced,
 	}}
+	if params.part {
+		if s.result.Absent, _, err = caller.VisibleIn(r.Context(), state.Awaited()); err != nil {
+			return err
+		}
+		s.result.Synced = syncedInPart(state)
+	}
 	if err := s.run(r.Context()); err != nil {
 		return err
 	}
@@ -99,7 +105,8 @@ type ViolationList struct {
 	Withheld []string `json:"withheld,omitempty"`
 	// Failed are policies whose verdicts are missing or incomplete.
 	Failed []string `json:"failed,omitempty"`
-	// Absent are members, of those that the caller may read, that no process answers for which shares the fleet.
+	// Absent are members, of those that the caller may read, that no process answers for which shares the fleet, or whose
+	// process has yet to read what policies read of them.
 	Absent []string `json:"absent,omitempty"`
 }
 
@@ -376,6 +383,10 @@ func (s *listing) addFindings(ctx context.Context, b boundBinding) error {
 	return nil
 }
 
+// syncedInPart is Synced of what one of several processes answers. A member that it has taken over without all that policies read
+// of it has no verdicts yet, where another process had some.
+func syncedInPart(state *policy.State) bool { return state.Synced && len(state.Awaited()) == 0 }
+
 // ServeShared implements queryapi.Sharer: the findings of all processes, each of the subjects that it judges. A subject that two
 // judge for a moment, as it moves, is listed once; in groups it counts twice until then.
 func (q Violations) ServeShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, fleet queryapi.SharedFleet) error {
@@ -398,11 +409,11 @@ func (q Violations) ServeShared(w http.ResponseWriter, r *http.Request, caller q
 		}
 		out.Synced = out.Synced && lists[i].Synced
 		out.Truncated = out.Truncated || lists[i].Truncated
-		out.Withheld, out.Failed = append(out.Withheld, lists[i].Withheld...), append(out.Failed, lists[i].Failed...)
+		out.Withheld, out.Failed, out.Absent = append(out.Withheld, lists[i].Withheld...), append(out.Failed, lists[i].Failed...), append(out.Absent, lists[i].Absent...)
 	}
 	out.Synced = out.Synced && len(parts.Absent) == 0 && !parts.Partial
 	out.ResourceVersion = queryapi.VersionOf(parts.Revision)
-	for _, list := range []*[]string{&out.Withheld, &out.Failed} {
+	for _, list := range []*[]string{&out.Withheld, &out.Failed, &out.Absent} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}

@@ -53,6 +53,9 @@ func (s *watchStream) sendBookmark(initial bool) error {
 	// The newest state of the point, as lists have it: a bookmark and a list of the same findings are at the same revision.
 	state := s.point.State()
 	m := Bookmark{ResourceVersion: joinVersion(s.point.Version(), s.hidden), Revision: state.Snapshot.Revision(), Synced: state.Synced, InitialEnd: initial}
+	if s.params.part {
+		m.Synced = syncedInPart(state)
+	}
 	for b := range boundIn(s.last.state) {
 		switch {
 		case !s.matchesBinding(b):

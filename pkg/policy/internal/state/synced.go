@@ -25,6 +25,21 @@ func (s *State) BindingSynced(binding string) bool {
 	return true
 }
 
+// Awaited returns the members, by name, that are judged here and of which something that policies read is still to be read. Unlike
+// Synced it is of now: a process that takes over a member has none of its verdicts at first.
+func (s *State) Awaited() (members []string) {
+	without := s.parts.Unawaited()
+	for _, kind := range s.parts.Gaps.Kinds {
+		for _, g := range s.parts.Gaps.Of(kind) {
+			if !without[kind] && s.parts.Fleet.Judges(g.Member) && s.parts.Gaps.Awaited(g) {
+				members = append(members, g.Member)
+			}
+		}
+	}
+	slices.Sort(members)
+	return slices.Compact(members)
+}
+
 // Unread returns the members of which a binding evaluates or reads a scope that this process has not
 // read, nil for none: what they have is not known, or of before a restart.
 func (s *State) Unread(binding string) map[string]bool {
