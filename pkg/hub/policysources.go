@@ -216,7 +216,7 @@ func (s *PolicySources) Run(ctx context.Context) error {
 		list := s.list()
 		s.configure(ctx, list, state)
 		s.announcePushes(ctx)
-		s.syncRequested(list)
+		s.syncRequested(list, state)
 		s.syncApproved(list, state)
 		if s.opts.Evidence != nil {
 			s.compare(list, state)
@@ -418,22 +418,28 @@ func (s *PolicySources) noteExact(fp *v1alpha1.FleetPolicy, source string, pl *p
 
 // syncRequest is what triggers a check of a repository when it changes.
 type syncRequest struct {
-	sync string    // the annotation
-	push time.Time // status.lastPush
+	sync   string              // the annotation
+	push   time.Time           // status.lastPush
+	rolled v1alpha1.CommitHash // of status.rollout
 }
 
-// syncRequested checks the repositories of sources whose sync was requested. New sources
-// are checked anyway.
-func (s *PolicySources) syncRequested(list []*v1alpha1.PolicySource) {
+// syncRequested checks the repositories of sources whose sync was requested, or of which the leader has seen a commit that
+// rolls out. New sources are checked anyway.
+func (s *PolicySources) syncRequested(list []*v1alpha1.PolicySource, state *policysource.State) {
 	all := map[string]syncRequest{}
 	for _, ps := range list {
 		uid, now := string(ps.UID), syncRequest{sync: ps.Annotations[api.SyncKey]}
 		if ps.Status.LastPush != nil {
 			now.push = ps.Status.LastPush.Time
 		}
+		if r := ps.Status.Rollout; r != nil {
+			now.rolled = r.Commit
+		}
 		before, known := s.syncRequests[uid]
 		all[uid] = now
-		if !known || (before.sync == now.sync || now.sync == "") && before.push.Equal(now.push) {
+		newest := state.Status[ps.Name].Newest
+		behind := before.rolled != now.rolled && now.rolled != "" && (newest == nil || newest.Hash != string(now.rolled))
+		if !known || (before.sync == now.sync || now.sync == "") && before.push.Equal(now.push) && !behind {
 			continue
 		}
 		s.syncSource(ps.Name)
