@@ -100,6 +100,23 @@ func TestManager_CommitRollsOutBesideTheActiveOne(t *testing.T) {
 	}
 }
 
+// TestManager_SharedKeepsNoReplacedCommits: another process that has started since would not have them.
+func TestManager_SharedKeepsNoReplacedCommits(t *testing.T) {
+	r := newRepo(t, t.TempDir(), "r")
+	first := commit(t, r, good("one"))
+	opts := options()
+	opts.Shared = true
+	m := start(t, opts, rolls("team", r))
+	active(t, m, "team", first)
+	for _, label := range []string{"two", "three"} {
+		next := commit(t, r, good(label))
+		syncs(t, m, "team")
+		if st := rollingOut(t, m, "team", next); len(st.Candidates["team"].Former) != 0 || len(st.Beside.Former("team")) != 0 {
+			t.Errorf("%d are kept", len(st.Candidates["team"].Former))
+		}
+	}
+}
+
 func TestManager_NewerCommitReplacesTheCandidate(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	first := commit(t, r, good("one"))

@@ -95,6 +95,10 @@ func TestShards_RollOut(t *testing.T) {
 	})
 	f.do(f.kube.Hub.Apply(t.Context(), fmt.Appendf(nil, gradedSource, g.repo.Dir)))
 	f.do(f.kube.Hub.Apply(t.Context(), fmt.Appendf(nil, gradedPolicy, "0")))
+	began := time.Now()
+	lap := func(what string) {
+		t.Logf("%s after %s", what, time.Since(began).Round(100*time.Millisecond))
+	}
 	g.source("the first commit is active", func(ps *v1alpha1.PolicySource) error {
 		if a := ps.Status.ActiveCommit; a == nil || string(a.Hash) != first {
 			return fmt.Errorf("commit %+v is active; conditions %+v", a, ps.Status.Conditions)
@@ -109,11 +113,13 @@ func TestShards_RollOut(t *testing.T) {
 		}
 		return nil
 	})
+	lap("each process judges a member")
 	leader := f.leader()
 	odd := slices.Index([]string{memberName(0), memberName(1), memberName(2)}, f.judges(f.follower())[0])
 	g.make(odd, "fix-odd", map[string]string{"odd": "yes"})
 	g.totals("before any version rolls out", "graded", each*size()+1, 0)
 
+	lap("all is counted")
 	bad := g.commit("one", "odd")
 	g.sync("bad")
 	g.policy("a version is taken back by what one other process finds", "graded", func(p *v1alpha1.FleetPolicy) error {
@@ -127,6 +133,7 @@ func TestShards_RollOut(t *testing.T) {
 		return nil
 	})
 	g.source("the whole commit is", func(ps *v1alpha1.PolicySource) error { return rolledOut(ps, bad, v1alpha1.RolloutTakenBack) })
+	lap("one version is taken back")
 	if now := f.leader(); now != leader || slices.Contains(f.judges(leader), memberName(odd)) {
 		t.Errorf("%s leads, and led before; it judges %v", now.name, f.judges(leader))
 	}
@@ -147,6 +154,7 @@ func TestShards_RollOut(t *testing.T) {
 		}
 		return nil
 	})
+	lap("another is in its first wave")
 	leader.Kill()
 	killed := time.Now()
 	if n := len(g.atGrade("two")); n >= each*early() {
