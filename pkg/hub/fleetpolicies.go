@@ -96,8 +96,8 @@ type FleetPoliciesOptions struct {
 	// Verdicts returns the verdicts of a policy on the whole fleet, where other processes judge members, too; its error
 	// says why they are not known. nil: this process judges all.
 	Verdicts func(policy string) (FleetVerdicts, error)
-	// Evidence returns what all of them find of the versions of a policy, which of names, or why that is not known; required
-	// where Verdicts is set. Each process tells the others what FleetPolicies.Evidence returns.
+	// Evidence returns what all of them find of the versions of a policy, which of names, or why that is not known. Each tells
+	// the others what FleetPolicies.Evidence returns. nil: this process judges all.
 	Evidence func(policy, of string) (evidence.Part, error)
 	// Signers are the users of the hub who own the keys that sign commits, by fingerprint:
 	// SHA256:… of an SSH key, PGP:… of a PGP key.

@@ -117,6 +117,29 @@ func TestManager_SharedKeepsNoReplacedCommits(t *testing.T) {
 	}
 }
 
+// TestManager_FirstCommitSeenRollsOutElsewhere: the one before it, which other processes have active, is here, too.
+func TestManager_FirstCommitSeenRollsOutElsewhere(t *testing.T) {
+	r := newRepo(t, t.TempDir(), "r")
+	first := commit(t, r, good("one"))
+	second := commit(t, r, good("two"))
+	src := rolls("team", r)
+	m := start(t, options(), src)
+	active(t, m, "team", second)
+	src.Begun, src.LastGood = second, first
+	if err := m.SetSources([]policysource.Source{src}); err != nil {
+		t.Fatal(err)
+	}
+	st := rollingOut(t, m, "team", second)
+	if got := st.Policies["team"].Commit.Hash; got != first {
+		t.Errorf("%s is active", got)
+	}
+	src.Promoted = second
+	if err := m.SetSources([]policysource.Source{src}); err != nil {
+		t.Fatal(err)
+	}
+	active(t, m, "team", second)
+}
+
 func TestManager_NewerCommitReplacesTheCandidate(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	first := commit(t, r, good("one"))
