@@ -35,6 +35,16 @@ violation contains {"msg": "of another grade", "remedy": {"action": "patch", "pa
 violation contains {"msg": "odd"} if input.object.metadata.labels[%q]
 `
 
+// loose is a policy without a FleetPolicy.
+const loose = `# METADATA
+# title: Loose
+# description: What nobody has bound is judged, too.
+# custom: {severity: low, kinds: [ConfigMap]}
+package loose
+
+violation contains {"msg": "grade %s is due"} if startswith(input.object.metadata.name, "fix-graded-")
+`
+
 const gradedSource = `apiVersion: federator.dev/v1alpha1
 kind: PolicySource
 metadata: {name: grades}
@@ -155,6 +165,12 @@ func TestShards_RollOut(t *testing.T) {
 		return nil
 	})
 	lap("another is in its first wave")
+	g.source("what has no FleetPolicy is judged by all", func(ps *v1alpha1.PolicySource) error {
+		if r := ps.Status.Rollout; r == nil || r.Evidence == nil || !r.Evidence.Complete || int(r.Evidence.New) != each*size() || r.Evidence.New != r.Evidence.Gone {
+			return fmt.Errorf("the rollout is %+v", r)
+		}
+		return nil
+	})
 	leader.Kill()
 	killed := time.Now()
 	if n := len(g.atGrade("two")); n >= each*early() {
@@ -228,7 +244,7 @@ func (g *grades) make(member int, name string, labels map[string]string) {
 // commit commits a version of the policy: the grade, and the label that is odd.
 func (g *grades) commit(grade, odd string) (hash string) {
 	g.t.Helper()
-	hash, err := g.repo.Commit(map[string]string{"policies/graded.rego": fmt.Sprintf(graded, grade, odd)})
+	hash, err := g.repo.Commit(map[string]string{"policies/graded.rego": fmt.Sprintf(graded, grade, odd), "policies/loose.rego": fmt.Sprintf(loose, grade)})
 	g.do(err)
 	return hash
 }
