@@ -18,6 +18,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/component"
 	"federator.dev/federator/internal/election"
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
@@ -136,7 +137,7 @@ func New(opts Options) (*Enforcement, error) {
 	}
 	e := &Enforcement{members: opts.Members}
 	git := opts.Git
-	git.Diff, git.Logger = e.diff, opts.Logger
+	git.Diff, git.Shared, git.Logger = e.diff, opts.Shards != nil, opts.Logger
 	git.Approved = func(source, commit string) bool { return e.Sources.CommitApproved(source, commit) }
 	var err error
 	if e.Git, err = policysource.NewManager(git); err != nil {
@@ -307,10 +308,16 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	for _, s := range opts.Git.Base {
 		reserved = append(reserved, s.Name)
 	}
+	var verdicts func(string) (hub.FleetVerdicts, error)
+	var found func(policy, of string) (evidence.Part, error)
+	var ofCommit func(source, of string) (evidence.Commit, error)
+	if e.shards != nil {
+		verdicts, found, ofCommit = e.shards.fleetVerdicts, e.shards.facts.Evidence, e.shards.facts.CommitEvidence
+	}
 	e.Sources, err = hub.NewPolicySources(hub.PolicySourcesOptions{
 		Config: statuses, Manager: e.Git, SecretNamespaces: opts.SecretNamespaces, ReservedNames: reserved, IsLeader: e.isLeader, OnChange: e.trigger,
 		Approved: func(source, commit string) remediate.Approved { return e.approvals.Commit(source, commit) },
-		State:    e.Loop.State, Shared: e.shards != nil, Events: e.events, Logger: log,
+		State:    e.Loop.State, Evidence: ofCommit, Events: e.events, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -329,13 +336,9 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	if err != nil {
 		return err
 	}
-	var verdicts func(string) (hub.FleetVerdicts, error)
-	if e.shards != nil {
-		verdicts = e.shards.fleetVerdicts
-	}
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
 		Config: statuses, Library: e.Sources, Loop: e.Loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: e.isLeader,
-		Verdicts: verdicts, Proofs: e.approvals, Signers: opts.Signers, Events: e.events, Clock: opts.Clock, Logger: log,
+		Verdicts: verdicts, Evidence: found, Proofs: e.approvals, Signers: opts.Signers, Events: e.events, Clock: opts.Clock, Logger: log,
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
@@ -78,7 +79,7 @@ func (e *Enforcement) wireShards(opts *Options, to *remediate.Options) error {
 		return e.dispatcher.Protected(target, annotations)
 	}
 	local := facts.Local{
-		Held: to.Held, MemberUID: to.MemberUID, MemberAway: to.MemberAway, Health: to.Health, Owner: to.Owner, Summaries: e.summaries,
+		Held: to.Held, MemberUID: to.MemberUID, MemberAway: to.MemberAway, Health: to.Health, Owner: to.Owner, Summaries: e.summaries, Evidence: e.evidence,
 	}
 	if local.MemberAway == nil {
 		local.MemberAway = func(string) error { return nil }
@@ -223,6 +224,15 @@ func (e *Enforcement) summaries() map[string]facts.Summary {
 		out[b.Name] = of
 	}
 	s.summaries, s.of, s.at = out, state, time.Now()
+	return out
+}
+
+// evidence is what this process finds of what rolls out, nil before it has compared anything.
+func (e *Enforcement) evidence() *evidence.Said {
+	out := &evidence.Said{Policies: e.policies.Evidence(), Commits: e.Sources.Evidence()}
+	if out.Policies == nil || out.Commits == nil {
+		return nil
+	}
 	return out
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
@@ -75,6 +76,12 @@ type evaluator struct {
 // newEvaluator starts one that leads, which ends with the test.
 func newEvaluator(t *testing.T, index *aggregate.Index, library hub.Library, opts hub.EventsOptions, more ...func(context.Context) error) *evaluator {
 	t.Helper()
+	return newSharingEvaluator(t, index, library, opts, nil, more...)
+}
+
+// newSharingEvaluator is newEvaluator of one whose evidence is that of several processes, unless it is nil.
+func newSharingEvaluator(t *testing.T, index *aggregate.Index, library hub.Library, opts hub.EventsOptions, found func(policy, of string) (evidence.Part, error), more ...func(context.Context) error) *evaluator {
+	t.Helper()
 	realHub(t)
 	j := &evaluator{dispatcher: newDispatcher(t)}
 	j.lead.Store(true)
@@ -91,6 +98,7 @@ func newEvaluator(t *testing.T, index *aggregate.Index, library hub.Library, opt
 	}
 	j.FleetPolicies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
 		Config: hubConfig(), Library: library, Loop: j.loop, Corrector: corrector, Dispatcher: j.dispatcher, IsLeader: j.lead.Load, Events: events, Logger: log,
+		Evidence: found,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,7 @@ import (
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
@@ -94,6 +96,9 @@ type FleetPoliciesOptions struct {
 	// Verdicts returns the verdicts of a policy on the whole fleet, where other processes judge members, too; its error
 	// says why they are not known. nil: this process judges all.
 	Verdicts func(policy string) (FleetVerdicts, error)
+	// Evidence returns what all of them find of the versions of a policy, which of names, or why that is not known. Each tells
+	// the others what FleetPolicies.Evidence returns. nil: this process judges all.
+	Evidence func(policy, of string) (evidence.Part, error)
 	// Signers are the users of the hub who own the keys that sign commits, by fingerprint:
 	// SHA256:… of an SSH key, PGP:… of a PGP key.
 	Signers map[string]string
@@ -128,6 +133,8 @@ type FleetPolicies struct {
 	recorder statusRecorder
 	written  map[types.UID]writtenPolicy // last, by the FleetPolicy's UID
 	shadows  []ShadowVersion
+
+	said atomic.Pointer[map[string]evidence.Statement] // of the versions that roll out, by policy
 }
 
 // dueStatus is a status that is to be written.
@@ -229,10 +236,6 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 		r, why := rollingOf(set, fp, origins, f.opts.Library)
 		if mark += r.mark(origins) + why.message; r == nil {
 			problems[fp.Name] = why
-			continue
-		}
-		if f.opts.Verdicts != nil && r.rollout != nil {
-			problems[fp.Name] = policyProblem{"RolloutNotSupported", rolloutNotSupported}
 			continue
 		}
 		rollings[fp.Name] = r
@@ -383,6 +386,9 @@ func acknowledgedBy(fp *v1alpha1.FleetPolicy) string {
 // setStatuses has the statuses written that have changed.
 func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 	state := f.opts.Loop.State()
+	if state != nil && (f.opts.Evidence != nil || f.opts.IsLeader()) { // whichever of several leads needs that of all
+		f.compare(state, policies)
+	}
 	if state == nil || !f.opts.IsLeader() {
 		f.versions.Prune(nil) // the leader notes what takes effect
 		f.statuses.Set(nil)
@@ -393,7 +399,6 @@ func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 	}
 	here := uidsOf(policies)
 	due := map[string]dueStatus{}
-	f.compare(state, policies)
 	shadows := f.shadowsOf(policies, time.Now())
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -415,10 +420,26 @@ func (f *FleetPolicies) compare(state *policy.State, policies []*v1alpha1.FleetP
 	var list []versions.Compared
 	for _, fp := range policies {
 		if r := f.rollings[fp.Name]; r != nil && r.Next != nil && r.refused == "" && (r.Phase == v1alpha1.RolloutShadow || r.Phase == v1alpha1.RolloutWaves) {
-			list = append(list, versions.Compared{UID: fp.UID, Name: fp.Name, Version: r.Next.Short(), First: r.First()})
+			list = append(list, versions.Compared{UID: fp.UID, Name: fp.Name, Version: r.Next.Short(), First: r.First(), Of: r.compared(fp)})
 		}
 	}
 	f.evidence.Update(state, list, time.Now)
+	said := make(map[string]evidence.Statement, len(list))
+	for i := range list {
+		if s := f.evidence.Of(list[i].UID); s != nil {
+			said[list[i].Name] = *s
+		}
+	}
+	f.said.Store(&said)
+}
+
+// Evidence returns what this process finds of the versions that roll out, by policy; nil before it has compared any. It may
+// be called by any goroutine.
+func (f *FleetPolicies) Evidence() map[string]evidence.Statement {
+	if said := f.said.Load(); said != nil {
+		return *said
+	}
+	return nil
 }
 
 // writeStatus writes a status, unless one was written over the same version of the FleetPolicy.

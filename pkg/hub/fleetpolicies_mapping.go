@@ -135,6 +135,15 @@ func (r *rolling) mark(origins map[string]Origin) string {
 	return mark + string(text)
 }
 
+// compared names what evidence on the versions follows from: all processes that judge the same have the same name for it.
+func (r *rolling) compared(fp *v1alpha1.FleetPolicy) string {
+	former := v1alpha1.Digest("none")
+	if r.Former != nil {
+		former = r.Former.Digest
+	}
+	return fmt.Sprintf("%s/%d/%s/%s", fp.UID, fp.Generation, former, r.Next.Digest)
+}
+
 // origin returns where a version's package was read from: what its source allows is what it
 // allows the active one.
 func (r *rolling) origin(fp *v1alpha1.FleetPolicy, v *versions.Version, origins map[string]Origin) Origin {

@@ -2,8 +2,10 @@ package hub_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/policy"
@@ -181,6 +184,70 @@ func TestFleetPolicies_TakeAVersionBack(t *testing.T) {
 		t.Errorf("%+v", fp.Status.Versions)
 	}
 	a.awaitBound(t, "bad")
+}
+
+// TestFleetPolicies_EvidenceOfAllProcesses: a version whose new violations are within the bound at each process is taken back by
+// their sum. Until all say what they find nothing becomes of it, and a process that does not lead decides nothing.
+func TestFleetPolicies_EvidenceOfAllProcesses(t *testing.T) {
+	var a, b *evaluator
+	var answers atomic.Bool // b does
+	all := func(policy, of string) (evidence.Part, error) {
+		if !answers.Load() {
+			return evidence.Part{}, errors.New("process b says nothing")
+		}
+		x, y := a.Evidence()[policy], b.Evidence()[policy]
+		if x.Of != of || y.Of != of {
+			return evidence.Part{}, errors.New("a process compares other versions")
+		}
+		x.Part.Add(&y.Part)
+		return x.Part, nil
+	}
+	opts := hub.EventsOptions{Instance: "federator-0", Interval: 100 * time.Millisecond}
+	of := func(labels ...string) *aggregate.Index {
+		index, become := pods(t, labels...)
+		become(aggregate.Synced)
+		return index
+	}
+	b = newSharingEvaluator(t, of("bad", "ugly", "ugly"), labels(t), opts, all)
+	b.lead.Store(false)
+	a = newSharingEvaluator(t, of("ugly"), labels(t), opts, all)
+	apply := func(label string) {
+		t.Helper()
+		text := strings.Replace(string(labelPolicy(label)), "shadow: 720h, maxNew: 100", "shadow: 0s, maxNew: 2", 1)
+		if err := until(func() error { return shared.Fleet.Hub.Apply(t.Context(), []byte(text)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply("bad")
+	inPhase(t, "")
+	apply("ugly")
+	awaitPolicy(t, "labels", func(fp *v1alpha1.FleetPolicy) bool {
+		r := fp.Status.Rollout
+		return r != nil && r.Candidate != nil && r.Candidate.Message == "its shadow begins once it is known what all processes find: process b says nothing"
+	})
+	b.awaitBound(t, "bad > ugly, whole false")
+	answers.Store(true)
+	c := inPhase(t, v1alpha1.RolloutTakenBack).Status.Rollout.Candidate
+	if e := c.Evidence; e == nil || !e.Complete || e.Subjects != 4 || e.New != 3 || e.Gone != 1 || !strings.HasPrefix(c.Message, "it finds 3 violations on 4 subjects") {
+		t.Errorf("%+v: %s", c.Evidence, c.Message)
+	}
+	b.awaitBound(t, "bad")
+
+	// Another process leads, while the one before says nothing: what was recorded stays, and nothing becomes of a newer one.
+	answers.Store(false)
+	a.lead.Store(false)
+	b.lead.Store(true)
+	apply("worse")
+	awaitPolicy(t, "labels", func(fp *v1alpha1.FleetPolicy) bool {
+		r := fp.Status.Rollout
+		return r.Candidate != nil && r.Candidate.Digest != c.Digest && r.Candidate.Phase == v1alpha1.RolloutShadow && strings.HasSuffix(r.Candidate.Message, "process b says nothing")
+	})
+	answers.Store(true)
+	fp := inPhase(t, "")
+	if e := fp.Status.Rollout.Effective; !strings.Contains(string(e.Parameters.Raw), "worse") {
+		t.Errorf("%+v is in effect", e)
+	}
+	a.awaitBound(t, "worse")
 }
 
 // expectPhase waits until the metrics say which phase a rollout is in.

@@ -217,11 +217,31 @@ func (f *FleetPolicies) rolloutOf(fp *v1alpha1.FleetPolicy, r *rolling, actions 
 	if from, again := f.beginsAgain(fp, r, now); again {
 		recorded, now = nil, from
 	}
-	out.Candidate = r.Step(recorded, &terms, &facts, f.evidence.Of(fp.UID), origin, now)
+	var found *v1alpha1.RolloutEvidence
+	found, facts.Missing = f.evidenceOn(fp)
+	out.Candidate = r.Step(recorded, &terms, &facts, found, origin, now)
 	if out.Candidate.Phase == v1alpha1.RolloutPromoted { // whatever is wanted when this is read
 		out.Effective = r.Promoted()
 	}
 	return out
+}
+
+// evidenceOn returns what all processes find of the versions of a FleetPolicy that rolls out, nil while there is none, and why
+// that is, "" where this process has none yet.
+func (f *FleetPolicies) evidenceOn(fp *v1alpha1.FleetPolicy) (found *v1alpha1.RolloutEvidence, missing string) {
+	own := f.evidence.Of(fp.UID)
+	if own == nil {
+		return nil, ""
+	}
+	sum := own.Part
+	if f.opts.Evidence != nil {
+		var err error
+		if sum, err = f.opts.Evidence(fp.Name, own.Of); err != nil {
+			return nil, err.Error()
+		}
+	}
+	is := sum.Status()
+	return &is, ""
 }
 
 // countWaves returns the number of waves in which a version takes effect: none where nothing is

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +24,7 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/enforce"
@@ -49,9 +51,10 @@ type PolicySourcesOptions struct {
 	// If it is not set, they take their place at once.
 	State    func() *policy.State
 	IsLeader func() bool // whether this process writes to the hub
-	// Shared says that other processes judge members, too: by what is judged here alone no version may take effect, and
-	// spec.rollout is refused.
-	Shared bool
+	// Evidence returns what all processes find of what a commit changes that has no FleetPolicy, which of names, or why that
+	// is not known, where others judge members, too. Each tells the others what PolicySources.Evidence returns. nil: this
+	// process judges all.
+	Evidence func(source, of string) (evidence.Commit, error)
 	// OnChange is called when the results of Origin may have changed other than by a new
 	// state of the Manager. It must not block. May be nil.
 	OnChange func()
@@ -88,6 +91,8 @@ type PolicySources struct {
 	manifests map[string]candidateManifests // of the commits that roll out, by source
 
 	approved map[string]approvedCommit // commits that were checked again because they are approved, by source
+
+	said atomic.Pointer[map[string]evidence.Commit] // of the commits that roll out, by source
 }
 
 // exactPolicy is a version of a FleetPolicy that is as a manifest of a commit.
@@ -211,8 +216,11 @@ func (s *PolicySources) Run(ctx context.Context) error {
 		list := s.list()
 		s.configure(ctx, list, state)
 		s.announcePushes(ctx)
-		s.syncRequested(list)
+		s.syncRequested(list, state)
 		s.syncApproved(list, state)
+		if s.opts.Evidence != nil {
+			s.compare(list, state)
+		}
 		if s.opts.IsLeader() {
 			s.applyAll(ctx, list, state)
 			s.writeStatuses(ctx, list, state)
@@ -258,10 +266,7 @@ func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySo
 		}
 		// After a restart, its packages are what they were, and not active yet.
 		packages := slices.Concat(ps.Status.Packages, state.Policies[ps.Name].Packages)
-		src, bad := toSource(ps, !s.opts.Shared && (ps.Spec.Rollout != nil || sourcerollout.Asks(ps.Name, packages, policies)), s.secrets.get)
-		if s.opts.Shared && ps.Spec.Rollout != nil && bad.reason == "" {
-			bad = problem{"RolloutNotSupported", rolloutNotSupported}
-		}
+		src, bad := toSource(ps, ps.Spec.Rollout != nil || sourcerollout.Asks(ps.Name, packages, policies), s.secrets.get)
 		if bad.reason != "" {
 			s.problems[ps.Name] = bad
 			src.Problem = bad.message
@@ -277,9 +282,6 @@ func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySo
 	}
 	s.configured = append([]policysource.Source{}, sources...)
 }
-
-// rolloutNotSupported is why neither a source nor a policy rolls out in a fleet that several processes share.
-const rolloutNotSupported = "spec.rollout is not supported where several processes share the fleet: the evidence would be that of one of them"
 
 // Policies returns the active packages of all sources, with those that roll out beside them, and
 // a channel that is closed when anything about them has changed.
@@ -416,22 +418,28 @@ func (s *PolicySources) noteExact(fp *v1alpha1.FleetPolicy, source string, pl *p
 
 // syncRequest is what triggers a check of a repository when it changes.
 type syncRequest struct {
-	sync string    // the annotation
-	push time.Time // status.lastPush
+	sync   string              // the annotation
+	push   time.Time           // status.lastPush
+	rolled v1alpha1.CommitHash // of status.rollout
 }
 
-// syncRequested checks the repositories of sources whose sync was requested. New sources
-// are checked anyway.
-func (s *PolicySources) syncRequested(list []*v1alpha1.PolicySource) {
+// syncRequested checks the repositories of sources whose sync was requested, or of which the leader has seen a commit that
+// rolls out. New sources are checked anyway.
+func (s *PolicySources) syncRequested(list []*v1alpha1.PolicySource, state *policysource.State) {
 	all := map[string]syncRequest{}
 	for _, ps := range list {
 		uid, now := string(ps.UID), syncRequest{sync: ps.Annotations[api.SyncKey]}
 		if ps.Status.LastPush != nil {
 			now.push = ps.Status.LastPush.Time
 		}
+		if r := ps.Status.Rollout; r != nil {
+			now.rolled = r.Commit
+		}
 		before, known := s.syncRequests[uid]
 		all[uid] = now
-		if !known || (before.sync == now.sync || now.sync == "") && before.push.Equal(now.push) {
+		newest := state.Status[ps.Name].Newest
+		behind := before.rolled != now.rolled && now.rolled != "" && (newest == nil || newest.Hash != string(now.rolled))
+		if !known || (before.sync == now.sync || now.sync == "") && before.push.Equal(now.push) && !behind {
 			continue
 		}
 		s.syncSource(ps.Name)

@@ -13,7 +13,9 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub/internal/sourcerollout"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
 )
@@ -238,4 +240,44 @@ func toFindings(list []policy.Finding) []v1alpha1.Finding {
 	}
 	out := append(errs, rest...)
 	return out[:min(len(out), maxFindings)]
+}
+
+// seenEvidence is the evidence of a commit at a time, as this process has it.
+type seenEvidence struct {
+	at time.Time
+	of evidence.Commit
+}
+
+// evidenceOf returns what this process finds of what has no FleetPolicy, counted once a second at most.
+func (s *PolicySources) evidenceOf(source string, c *policysource.RollingOut, state *policysource.State, list []*v1alpha1.FleetPolicy, now time.Time) evidence.Commit {
+	if s.opts.State == nil {
+		return evidence.Commit{}
+	}
+	is, of := s.evidence[source], state.Policies[source].Commit.Hash+"/"+c.Commit.Hash
+	if is.of.Of != of || now.Sub(is.at) >= statusInterval {
+		is = seenEvidence{at: now, of: sourcerollout.EvidenceOf(s.opts.State(), state.Beside, c.Packages, list)}
+		is.of.Of = of
+		s.evidence[source] = is
+	}
+	return is.of
+}
+
+// compare has the evidence renewed on the commits that roll out, for whichever process leads.
+func (s *PolicySources) compare(list []*v1alpha1.PolicySource, state *policysource.State) {
+	said, policies := map[string]evidence.Commit{}, s.fleetPolicies()
+	for _, ps := range list {
+		if c, ok := state.Candidates[ps.Name]; ok {
+			said[ps.Name] = s.evidenceOf(ps.Name, &c, state, policies, time.Now())
+		}
+	}
+	s.said.Store(&said)
+}
+
+// Evidence returns what this process finds of the commits that roll out, by source; nil before it has compared any. It may
+// be called by any goroutine.
+func (s *PolicySources) Evidence() map[string]evidence.Commit {
+	if said := s.said.Load(); said != nil {
+		return *said
+	}
+	return nil
 }

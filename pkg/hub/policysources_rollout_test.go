@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/pkg/hub"
+	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -378,4 +380,55 @@ func TestPolicySources_PackagesWithoutPolicyRollOut(t *testing.T) {
 	ask(t, "team", "1")
 	ps := awaitActive(t, "team", second)
 	expectEvent(t, ps.UID, "Normal RolloutPromoted: commit "+second)
+}
+
+// TestPolicySources_CommitEvidenceOfAllProcesses: what has no FleetPolicy waits until all processes say what they find.
+func TestPolicySources_CommitEvidenceOfAllProcesses(t *testing.T) {
+	var answers atomic.Pointer[evidence.Commit]
+	var asked atomic.Pointer[string]
+	sharing := func(o *hub.PolicySourcesOptions) {
+		o.State = func() *policy.State { return nil } // nothing is evaluated here yet
+		o.Evidence = func(source, of string) (evidence.Commit, error) {
+			of = source + " " + of
+			if asked.Store(&of); answers.Load() == nil {
+				return evidence.Commit{}, errors.New("process b says nothing")
+			}
+			return *answers.Load(), nil
+		}
+	}
+	newDiffingRig(t, true, nil, nil, sharing)
+	follower := newDiffingRig(t, false, nil, nil, sharing)
+	repo := newRepo(t, t.TempDir(), "r")
+	first := commit(t, repo, tree("team", "a"))
+	create(t, "team", map[string]any{"url": "file://" + repo.Dir, "ref": map[string]any{"branch": "main"}, "rollout": map[string]any{"shadow": "0s", "maxNew": 0}})
+	awaitActive(t, "team", first)
+	second := commit(t, repo, tree("team", "b"))
+	ask(t, "team", "1")
+	ps := awaitSource(t, "team", func(ps *v1alpha1.PolicySource) bool {
+		return ps.Status.Rollout != nil && strings.Contains(ps.Status.Rollout.Message, "its shadow begins once it is known what all processes find: process b says nothing")
+	})
+	if r := ps.Status.Rollout; r.Evidence == nil || r.Evidence.Complete || r.Waiting != 1 {
+		t.Errorf("%+v", r)
+	}
+	if of := "team " + first + "/" + second; *asked.Load() != of {
+		t.Errorf("asked for %q, want %q", *asked.Load(), of)
+	}
+	if err := until(func() error {
+		if said, ok := follower.sources.Evidence()["team"]; !ok || said.Of != first+"/"+second {
+			return fmt.Errorf("the follower says %+v", said)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	answers.Store(&evidence.Commit{Parts: map[string]evidence.CommitPart{"team": {Part: evidence.Part{Complete: true, Subjects: 5, New: 1}}}})
+	ps = awaitRollout(t, "team", second, v1alpha1.RolloutTakenBack)
+	if e := ps.Status.Rollout.Evidence; e == nil || !e.Complete || e.Subjects != 5 || e.New != 1 {
+		t.Errorf("%+v", ps.Status.Rollout)
+	}
+	answers.Store(&evidence.Commit{Parts: map[string]evidence.CommitPart{"team": {Part: evidence.Part{Complete: true, Subjects: 5}}}})
+	third := commit(t, repo, tree("team", "c"))
+	ask(t, "team", "2")
+	awaitActive(t, "team", third)
+	awaitManager(t, follower, "team", third)
 }

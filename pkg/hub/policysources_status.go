@@ -224,39 +224,24 @@ func (s *PolicySources) rolloutOf(ps *v1alpha1.PolicySource, st *policysource.St
 	list := s.fleetPolicies()
 	policies := sourcerollout.PoliciesOf(ps.Name, &c, ps.Spec.Rollout, list)
 	terms, err := promotion.TermsOf(ps.Spec.Rollout, 0)
-	is := s.evidenceOf(ps.Name, &c, state, list, now)
+	own := s.evidenceOf(ps.Name, &c, state, list, now)
 	switch {
-	case !is.any:
+	case !own.Any():
 		return sourcerollout.Next(old, c.Commit.Hash, policies, nil, now)
 	case err != nil:
 		policies = append(policies, sourcerollout.Policy{Phase: v1alpha1.RolloutShadow, Message: err.Error()})
 		return sourcerollout.Next(old, c.Commit.Hash, policies, nil, now)
 	}
-	facts := promotion.Facts{Evidence: is.of, Added: is.added, Approved: s.ShadowApproved(ps.Name, c.Commit.Hash)}
+	facts := promotion.Facts{Approved: s.ShadowApproved(ps.Name, c.Commit.Hash)}
+	if s.opts.Evidence != nil {
+		if own, err = s.opts.Evidence(ps.Name, own.Of); err != nil {
+			facts.Missing = err.Error()
+		}
+	}
+	if facts.Evidence, facts.Added = own.Status(); facts.Missing != "" && old != nil && string(old.Commit) == c.Commit.Hash && old.Evidence != nil {
+		facts.Evidence = *promotion.Older(old.Evidence)
+	}
 	return sourcerollout.Next(old, c.Commit.Hash, policies, &sourcerollout.Rest{Terms: terms, Facts: facts}, now)
-}
-
-// seenEvidence is the evidence of a commit at a time.
-type seenEvidence struct {
-	at     time.Time
-	commit string
-	of     v1alpha1.RolloutEvidence
-	added  v1alpha1.RolloutEvidence // what of it is of packages that are new
-	any    bool
-}
-
-// evidenceOf returns the evidence of packages without a FleetPolicy, counted once a second at most.
-func (s *PolicySources) evidenceOf(source string, c *policysource.RollingOut, state *policysource.State, list []*v1alpha1.FleetPolicy, now time.Time) seenEvidence {
-	if s.opts.State == nil {
-		return seenEvidence{}
-	}
-	is := s.evidence[source]
-	if is.commit != c.Commit.Hash || now.Sub(is.at) >= statusInterval {
-		is = seenEvidence{at: now, commit: c.Commit.Hash}
-		is.of, is.added, is.any = sourcerollout.EvidenceOf(s.opts.State(), state.Beside, c.Packages, list)
-		s.evidence[source] = is
-	}
-	return is
 }
 
 // withLastSync sets lastSync to the annotation that was last observed.

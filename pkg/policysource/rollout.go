@@ -117,7 +117,9 @@ func (r *runner) rollOut(st *State, v *gateResult, note func(*Status)) bool {
 	name := r.spec.Name
 	candidates := maps.Clone(st.Candidates)
 	next := *v.rollingOut
-	next.Former = candidates[name].replaces(next.Commit.Hash)
+	if !r.m.opts.Shared {
+		next.Former = candidates[name].replaces(next.Commit.Hash)
+	}
 	candidates[name] = next
 	same := r.m.sameOrigin(r.source)
 	var before, after Status

@@ -66,7 +66,9 @@ func (r *runner) wait(ctx context.Context, delay time.Duration) bool {
 		case <-t.C:
 			return true
 		case <-r.changed:
-			r.reconsider(ctx)
+			if r.reconsider(ctx); r.ahead() {
+				return true
+			}
 		case <-replaced:
 		}
 	}
@@ -215,15 +217,25 @@ func (r *runner) activate(st *State, v *gateResult, current bool, note func(*Sta
 	return true
 }
 
-// restore activates the commit that was active before a restart. While the remote cannot
+// ahead reports whether the commit that is active here is one that rolls out, as the caller says: it was the first that was
+// seen here, before the one that is active elsewhere was known.
+func (r *runner) ahead() bool {
+	t := r.terms.Load()
+	return t.rollout && r.activated != "" && t.begun == r.activated && t.promoted != r.activated && t.active != "" && t.active != r.activated
+}
+
+// restore activates the commit that was active before a restart, or is elsewhere. While the remote cannot
 // be reached no newer commit is tried, because it has to be compared with that one.
 func (r *runner) restore(ctx context.Context) error {
-	if _, active := r.m.State().Policies[r.spec.Name]; r.restored || active || r.spec.LastGood == "" {
+	req := r.spec.request("")
+	req.Ref = r.spec.LastGood
+	switch _, active := r.m.State().Policies[r.spec.Name]; {
+	case r.ahead():
+		req.Ref, r.remoteHash = r.terms.Load().active, "" // the newest one is read again after it
+	case r.restored || active || req.Ref == "":
 		r.restored = true
 		return nil
 	}
-	req := r.spec.request("")
-	req.Ref = r.spec.LastGood
 	got, err := r.m.opts.client().Fetch(ctx, req)
 	if errors.Is(err, checkout.ErrUnreachable) || errors.Is(err, checkout.ErrDenied) {
 		return err

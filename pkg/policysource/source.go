@@ -137,6 +137,9 @@ type Options struct {
 	// MaxDiff. It must not block. When that changes, Sync has the commit checked again. nil:
 	// none is approved.
 	Approved func(source, commit string) bool
+	// Shared says that other processes have the same sources and judge by them, too: commits that were replaced while they
+	// rolled out are not kept, which processes that have started since would not have.
+	Shared bool
 
 	// Dial opens connections to remotes and may reject addresses; nil means net.Dialer's.
 	Dial      func(ctx context.Context, network, address string) (net.Conn, error)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -45,12 +44,6 @@ spec:
   - {name: late}
 `
 
-const rolled = `apiVersion: federator.dev/v1alpha1
-kind: FleetPolicy
-metadata: {name: rolled}
-spec: {package: fix, mode: Enforce, match: {labels: {matchLabels: {story: rolled}}}, rollout: {}}
-`
-
 const soak = 3 * time.Second
 
 // corrections are those of the hub's policies.
@@ -70,15 +63,6 @@ func TestShards_Correct(t *testing.T) {
 	for _, s := range f.processes {
 		s.start()
 	}
-	f.do(f.kube.Hub.Apply(t.Context(), []byte(rolled)))
-	c.policy("a version cannot roll out", "rolled", func(p *v1alpha1.FleetPolicy) error {
-		ready := meta.FindStatusCondition(p.Status.Conditions, "Ready")
-		if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != "RolloutNotSupported" {
-			return fmt.Errorf("condition Ready is %+v, want False RolloutNotSupported", ready)
-		}
-		return nil
-	})
-
 	const each = 5 // targets of a member
 	c.begin("calm", each)
 	c.done("calm", each)

@@ -47,6 +47,7 @@ type Client struct {
 	known  map[string]*known // by process
 	silent map[string]time.Time
 	owners map[policy.Ref]owned
+	shares shares // of the newest fleet
 }
 
 // known is what a process has said.
@@ -236,10 +237,7 @@ func (c *Client) summaries(fleet *intents.Fleet, name string) (said map[string]S
 		return nil, nil, errors.New("this process has no verdicts yet")
 	}
 	said = map[string]Summary{}
-	everybody := slices.Sorted(maps.Keys(fleet.Peers))
-	everybody = append(append(everybody, fleet.Processes...), fleet.Self)
-	slices.Sort(everybody)
-	for _, id := range slices.Compact(everybody) {
+	for _, id := range everybody(fleet) {
 		all := own
 		if id != fleet.Self {
 			k, err := c.fresh(id)

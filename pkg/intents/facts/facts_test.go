@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
 	"federator.dev/federator/pkg/policy"
@@ -59,7 +60,8 @@ type world struct {
 	fleet     atomic.Pointer[intents.Fleet]
 	held      atomic.Bool // at b
 	asked     atomic.Int64
-	diffs     *facts.Differences // of b
+	diffs     *facts.Differences               // of b
+	said      [2]atomic.Pointer[evidence.Said] // of a and b
 	stop      func()
 }
 
@@ -70,7 +72,9 @@ func newWorld(t *testing.T) *world {
 	w := &world{}
 	var theirs atomic.Pointer[intents.Fleet]
 	w.diffs = facts.NewDifferences(theirs.Load)
-	server, err := facts.NewServer(local("b", &w.held), theirs.Load, w.diffs)
+	a, b := local("a", new(atomic.Bool)), local("b", &w.held)
+	a.Evidence, b.Evidence = w.said[0].Load, w.said[1].Load
+	server, err := facts.NewServer(b, theirs.Load, w.diffs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +88,7 @@ func newWorld(t *testing.T) *world {
 		"b": {ID: "b", URL: "http://b", Client: &http.Client{Transport: w.transport}},
 	}})
 	w.client, err = facts.NewClient(facts.ClientOptions{
-		Local: local("a", new(atomic.Bool)), Fleet: w.fleet.Load, Lease: func() (time.Time, error) { return time.Time{}, nil },
+		Local: a, Fleet: w.fleet.Load, Lease: func() (time.Time, error) { return time.Time{}, nil },
 	})
 	if err != nil {
 		t.Fatal(err)

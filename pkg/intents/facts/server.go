@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
@@ -31,6 +32,8 @@ type Local struct {
 	Owner      func(policy.Ref) remediate.Ownership
 	// Summaries are the verdicts of all policies as of now, nil while they are not known.
 	Summaries func() map[string]Summary
+	// Evidence is that of what rolls out, nil while there is none; nil: nothing rolls out.
+	Evidence func() *evidence.Said
 }
 
 func (l *Local) validate() error {
@@ -93,6 +96,7 @@ type memberFacts struct {
 	Process   string             `json:"process"`
 	Members   map[string]fact    `json:"members"`
 	Summaries map[string]Summary `json:"summaries"` // null: not known
+	Evidence  *evidence.Said     `json:"evidence,omitempty"`
 }
 
 // Server answers Clients of other processes.
@@ -186,6 +190,9 @@ func read[T any](w http.ResponseWriter, r *http.Request, into *[]T) bool {
 func (s *Server) members() *memberFacts {
 	fleet := s.fleet()
 	out := &memberFacts{Members: map[string]fact{}, Summaries: s.local.Summaries()}
+	if s.local.Evidence != nil {
+		out.Evidence = s.local.Evidence()
+	}
 	if fleet == nil {
 		out.Summaries = nil
 		return out

@@ -93,6 +93,8 @@ func boundOf(v *intstr.IntOrString, def intstr.IntOrString) (Bound, error) {
 // Facts are what is known now.
 type Facts struct {
 	Evidence v1alpha1.RolloutEvidence
+	// Missing is why it is not known what all processes find that judge members: Evidence is not complete then. "" if it is.
+	Missing string
 	// Added is what of Evidence is of packages that have no former version: MaxNew does not apply to it.
 	Added    v1alpha1.RolloutEvidence
 	First    bool   // there is no former version to find less: MaxNew does not apply
@@ -108,6 +110,16 @@ type Waves struct {
 	Done   bool   // the last one has ended
 	Failed string // why one has failed, "" if none has
 	Held   string // why nothing is written now, "" if it is
+}
+
+// Older returns evidence that was recorded and is not known now: nothing follows from it. nil for nil.
+func Older(recorded *v1alpha1.RolloutEvidence) *v1alpha1.RolloutEvidence {
+	if recorded == nil {
+		return nil
+	}
+	out := recorded.DeepCopy()
+	out.Complete = false
+	return out
 }
 
 // State is how far a version has come. It is stored with seconds: its caller truncates
@@ -188,6 +200,8 @@ func (s State) nextShadow(t *Terms, f *Facts, now time.Time) State {
 // completes says what makes evidence complete that is not: without its numbers, which change all the time.
 func (f *Facts) completes() string {
 	switch unknown := f.Evidence.Unknown; {
+	case f.Missing != "":
+		return "it is known what all processes find: " + f.Missing
 	case unknown > 0 && (f.First || unknown == f.Added.Unknown):
 		return "one of its verdicts is known"
 	case unknown > 0:

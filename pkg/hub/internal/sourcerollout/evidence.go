@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"federator.dev/federator/api/v1alpha1"
-	"federator.dev/federator/pkg/hub/internal/versions"
+	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
 )
@@ -59,11 +59,13 @@ func Asks(source string, packages []string, list []*v1alpha1.FleetPolicy) bool {
 	})
 }
 
-// EvidenceOf returns how the verdicts of what has no FleetPolicy differ that a commit changes, adds or removes, and
-// what of that is of packages that are new; false if there is nothing. beside has both versions of each; is is nil
-// while nothing has been evaluated.
-func EvidenceOf(is *policy.State, beside *policy.Set, packages []string, list []*v1alpha1.FleetPolicy) (all, added v1alpha1.RolloutEvidence, any bool) {
-	e := sum{is: is, beside: beside, named: map[string]bool{}}
+// EvidenceOf returns how the verdicts of what has no FleetPolicy differ that a commit changes, adds or removes. beside
+// has both versions of each; is is nil while nothing has been evaluated.
+func EvidenceOf(is *policy.State, beside *policy.Set, packages []string, list []*v1alpha1.FleetPolicy) evidence.Commit {
+	e := sum{is: is, beside: beside, named: map[string]bool{}, of: evidence.Commit{Parts: map[string]evidence.CommitPart{}}}
+	if is != nil {
+		e.of.Share = evidence.ShareOf(is)
+	}
 	bound := map[string]bool{} // packages that have a FleetPolicy, and constraints
 	for _, fp := range list {
 		if inEffect(fp) {
@@ -76,7 +78,7 @@ func EvidenceOf(is *policy.State, beside *policy.Set, packages []string, list []
 			e.addPackage(pkg)
 		}
 	}
-	return e.evidence(), e.added, e.any
+	return e.of
 }
 
 // sum is the evidence of some packages.
@@ -84,10 +86,7 @@ type sum struct {
 	is     *policy.State
 	beside *policy.Set
 	named  map[string]bool // FleetPolicies
-
-	any, incomplete bool
-	of, added       v1alpha1.RolloutEvidence
-	former, next    policy.Health
+	of     evidence.Commit
 }
 
 // applies reports whether something applies a package, or did, that is no FleetPolicy: by the packages, not by what is
@@ -115,62 +114,31 @@ func (e *sum) applies(pkg string, bound map[string]bool) bool {
 func (e *sum) addPackage(pkg string) {
 	name := e.beside.Candidate(pkg)
 	if e.is == nil || e.is.Set().Candidate(pkg) != name { // what is evaluated is older
-		e.any, e.incomplete = true, true
+		e.of.Older = true
 		return
 	}
 	for b := range e.is.Bindings() {
 		switch {
 		case e.named[b.Name]:
 		case b.Package == pkg && b.Next != nil:
-			e.addBoth(b.Name)
+			c, ok := e.is.Compare(b.Name)
+			e.of.Older = e.of.Older || !ok
+			e.add(b.Name, evidence.OfVersions(&c))
 		case b.Package == pkg && e.removes(&b):
 			n := e.is.Total(b.Name)
-			e.add(&v1alpha1.RolloutEvidence{Complete: e.is.Synced && e.is.BindingSynced(b.Name), Gone: int64(n.Violations)})
+			e.add(b.Name, evidence.Part{Complete: e.is.Synced && e.is.BindingSynced(b.Name), Gone: int64(n.Violations)})
 		case b.Package == name:
-			first := versions.FromFirst(e.is, b.Name)
-			e.add(first)
-			if e.beside.Package(pkg) == nil {
-				addTo(&e.added, first)
-			}
+			e.of.Parts[b.Name] = evidence.CommitPart{Part: evidence.OfFirst(e.is, b.Name), Added: e.beside.Package(pkg) == nil}
 		}
 	}
+}
+
+func (e *sum) add(binding string, p evidence.Part) {
+	e.of.Parts[binding] = evidence.CommitPart{Part: p}
 }
 
 // removes reports whether the commit does not have what a binding applies.
 func (e *sum) removes(b *policy.Binding) bool {
 	next := e.beside.Package(e.beside.Candidate(b.Package))
 	return next == nil || !next.HasViolationRules || b.Constraint != "" && e.beside.ConstraintOf(next, b.Constraint) == nil
-}
-
-func (e *sum) addBoth(name string) {
-	c, ok := e.is.Compare(name)
-	if !ok {
-		e.any, e.incomplete = true, true
-		return
-	}
-	e.add(versions.FromComparison(&c))
-	e.former.Evaluations += c.Former.Evaluations
-	e.former.Nanoseconds += c.Former.Nanoseconds
-	e.next.Evaluations += c.Next.Evaluations
-	e.next.Nanoseconds += c.Next.Nanoseconds
-}
-
-func (e *sum) add(one *v1alpha1.RolloutEvidence) {
-	e.any, e.incomplete = true, e.incomplete || !one.Complete
-	addTo(&e.of, one)
-}
-
-func addTo(to, one *v1alpha1.RolloutEvidence) {
-	to.Subjects += one.Subjects
-	to.New += one.New
-	to.Gone += one.Gone
-	to.Errors += one.Errors
-	to.Unknown += one.Unknown
-}
-
-func (e *sum) evidence() v1alpha1.RolloutEvidence {
-	out := e.of
-	out.Complete = e.any && !e.incomplete
-	out.Cost = versions.Cost(&e.former, &e.next)
-	return out
 }

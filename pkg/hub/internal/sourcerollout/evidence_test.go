@@ -63,6 +63,13 @@ func stateOf(t *testing.T, set *policy.Set, bindings []policy.Binding, state agg
 	return engine.State()
 }
 
+// evidenceOf returns the evidence as a status has it, what of that is of packages that are new, and whether there is any.
+func evidenceOf(is *policy.State, beside *policy.Set, packages []string, list []*v1alpha1.FleetPolicy) (all, added v1alpha1.RolloutEvidence, any bool) {
+	c := sourcerollout.EvidenceOf(is, beside, packages, list)
+	all, added = c.Status()
+	return all, added, c.Any()
+}
+
 // TestEvidenceOf_IsOfPackagesWithoutFleetPolicy: as the verdicts of both versions differ, once they are of this commit.
 func TestEvidenceOf_IsOfPackagesWithoutFleetPolicy(t *testing.T) {
 	active := load(t, "old")
@@ -70,7 +77,7 @@ func TestEvidenceOf_IsOfPackagesWithoutFleetPolicy(t *testing.T) {
 	rolls := beside.Candidate("p") != ""
 	packages := []string{"gone", "p"}
 	is := evaluated(t, beside, aggregate.Synced, "old", "next", "next", "other")
-	e, _, any := sourcerollout.EvidenceOf(is, beside, packages, nil)
+	e, _, any := evidenceOf(is, beside, packages, nil)
 	if any != rolls || rolls && (!e.Complete || e.Subjects != 4 || e.New != 2 || e.Gone != 1 || e.Errors != 0) {
 		t.Errorf("%t, %+v", any, e)
 	}
@@ -79,17 +86,17 @@ func TestEvidenceOf_IsOfPackagesWithoutFleetPolicy(t *testing.T) {
 		"syncing": evaluated(t, beside, aggregate.Syncing, "old"), "nothing": nil, "older": evaluated(t, active, aggregate.Synced, "old"),
 		"another commit": evaluated(t, policy.Beside(active, []policy.Candidate{{Source: "team", Set: load(t, "other")}}), aggregate.Synced, "other"),
 	} {
-		if e, _, any := sourcerollout.EvidenceOf(is, beside, packages, nil); any != rolls || e.Complete {
+		if e, _, any := evidenceOf(is, beside, packages, nil); any != rolls || e.Complete {
 			t.Errorf("%s: %t, %+v", what, any, e)
 		}
 	}
 	// A FleetPolicy says itself how far it is; one that is not in effect leaves its package to the rest.
 	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fp"}, Spec: v1alpha1.FleetPolicySpec{Package: "p"}}
-	if _, _, any := sourcerollout.EvidenceOf(is, beside, packages, []*v1alpha1.FleetPolicy{fp}); any {
+	if _, _, any := evidenceOf(is, beside, packages, []*v1alpha1.FleetPolicy{fp}); any {
 		t.Error("its package has a FleetPolicy")
 	}
 	fp.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: "Invalid"}}
-	if _, _, any := sourcerollout.EvidenceOf(is, beside, packages, []*v1alpha1.FleetPolicy{fp}); any != rolls {
+	if _, _, any := evidenceOf(is, beside, packages, []*v1alpha1.FleetPolicy{fp}); any != rolls {
 		t.Error("its FleetPolicy is not in effect")
 	}
 }
@@ -102,7 +109,7 @@ func TestEvidenceOf_PackageThatNowTakesAParameter(t *testing.T) {
 	if len(bindings) != 1 || beside.Candidate("p") == "" {
 		t.Fatalf("%+v", bindings)
 	}
-	if e, _, any := sourcerollout.EvidenceOf(stateOf(t, beside, bindings, aggregate.Synced, "x"), beside, []string{"p"}, nil); any {
+	if e, _, any := evidenceOf(stateOf(t, beside, bindings, aggregate.Synced, "x"), beside, []string{"p"}, nil); any {
 		t.Errorf("it waits for %+v", e)
 	}
 }
@@ -111,7 +118,7 @@ func TestEvidenceOf_PackageThatNowTakesAParameter(t *testing.T) {
 func TestEvidenceOf_CostIsOfManyEvaluations(t *testing.T) {
 	beside := policy.Beside(load(t, "old"), []policy.Candidate{{Source: "team", Set: load(t, "next")}})
 	for n, want := range map[int]bool{1: false, 20: true} {
-		e, _, _ := sourcerollout.EvidenceOf(evaluated(t, beside, aggregate.Synced, slices.Repeat([]string{"old"}, n)...), beside, []string{"p"}, nil)
+		e, _, _ := evidenceOf(evaluated(t, beside, aggregate.Synced, slices.Repeat([]string{"old"}, n)...), beside, []string{"p"}, nil)
 		if (e.Cost != nil) != want {
 			t.Errorf("%d evaluations of each version: %v", n, e.Cost)
 		}
@@ -185,14 +192,14 @@ func TestEvidenceOf_WhatACommitAddsAndRemoves(t *testing.T) {
 				list = append(list, fp)
 			}
 			is := evaluated(t, beside, aggregate.Synced, "a", "b", "b", "other")
-			if all, added, any := sourcerollout.EvidenceOf(is, beside, c.packages, list); any == c.none || all != c.want || added != c.added {
+			if all, added, any := evidenceOf(is, beside, c.packages, list); any == c.none || all != c.want || added != c.added {
 				t.Errorf("%t, %+v of which %+v are of what is added, want %+v and %+v", any, all, added, c.want, c.added)
 			}
-			if all, _, any := sourcerollout.EvidenceOf(nil, beside, c.packages, list); any == c.none || all.Complete {
+			if all, _, any := evidenceOf(nil, beside, c.packages, list); any == c.none || all.Complete {
 				t.Errorf("before anything is evaluated: %t, %+v", any, all)
 			}
 			is = evaluated(t, beside, aggregate.Syncing, "a")
-			if all, _, _ := sourcerollout.EvidenceOf(is, beside, c.packages, list); all.Complete {
+			if all, _, _ := evidenceOf(is, beside, c.packages, list); all.Complete {
 				t.Errorf("complete before all is read: %+v", all)
 			}
 		})

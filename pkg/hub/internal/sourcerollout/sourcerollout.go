@@ -53,8 +53,7 @@ func Next(old *v1alpha1.SourceRolloutStatus, commit string, policies []Policy, r
 		next.Since = metav1.NewTime(shadow.Since)
 		is := shadow.Next(&rest.Terms, &rest.Facts, at.Time)
 		policies = append(policies[:len(policies):len(policies)], Policy{Phase: is.Phase, Message: is.Message})
-		evidence := rest.Facts.Evidence
-		next.Evidence = &evidence
+		next.Evidence = rest.Facts.Evidence.DeepCopy()
 	}
 	next.Policies = int32(len(policies))
 	next.Phase, next.Waiting, next.Message = combine(policies)

@@ -25,6 +25,9 @@ func (p *Plan) Step(recorded *v1alpha1.PolicyRolloutStatus, t *promotion.Terms, 
 		if evidence == nil || ended(c.Phase) && c.Evidence != nil {
 			shown = c.Evidence // of what ended, that by which it did
 		}
+		if f.Missing != "" && !ended(c.Phase) {
+			shown = promotion.Older(c.Evidence)
+		}
 	}
 	if evidence != nil {
 		f.Evidence = *evidence

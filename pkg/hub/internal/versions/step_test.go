@@ -86,20 +86,6 @@ func TestWavesOf(t *testing.T) {
 	}
 }
 
-func TestFromComparison_CostIsOfOneEvaluation(t *testing.T) {
-	t.Parallel()
-	c := policy.Comparison{Subjects: 4, New: 3, Gone: 2, Errors: 1, Unknown: 5, Unsettled: 2, Complete: true}
-	c.Former, c.Next = policy.Health{Evaluations: 100, Nanoseconds: 1000}, policy.Health{Evaluations: costEvaluations, Nanoseconds: 500}
-	e := FromComparison(&c)
-	if e.Cost == nil || *e.Cost != 250 || e.Subjects != 4 || e.New != 3 || e.Gone != 2 || e.Errors != 1 || e.Unknown != 7 || !e.Complete {
-		t.Errorf("%+v", e)
-	}
-	c.Next.Evaluations--
-	if e := FromComparison(&c); e.Cost != nil {
-		t.Errorf("%d evaluations tell a cost", c.Next.Evaluations)
-	}
-}
-
 const badPods = `# METADATA
 # title: Bad
 # custom: {severity: low, kinds: [Pod]}
@@ -142,8 +128,8 @@ func TestEvidence_OfTheFirstVersion(t *testing.T) {
 	t.Parallel()
 	var e Evidence
 	state := podState(t)
-	e.Update(state, []Compared{{UID: "a", Name: "bad", Version: "abc", First: true}, {UID: "b", Name: "bad", Version: "def", First: true}}, time.Now)
-	if got := e.Of("a"); got == nil || got.Subjects != 3 || got.New != 2 || got.Errors != 0 || got.Complete != state.BindingSynced("bad") {
+	e.Update(state, []Compared{{UID: "a", Name: "bad", Version: "abc", First: true, Of: "1"}, {UID: "b", Name: "bad", Version: "def", First: true}}, time.Now)
+	if got := e.Of("a"); got == nil || got.Of != "1" || got.Subjects != 3 || got.New != 2 || got.Errors != 0 || got.Complete != state.BindingSynced("bad") {
 		t.Errorf("%+v", got)
 	}
 	if got := e.Of("b"); got != nil {
@@ -155,7 +141,12 @@ func TestEvidence_OfTheFirstVersion(t *testing.T) {
 func TestEvidence_FirstVersionThatKnowsNothing(t *testing.T) {
 	t.Parallel()
 	of := func(states ...aggregate.State) *v1alpha1.RolloutEvidence {
-		return evidenceOf(podsIn(t, states...), &Compared{Name: "bad", Version: "abc", First: true})
+		part, ok := evidenceOf(podsIn(t, states...), &Compared{Name: "bad", Version: "abc", First: true})
+		if !ok {
+			t.Fatal("the state is of another version")
+		}
+		is := part.Status()
+		return &is
 	}
 	got := of(aggregate.Stale, aggregate.Stale)
 	if got.Complete || got.Unknown != 2 || got.Subjects != 2 {
