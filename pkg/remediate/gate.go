@@ -144,6 +144,8 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 		return recording
 	case !s.isDesired(i):
 		return "the policy no longer requires this write"
+	case s.intents[i.Remedy.Target].Unresolved != "":
+		return s.intents[i.Remedy.Target].Unresolved
 	case !s.lets(i.Remedy.Target, s.reached(now)):
 		return "the wave of member " + i.Remedy.Target.Member + " has not begun"
 	}

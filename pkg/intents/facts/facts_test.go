@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
 	"federator.dev/federator/pkg/policy"
@@ -43,6 +44,12 @@ func local(id string, held *atomic.Bool) facts.Local {
 				return remediate.Ownership{}
 			}
 			return remediate.Ownership{Owner: id + " " + r.Name}
+		},
+		Resolve: func(claims []enforce.Claim) (out []enforce.Resolution) {
+			for _, of := range claims {
+				out = append(out, enforce.Resolution{UID: id + " " + of.Target.Name + " " + of.Bases[0].Basis})
+			}
+			return out
 		},
 		Summaries: func() map[string]facts.Summary {
 			return map[string]facts.Summary{"p": {
