@@ -32,8 +32,9 @@ func (c *claimed) same(o *claimed) bool {
 
 // resolve sets what is known of the target of an intent. It reports false where there is no such correction.
 func (c *claimed) resolve(i *remediate.Intent) bool {
-	i.MemberUID, i.APIVersion, i.UID, i.ResourceVersion = c.is.MemberUID, c.is.APIVersion, c.is.UID, c.is.ResourceVersion
-	i.Unresolved = c.is.Why
+	if i.Unresolved = c.is.Why; i.Unresolved == "" {
+		i.MemberUID, i.APIVersion, i.UID, i.ResourceVersion = c.is.MemberUID, c.is.APIVersion, c.is.UID, c.is.ResourceVersion
+	}
 	return c.is.Beyond == ""
 }
 

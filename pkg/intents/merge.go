@@ -57,7 +57,7 @@ func (r *Receiver) intentFor(name string, target policy.Ref) (*remediate.Intent,
 		return nil, nil
 	}
 	i := enforce.Combine(parts)
-	i.Basis, i.Parts = "", nil
+	i.Basis, i.Parts, i.MemberUID = "", nil, member.UID
 	if len(claim.claim.Bases) > 0 && astray == "" {
 		claim.claim.Verb = i.Remedy.Action
 		return &i, claim

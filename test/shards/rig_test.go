@@ -130,6 +130,7 @@ func newFleet(t *testing.T, with setup) *fleet {
 	corrections := ""
 	if with.corrections != "" {
 		write("policies/fix.rego", []byte(fix))
+		write("policies/single.rego", []byte(single))
 		corrections = ", hub: true, reports: true, reportInterval: 1s, corrections: " + with.corrections
 	}
 	level := "info"

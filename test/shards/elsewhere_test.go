@@ -1,0 +1,148 @@
+package shards
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/hub"
+	"federator.dev/federator/test/kube/tcpproxy"
+)
+
+// single is a policy about keys of a view: one process judges a name, and others the objects that it corrects.
+const single = `# METADATA
+# title: One member has a name alone
+# description: Of ConfigMaps of a name that begins with fix-single- those of all members but the first have label fixed=yes.
+# custom: {severity: low, kinds: [ConfigMap], subject: view.names, remedies: [{action: patch, kind: ConfigMap}]}
+package single
+
+view.names[input.object.metadata.name] contains object.get(input.object.metadata.labels, "fixed", "") if {
+	startswith(input.object.metadata.name, "fix-single-")
+}
+
+violation contains {
+	"msg": sprintf("%s has it, too", [e.ref.member]),
+	"remedy": {"action": "patch", "target": e.ref, "patch": {"metadata": {"labels": {"fixed": "yes"}}}},
+} if {
+	some n, e in input.entries
+	n > 0
+	e.value != "yes"
+}
+`
+
+const singled = `apiVersion: federator.dev/v1alpha1
+kind: FleetPolicy
+metadata: {name: single}
+spec:
+  package: single
+  mode: Enforce
+  limits: {maxAffected: {policy: {count: 10000}}}
+  waves:
+  - {name: early, members: {labels: {matchLabels: {wave: early}}}, soak: 1s}
+  - {name: late}
+`
+
+// TestShards_CorrectElsewhere: remedies of keys of views are written in members that other processes judge, in the waves of these
+// members, once; and not while the process of the target is cut off.
+func TestShards_CorrectElsewhere(t *testing.T) {
+	f := newFleet(t, setup{replication: 1, corrections: "{bounds: {writesPerSecond: 10}}"})
+	client, err := hub.NewRESTClient(f.kube.Hub.DirectRESTConfig())
+	f.do(err)
+	c := &corrections{fleet: f, hub: client}
+	for _, s := range f.processes {
+		s.start()
+	}
+	f.do(f.kube.Hub.Apply(t.Context(), []byte(singled)))
+	const names = 6 // so that hardly ever one process judges them all
+	for n := range names {
+		c.single(n)
+	}
+	c.until("all but those of the first member are corrected", func() error { return c.singled(0, names) })
+	c.policy("its waves are done", "single", func(p *v1alpha1.FleetPolicy) error {
+		if w := p.Status.Wave; w == nil || w.Phase != v1alpha1.WaveDone {
+			return fmt.Errorf("the wave is %+v, conditions %+v", w, p.Status.Conditions)
+		}
+		return nil
+	})
+	var first, second []time.Time
+	for i := range c.kube.Members {
+		for _, w := range c.writes(i, "single") {
+			if i < early() {
+				first = append(first, w.completed)
+			} else {
+				second = append(second, w.received)
+			}
+		}
+	}
+	if len(first) != names*(early()-1) || len(second) != names*(size()-early()) || earliest(second).Before(latest(first)) {
+		t.Errorf("written in the first wave at %v, in the second at %v", first, second)
+	}
+
+	cut := c.judgeOfTargets()
+	f.do(cut.peers.Set(tcpproxy.Mode{State: tcpproxy.BlackHole}))
+	time.Sleep(time.Second) // what is under way
+	before := c.written()
+	c.single(names)
+	for range 8 {
+		time.Sleep(time.Second)
+		if now := c.written(); now != before {
+			t.Fatalf("%s is cut off, which judges %v, and there are %d writes after %d", cut.name, f.judges(cut), now, before)
+		}
+	}
+	f.do(cut.peers.Set(tcpproxy.Mode{}))
+	c.until("all are corrected after "+cut.name+" is back", func() error { return c.singled(names, 1) })
+	if n := c.written(); n != before+size()-1 {
+		t.Errorf("%d writes, want %d", n, before+size()-1)
+	}
+}
+
+// judgeOfTargets is a process that judges a member with targets and does not lead.
+func (c *corrections) judgeOfTargets() *shard {
+	c.t.Helper()
+	leader := c.leader()
+	for _, s := range c.alive() {
+		if s != leader && slices.ContainsFunc(c.judges(s), func(member string) bool { return member != memberName(0) }) {
+			return s
+		}
+	}
+	c.t.Fatal("the leader judges all members with targets")
+	return nil
+}
+
+// single makes a ConfigMap of one name in each member.
+func (c *corrections) single(n int) {
+	c.t.Helper()
+	for _, m := range c.kube.Members {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("fix-single-", n), Labels: map[string]string{"story": "single"}}}
+		_, err := m.Client().CoreV1().ConfigMaps("default").Create(c.t.Context(), cm, metav1.CreateOptions{})
+		c.do(err)
+	}
+}
+
+// singled returns an error unless names are corrected in all members but the first, and in no other.
+func (c *corrections) singled(from, names int) error {
+	fixed := c.fixed("single")
+	for n := from; n < from+names; n++ {
+		for i := range c.kube.Members {
+			at := fmt.Sprint(memberName(i), "/fix-single-", n)
+			if slices.Contains(fixed, at) != (i > 0) {
+				return fmt.Errorf("%s: corrected are %s", at, strings.Join(fixed, ", "))
+			}
+		}
+	}
+	return nil
+}
+
+// written returns how often members were written to for the policy.
+func (c *corrections) written() (n int) {
+	for i := range c.kube.Members {
+		n += len(c.writes(i, "single"))
+	}
+	return n
+}
