@@ -201,3 +201,38 @@ func TestCorrector_KeepsToCeilingOfTargetsMember(t *testing.T) {
 		}
 	})
 }
+
+// TestCorrector_KnowsTargetsThatItReads, as another process does that judges them; and from when it judges them itself it asks nobody.
+func TestCorrector_KnowsTargetsThatItReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := startBoth(t, enforce.EnforcementSpec{Mode: policy.Enforce})
+		told := a.intentFor("web").Basis
+		role := func(r aggregate.Role) {
+			t.Helper()
+			if err := a.index.PutMember(aggregate.Member{Name: "fleet/b", UID: "fleet/b", Role: r}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		role(aggregate.Joining)
+		a.put(t, "fleet/b", "web", "fleet/b", "9", `{"spec":{"host":"a.example"},"status":{"beat":7}}`)
+		if i := a.intentFor("web"); i == nil || i.Basis != told {
+			t.Errorf("while it begins to read it: %+v", i)
+		}
+		role(aggregate.Standby)
+		if i := a.intentFor("web"); i == nil || i.Basis != told || i.UID != "" {
+			t.Errorf("while it reads it for when the other one is lost: %+v, want basis %s", i, told)
+		}
+		a.put(t, "fleet/b", "web", "new", "10", `{"spec":{"host":"a.example"}}`)
+		if i := a.intentFor("web"); i == nil || i.Basis == told {
+			t.Errorf("another object: %+v", i)
+		}
+		role(aggregate.Judge)
+		if i := a.intentFor("web"); i == nil || i.Basis != "" || i.UID != "new" || i.ResourceVersion != "10" || i.MemberUID != "fleet/b" {
+			t.Errorf("from when it judges it: %+v", i)
+		}
+		if i := b.intentFor("web"); i != nil {
+			t.Errorf("of a process that has no keys: %+v", i)
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/hub"
+	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/test/kube/tcpproxy"
 )
 
@@ -85,20 +86,32 @@ func TestShards_CorrectElsewhere(t *testing.T) {
 	}
 
 	cut := c.judgeOfTargets()
+	theirs := c.judges(cut)
 	f.do(cut.peers.Set(tcpproxy.Mode{State: tcpproxy.BlackHole}))
-	time.Sleep(time.Second) // what is under way
-	before := c.written()
+	before := c.written(theirs...)
 	c.single(names)
-	for range 8 {
-		time.Sleep(time.Second)
-		if now := c.written(); now != before {
-			t.Fatalf("%s is cut off, which judges %v, and there are %d writes after %d", cut.name, f.judges(cut), now, before)
-		}
-	}
+	c.stays("its own members", before, 2*intents.SilentAfter, theirs...)
+	before = c.written()
+	c.single(names + 1)
+	c.stays("all, once it is silent", before, 3*time.Second)
 	f.do(cut.peers.Set(tcpproxy.Mode{}))
-	c.until("all are corrected after "+cut.name+" is back", func() error { return c.singled(names, 1) })
-	if n := c.written(); n != before+size()-1 {
-		t.Errorf("%d writes, want %d", n, before+size()-1)
+	c.until("all are corrected after "+cut.name+" is back", func() error { return c.singled(names, 2) })
+	if n, want := c.written(), (names+2)*(size()-1); n != want {
+		t.Errorf("%d writes, want %d", n, want)
+	}
+}
+
+// stays checks that no more is written to some members than was before, all if none are named.
+func (c *corrections) stays(what string, before int, during time.Duration, members ...string) {
+	c.t.Helper()
+	for end := time.Now().Add(during); time.Now().Before(end); {
+		if now := c.written(members...); now != before {
+			c.t.Fatalf("while a process is cut off: %s: %d writes after %d", what, now, before)
+		}
+		select {
+		case <-c.t.Context().Done():
+		case <-time.After(200 * time.Millisecond):
+		}
 	}
 }
 
@@ -139,10 +152,12 @@ func (c *corrections) singled(from, names int) error {
 	return nil
 }
 
-// written returns how often members were written to for the policy.
-func (c *corrections) written() (n int) {
+// written returns how often some members were written to for the policy, all if none are named.
+func (c *corrections) written(members ...string) (n int) {
 	for i := range c.kube.Members {
-		n += len(c.writes(i, "single"))
+		if len(members) == 0 || slices.Contains(members, memberName(i)) {
+			n += len(c.writes(i, "single"))
+		}
 	}
 	return n
 }
