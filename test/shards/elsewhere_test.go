@@ -90,10 +90,10 @@ func TestShards_CorrectElsewhere(t *testing.T) {
 	f.do(cut.peers.Set(tcpproxy.Mode{State: tcpproxy.BlackHole}))
 	before := c.written(theirs...)
 	c.single(names)
-	c.stays("its own members", before, 2*intents.SilentAfter, theirs...)
+	c.stays("its own members", before, intents.SilentAfter+time.Second, theirs...)
 	before = c.written()
 	c.single(names + 1)
-	c.stays("all, once it is silent", before, 3*time.Second)
+	c.stays("all, once it is silent", before, 2*time.Second)
 	f.do(cut.peers.Set(tcpproxy.Mode{}))
 	c.until("all are corrected after "+cut.name+" is back", func() error { return c.singled(names, 2) })
 	if n, want := c.written(), (names+2)*(size()-1); n != want {
