@@ -100,18 +100,17 @@ func toldMembersChanged(before, after *policy.State) bool {
 	if was.Shape() == is.Shape() {
 		return false
 	}
-	members := map[string]aggregate.Member{}
-	for m := range was.Members() {
-		members[m.Name] = m
-	}
+	n := 0
 	for m := range is.Members() {
-		had, ok := members[m.Name]
-		if !ok || !sameForCorrections(&had, &m) {
+		n++
+		if had, ok := was.Member(m.Name); !ok || !sameForCorrections(&had, &m) {
 			return true
 		}
-		delete(members, m.Name)
 	}
-	return len(members) > 0
+	for range was.Members() {
+		n--
+	}
+	return n != 0
 }
 
 // sameForCorrections reports whether corrections do not depend on how a member differs.

@@ -14,8 +14,12 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// maxAgain bounds the targets that are asked about again at once: others wait for their turn.
-const maxAgain = 1000
+const (
+	// maxAgain bounds the targets that are asked about again at once, and maxFirst those that are before the Actor is told of them:
+	// others wait for their turn.
+	maxAgain = 1000
+	maxFirst = 10 * maxAgain
+)
 
 // claimed is a target of which other processes than its judge have remedies, and what its judge has said of it.
 type claimed struct {
@@ -40,7 +44,10 @@ func (c *claimed) resolve(i *remediate.Intent) bool {
 
 // ask asks about claims, and notes the answers.
 func (r *Receiver) ask(ctx context.Context, list []*claimed) {
-	if len(list) == 0 {
+	for _, c := range list[min(len(list), maxFirst):] {
+		c.is.Why = "the process that judges its target has not been asked about it yet"
+	}
+	if list = list[:min(len(list), maxFirst)]; len(list) == 0 {
 		return
 	}
 	now := time.Now()

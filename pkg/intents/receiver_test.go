@@ -194,6 +194,44 @@ func TestReceiver_TargetsOfOthersAreAskedAbout(t *testing.T) {
 	})
 }
 
+// TestReceiver_ManyTargetsTakeTheirTurn: those that were not asked about yet count, and are not written.
+func TestReceiver_ManyTargetsTakeTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const targets = 10_500
+		f := newFleet(t, 2)
+		p := f.processes[0]
+		var list []remediate.Intent
+		for n := range targets {
+			at := target("m1", fmt.Sprint("o", n))
+			f.drift["m1"][at.Name] = 1
+			list = append(list, remediate.Intent{Binding: thePolicy, Subject: policy.Subject{Key: at.Name}, Basis: "1", Remedy: policy.Remedy{Action: "delete", Target: at}})
+		}
+		f.reveal()
+		if err := p.sender.SetIntents(thePolicy, f.spec(p), f.totals(p), list, true); err != nil {
+			t.Fatal(err)
+		}
+		count := func() (all, unresolved int) {
+			synctest.Wait()
+			p.actor.mu.Lock()
+			defer p.actor.mu.Unlock()
+			for _, i := range p.actor.policies[thePolicy].intents {
+				all++
+				if strings.Contains(i.Unresolved, "has not been asked") {
+					unresolved++
+				}
+			}
+			return all, unresolved
+		}
+		if all, unresolved := count(); all != targets || unresolved != targets-10_000 {
+			t.Errorf("of %d are %d not asked about", all, unresolved)
+		}
+		f.settle()
+		if all, unresolved := count(); all != targets || unresolved != 0 {
+			t.Errorf("a moment later, of %d are %d not asked about", all, unresolved)
+		}
+	})
+}
+
 // TestReceiver_KeepsWhatALostProcessHasSaid_AndWritesNothing, and a new leader begins with nothing.
 func TestReceiver_KeepsWhatALostProcessHasSaid_AndWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
