@@ -127,6 +127,9 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 	if s == nil || s.removed {
 		return "the policy is gone"
 	}
+	if now := s.intents[i.Remedy.Target]; now != nil && now.Unresolved != "" {
+		return now.Unresolved
+	}
 	if s.spec.DryRun {
 		return "the policy is in mode DryRun"
 	}
@@ -144,8 +147,6 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 		return recording
 	case !s.isDesired(i):
 		return "the policy no longer requires this write"
-	case s.intents[i.Remedy.Target].Unresolved != "":
-		return s.intents[i.Remedy.Target].Unresolved
 	case !s.lets(i.Remedy.Target, s.reached(now)):
 		return "the wave of member " + i.Remedy.Target.Member + " has not begun"
 	}
