@@ -3,7 +3,6 @@ package intents
 import (
 	"cmp"
 	"context"
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -132,18 +131,16 @@ type gathered struct {
 // gather returns the intents for targets of a policy, all of them or those that have changed. Who judges a target of which others have
 // remedies is asked.
 func (r *Receiver) gather(ctx context.Context, name string, g *given, targets []policy.Ref, all bool) gathered {
-	next := map[policy.Ref]*claimed{}
-	if !all {
-		next = maps.Clone(g.claims)
-		if next == nil {
-			next = map[policy.Ref]*claimed{}
-		}
+	was, next := g.claims, g.claims
+	if all || next == nil {
+		next = map[policy.Ref]*claimed{}
 	}
 	var out gathered
 	var list []*remediate.Intent
 	var ask []*claimed
 	for _, target := range targets {
 		i, claim := r.intentFor(name, target)
+		known := was[target]
 		delete(next, target)
 		if i == nil {
 			out.gone = append(out.gone, target)
@@ -153,7 +150,7 @@ func (r *Receiver) gather(ctx context.Context, name string, g *given, targets []
 		if claim == nil {
 			continue
 		}
-		if known := g.claims[target]; known.same(claim) {
+		if known.same(claim) {
 			claim = known
 		} else {
 			ask = append(ask, claim)
