@@ -101,7 +101,7 @@ func (s *sharedFleet) corrections(epoch aggregate.Revision) *enforcement.Shards 
 	}
 	return &enforcement.Shards{
 		Epoch: strconv.FormatUint(uint64(epoch), 10), Fleet: s.IntentsFleet, Peer: sharing.PeerOf, Unsettled: s.Unsettled,
-		Told: s.PeersIndex(), Subscribe: true, KeyOwner: s.KeyOwner(), Changed: s.Changed, Known: s.Known,
+		Told: s.PeersIndex(), Subscribe: true, KeyOwner: s.KeyOwner(), Changed: s.Changed, Wants: s.Wants, Known: s.Known,
 	}
 }
 

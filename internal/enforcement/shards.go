@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
 	"federator.dev/federator/pkg/intents/relay"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/pkg/remediate"
@@ -39,6 +40,9 @@ type Shards struct {
 	Told     *aggregate.Index
 	KeyOwner policy.KeyOwner
 	Changed  func(*policy.Changes)
+	// Wants reports whether another process is told of objects that are judged here and have some keys: of others it knows nothing.
+	// Required.
+	Wants func(process string, k *interest.Keys) bool
 	// Subscribe says that Told has only keys that policies read, as far as Loop.SetHeld has said.
 	Subscribe bool
 	// Known returns once it is known what is judged here, or ctx is done: before, nothing is evaluated. It may wait for who
@@ -70,8 +74,8 @@ type shards struct {
 // wireShards wires what comes of other processes, and changes the options of a Dispatcher to it.
 func (e *Enforcement) wireShards(opts *Options, to *remediate.Options) error {
 	o := opts.Shards
-	if o.Epoch == "" || o.Fleet == nil || o.Peer == nil || o.Told == nil || o.Changed == nil || opts.Identity == "" {
-		return errors.New("enforcement: shards: Epoch, Fleet, Peer, Told, Changed and Identity are required")
+	if o.Epoch == "" || o.Fleet == nil || o.Peer == nil || o.Told == nil || o.Changed == nil || o.Wants == nil || opts.Identity == "" {
+		return errors.New("enforcement: shards: Epoch, Fleet, Peer, Told, Changed, Wants and Identity are required")
 	}
 	s := &shards{Shards: *o, diffs: facts.NewDifferences(o.Fleet)}
 	e.shards = s
@@ -80,6 +84,7 @@ func (e *Enforcement) wireShards(opts *Options, to *remediate.Options) error {
 	}
 	local := facts.Local{
 		Held: to.Held, MemberUID: to.MemberUID, MemberAway: to.MemberAway, Health: to.Health, Owner: to.Owner, Summaries: e.summaries, Evidence: e.evidence,
+		Resolve: func(claims []enforce.Claim) []enforce.Resolution { return e.corrector.Resolve(claims, o.Wants) },
 	}
 	if local.MemberAway == nil {
 		local.MemberAway = func(string) error { return nil }
@@ -92,7 +97,7 @@ func (e *Enforcement) wireShards(opts *Options, to *remediate.Options) error {
 		return err
 	}
 	if s.receiver, err = intents.NewReceiver(intents.ReceiverOptions{
-		Self: s.sender, Actor: actor{e}, Lease: to.Lease, Fleet: o.Fleet, Prefetch: s.facts.Prefetch, OwnersChanged: func() { e.dispatcher.OwnersChanged() }, Logger: opts.Logger,
+		Self: s.sender, Actor: actor{e}, Lease: to.Lease, Fleet: o.Fleet, Resolve: s.facts.Resolve, Prefetch: s.facts.Prefetch, OwnersChanged: func() { e.dispatcher.OwnersChanged() }, Logger: opts.Logger,
 	}); err != nil {
 		return err
 	}

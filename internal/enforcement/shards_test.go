@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
 	"federator.dev/federator/pkg/intents/relay"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -65,7 +66,7 @@ func TestRun_LeadsBeforeItIsKnownWhatIsJudged(t *testing.T) {
 	e, err := enforcement.New(enforcement.Options{
 		Hub: &rest.Config{Host: hub.URL}, Index: index, Members: noMembers{}, Namespace: "federator", Identity: "federator-0",
 		Shards: &enforcement.Shards{
-			Epoch: "1", Fleet: func() *intents.Fleet { return nil }, Peer: func(*http.Request) string { return "" }, Told: index, Changed: func(*policy.Changes) {},
+			Epoch: "1", Fleet: func() *intents.Fleet { return nil }, Peer: func(*http.Request) string { return "" }, Told: index, Changed: func(*policy.Changes) {}, Wants: wants,
 			Known: func(ctx context.Context) {
 				select {
 				case <-leads:
@@ -93,6 +94,8 @@ func TestRun_LeadsBeforeItIsKnownWhatIsJudged(t *testing.T) {
 	}
 }
 
+func wants(string, *interest.Keys) bool { return true }
+
 // TestHandler_AnswersPeersOnly, below the paths of all that they ask.
 func TestHandler_AnswersPeersOnly(t *testing.T) {
 	fleet := &intents.Fleet{Self: "federator-0"}
@@ -101,7 +104,7 @@ func TestHandler_AnswersPeersOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := enforcement.Shards{Epoch: "1", Fleet: func() *intents.Fleet { return fleet }, Peer: peer, Told: told, Changed: func(*policy.Changes) {}}
+	good := enforcement.Shards{Epoch: "1", Fleet: func() *intents.Fleet { return fleet }, Peer: peer, Told: told, Changed: func(*policy.Changes) {}, Wants: wants}
 	e, err := newSharded(t, "federator-0", &good)
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +123,7 @@ func TestHandler_AnswersPeersOnly(t *testing.T) {
 	for _, without := range []func(*enforcement.Shards){
 		func(s *enforcement.Shards) { s.Epoch = "" }, func(s *enforcement.Shards) { s.Fleet = nil }, func(s *enforcement.Shards) { s.Peer = nil },
 		func(s *enforcement.Shards) { s.Told = nil }, func(s *enforcement.Shards) { s.Changed = nil },
+		func(s *enforcement.Shards) { s.Wants = nil },
 	} {
 		bad := good
 		without(&bad)

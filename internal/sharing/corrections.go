@@ -7,6 +7,7 @@ import (
 
 	"federator.dev/federator/pkg/exchange"
 	"federator.dev/federator/pkg/intents"
+	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/shards"
 )
 
@@ -73,3 +74,6 @@ func PeerOf(r *http.Request) string {
 	}
 	return id
 }
+
+// Wants reports whether another process knows of objects that are judged here and have some keys.
+func (s *Sharing) Wants(process string, k *interest.Keys) bool { return s.exporter.Wants(process, k) }

@@ -102,7 +102,7 @@ func New(o Options) (*Sharing, error) {
 	if s.peers, err = aggregate.New(aggregate.Options{Revisions: aggregate.Range{First: 1, End: 1 << 52}}); err != nil {
 		return nil, err
 	}
-	s.exporter, err = exchange.NewExporter(exchange.ExporterOptions{Process: o.Name, Epoch: uint64(o.Epoch), Logger: o.Logger})
+	s.exporter, err = exchange.NewExporter(exchange.ExporterOptions{Process: o.Name, Epoch: uint64(o.Epoch), Peer: PeerOf, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -16,19 +16,13 @@ import (
 // maxMessage bounds the message of an intent that several violations give theirs to, in bytes.
 const maxMessage = 4096
 
-// Combine returns the one intent for a target of which several processes that share a fleet say one, each: in the same
-// way as a Corrector combines those of its own.
+// Combine returns the one intent for a target of which several processes that share a fleet have intents, or parts of them, in the
+// same way as a Corrector combines those of its own.
 func Combine(intents []*remediate.Intent) remediate.Intent {
 	if len(intents) == 1 {
 		return *intents[0]
 	}
-	sorted := slices.SortedStableFunc(slices.Values(intents), compareIntents)
-	for _, i := range sorted {
-		if i.Refused != "" {
-			return *i
-		}
-	}
-	out, _ := combine(sorted)
+	out, _ := combine(slices.SortedStableFunc(slices.Values(intents), compareIntents))
 	return out
 }
 

@@ -19,6 +19,7 @@ type corrections struct {
 	complete    bool // in this generation every scope has been listed once, or given up on
 	subjects    map[policy.Subject][]*remediate.Intent
 	targets     map[aggregate.Ref]*target
+	elsewhere   map[aggregate.Ref]*target // of targets, those that other processes judge
 	count       int                       // of corrections of all subjects
 	overCeiling map[policy.Subject]string // subjects with remedies above the ceiling, and why
 	protected   map[string]int            // number of corrections of protected targets, by member
@@ -46,6 +47,7 @@ const (
 type target struct {
 	intents   []*remediate.Intent // in the order of compareIntents
 	protected bool
+	basis     policy.Basis // of one that another process judges
 }
 
 // compareIntents orders the intents for one target, so that always the same is the first.
@@ -62,7 +64,7 @@ func (c *Corrector) rebuildLocked(name string) {
 	old := c.bindings[name]
 	b := &corrections{
 		generation: spec.Generation, subjects: map[policy.Subject][]*remediate.Intent{}, targets: map[aggregate.Ref]*target{},
-		overCeiling: map[policy.Subject]string{}, protected: map[string]int{},
+		elsewhere: map[aggregate.Ref]*target{}, overCeiling: map[policy.Subject]string{}, protected: map[string]int{},
 		contradicting: map[aggregate.Ref]string{}, deferred: map[aggregate.Ref]int{},
 	}
 	if old != nil {
@@ -118,7 +120,7 @@ func (c *Corrector) addVerdict(b *corrections, spec *compiledSpec, v *policy.Ver
 		if x.Exempt != "" || x.Remedy == nil {
 			continue
 		}
-		member, ok := c.state.Snapshot.Member(x.Remedy.Target.Member)
+		member, ok := c.state.Member(x.Remedy.Target.Member)
 		if !ok {
 			continue // the member does not exist
 		}
@@ -163,6 +165,7 @@ func (b *corrections) intentFor(ref aggregate.Ref, t *target) remediate.Intent {
 		return *t.intents[0]
 	}
 	i, deferred := combine(t.intents)
+	i.Parts = slices.Clone(t.intents)
 	if i.Refused != "" {
 		b.contradicting[ref] = i.Refused
 	}
@@ -179,6 +182,10 @@ func (c *Corrector) insertIntent(b *corrections, spec *compiledSpec, i *remediat
 	if t == nil {
 		t = &target{protected: c.isProtected(spec, ref)}
 		b.targets[ref] = t
+		if !c.state.Judges(ref.Member) {
+			t.basis = c.state.Basis(ref, policy.Basis{})
+			b.elsewhere[ref] = t
+		}
 		c.targetCounts[ref]++
 	}
 	at, _ := slices.BinarySearchFunc(t.intents, i, compareIntents)
@@ -202,6 +209,7 @@ func (c *Corrector) removeIntent(b *corrections, i *remediate.Intent) {
 	b.markChanged(ref)
 	if len(t.intents) == 0 {
 		delete(b.targets, ref)
+		delete(b.elsewhere, ref)
 		c.releaseTarget(ref)
 	}
 }
@@ -232,7 +240,7 @@ func (b *corrections) countProtected(ref aggregate.Ref, t *target, n int) {
 }
 
 // isProtected reports whether a policy never writes a target, as far as the index knows.
-// Before each write the object is read from the member itself.
+// Before each write the object is read from the member itself. Of one that another process judges it is known by its name only.
 func (c *Corrector) isProtected(spec *compiledSpec, target aggregate.Ref) bool {
 	if c.actor.Protected(target, nil) != "" {
 		return true

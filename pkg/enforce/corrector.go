@@ -185,6 +185,7 @@ func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
 		}
 	}
 	c.refreshTargetsLocked(changes, batch)
+	c.refreshElsewhereLocked()
 	for _, name := range sortedNames(c.specs) {
 		b := c.bindings[name]
 		switch {
@@ -227,12 +228,12 @@ func (c *Corrector) refreshTargetsLocked(changes *policy.Changes, batch *aggrega
 // membersChanged reports whether members have joined, left or changed: waves, ceilings and
 // totals depend on them.
 func membersChanged(changes *policy.Changes, batch *aggregate.Batch) bool {
-	if changes.Before == nil {
+	if changes.Before == nil || toldMembersChanged(changes.Before, changes.After) {
 		return true
 	}
 	if batch != nil {
 		for d := range batch.Members() {
-			if d.Before == nil || d.After == nil || !slices.Equal(d.Before.Labels, d.After.Labels) {
+			if d.Before == nil || d.After == nil || d.Before.Role != d.After.Role || !slices.Equal(d.Before.Labels, d.After.Labels) {
 				return true
 			}
 		}
@@ -242,9 +243,7 @@ func membersChanged(changes *policy.Changes, batch *aggregate.Batch) bool {
 		return false
 	}
 	before, after := slices.Collect(changes.Before.Snapshot.Members()), slices.Collect(changes.After.Snapshot.Members())
-	return !slices.EqualFunc(before, after, func(a, b aggregate.Member) bool {
-		return a.Name == b.Name && a.UID == b.UID && slices.Equal(a.Labels, b.Labels)
-	})
+	return !slices.EqualFunc(before, after, func(a, b aggregate.Member) bool { return sameForCorrections(&a, &b) })
 }
 
 // dispatchLocked gives the actor the intents of a policy, or what has changed of them.
@@ -280,7 +279,7 @@ func (c *Corrector) dispatchLocked(name string) {
 	var gone []policy.Ref
 	add := func(target aggregate.Ref) {
 		if t := b.targets[target]; t != nil {
-			intents = append(intents, c.currentIntent(b.intentFor(target, t)))
+			intents = append(intents, c.currentIntent(b.intentFor(target, t), t))
 		} else {
 			delete(b.contradicting, target)
 			delete(b.deferred, target)
@@ -307,15 +306,10 @@ func (c *Corrector) dispatchLocked(name string) {
 }
 
 // currentIntent returns an intent with the present version of its target, which may have
-// changed in what the policy does not read.
-func (c *Corrector) currentIntent(out remediate.Intent) remediate.Intent {
-	if m, ok := c.state.Snapshot.Member(out.Remedy.Target.Member); ok {
-		out.MemberUID = m.UID
-	}
-	if o, ok := c.state.Snapshot.Get(out.Remedy.Target); ok {
-		out.APIVersion, out.UID, out.ResourceVersion = o.APIVersion(), o.UID(), o.ResourceVersion()
-	} else {
-		out.UID, out.ResourceVersion = "", ""
+// changed in what the policy does not read; of one that another process judges, with what is known of it.
+func (c *Corrector) currentIntent(out remediate.Intent, t *target) remediate.Intent {
+	if out.Basis = t.basis.Text; out.Basis == "" {
+		describeTarget(c.state, out.Remedy.Target, &out)
 	}
 	return out
 }

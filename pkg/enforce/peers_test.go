@@ -45,6 +45,7 @@ func newSharing(t *testing.T, member, other string) *sharing {
 	if _, err := scope.Commit(); err != nil {
 		t.Fatal(err)
 	}
+	scope.Close()
 	return p
 }
 

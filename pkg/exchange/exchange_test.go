@@ -2,11 +2,13 @@ package exchange_test
 
 import (
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/exchange"
+	"federator.dev/federator/pkg/interest"
 )
 
 const m1, m2 = "fleet/one", "fleet/two"
@@ -248,5 +250,30 @@ func TestImporter_AnotherMemberOfTheName(t *testing.T) {
 	}
 	for m := range i.index.Snapshot().Members() {
 		t.Error(m.Name, "is there")
+	}
+}
+
+// TestExporter_WantsWhatWasAskedFor, of each importer by the name that its connection proves; who is not there wants all.
+func TestExporter_WantsWhatWasAskedFor(t *testing.T) {
+	a, i := told(t, exchange.ExporterOptions{Peer: func(*http.Request) string { return "i" }}, exchange.ImporterOptions{})
+	wants := func(importer, name string) bool {
+		var k interest.Keys
+		k.Add(interest.Names("Pod"), interest.NameBucket("ns", name))
+		return a.exporter.Load().Wants(importer, &k)
+	}
+	if !wants("i", "x") || !wants("i", "y") {
+		t.Error("who asks for everything does not want it")
+	}
+	var b interest.Builder
+	b.Add(interest.Names("Pod"), interest.NameBucket("ns", "x"))
+	i.SetInterest(b.Take())
+	eventually(t, func() string {
+		if wants("i", "y") {
+			return "it wants what it does not ask for any more"
+		}
+		return ""
+	})
+	if !wants("i", "x") || !wants("other", "y") {
+		t.Error("what it asks for is not wanted, or who asks for nothing is known to know nothing")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -57,6 +58,8 @@ type ExporterOptions struct {
 	// Epoch is unique to the process and its start, as aggregate.Index.First of its own index is.
 	Epoch  uint64
 	Logger *slog.Logger
+	// Peer returns which process a request is from, as its connection proves, for Exporter.Wants; nil: that is not known.
+	Peer func(*http.Request) string
 
 	LogBytes  int64         // of changes that importers resume from; 32 MiB by default
 	MaxRecord int           // bytes of a record; a scope with a larger one is OverBudget for others; 4 MiB by default
@@ -72,6 +75,9 @@ func (o *ExporterOptions) validate() error {
 	}
 	if o.LogBytes < 0 || o.MaxRecord < 0 || o.Gather < 0 || o.Heartbeat < 0 || o.Stall < 0 || o.Audit < 0 {
 		return errors.New("exporter: a bound is negative")
+	}
+	if o.Peer == nil {
+		o.Peer = func(*http.Request) string { return "" }
 	}
 	o.LogBytes = cmp.Or(o.LogBytes, 32<<20)
 	o.MaxRecord = cmp.Or(o.MaxRecord, defaultMaxRecord)

@@ -55,7 +55,7 @@ func (x *Exporter) serveStream(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "since is no position, or too much is asked for", http.StatusBadRequest)
 		return
 	}
-	s := &stream{x: x, epoch: epoch, position: sequence, again: again, asks: everything(), to: deadlines{w: w, control: http.NewResponseController(w), stall: x.o.Stall}}
+	s := &stream{x: x, importer: x.o.Peer(r), epoch: epoch, position: sequence, again: again, asks: everything(), to: deadlines{w: w, control: http.NewResponseController(w), stall: x.o.Stall}}
 	if r.Method == http.MethodPost {
 		end, err := s.listen(r)
 		if err != nil {
@@ -174,6 +174,7 @@ func (d *deadlines) within(write func() error) error {
 // stream tells one importer.
 type stream struct {
 	x        *Exporter
+	importer string // who reads it, "" if that is not known
 	epoch    uint64 // that the importer has asked for
 	position uint64 // the sequence up to which it was told all
 	resumed  bool

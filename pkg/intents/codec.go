@@ -20,6 +20,7 @@ type intent struct {
 	*remediate.Intent
 
 	Remedy remedy
+	Parts  []intent // which have none
 }
 
 type remedy struct {
@@ -34,17 +35,45 @@ func MarshalIntent(i *remediate.Intent) ([]byte, error) {
 	if err := checkText(reflect.ValueOf(i).Elem(), 0); err != nil {
 		return nil, err
 	}
-	return json.Marshal(intent{i, remedy{&i.Remedy, i.Remedy.Object, i.Remedy.Patch}})
+	wire := wireIntent(i)
+	if i.Parts != nil {
+		wire.Parts = make([]intent, 0, len(i.Parts))
+	}
+	for _, p := range i.Parts {
+		wire.Parts = append(wire.Parts, wireIntent(p))
+	}
+	return json.Marshal(wire)
+}
+
+func wireIntent(i *remediate.Intent) intent {
+	return intent{Intent: i, Remedy: remedy{&i.Remedy, i.Remedy.Object, i.Remedy.Patch}}
+}
+
+// intent returns what was sent, without its parts.
+func (w *intent) intent() *remediate.Intent {
+	if w.Intent == nil {
+		w.Intent = &remediate.Intent{}
+	}
+	if w.Remedy.Remedy != nil {
+		w.Intent.Remedy = *w.Remedy.Remedy
+	}
+	w.Intent.Remedy.Object, w.Intent.Remedy.Patch = w.Remedy.Object, w.Remedy.Patch
+	return w.Intent
 }
 
 // UnmarshalIntent returns the intent that MarshalIntent has encoded.
 func UnmarshalIntent(text []byte) (*remediate.Intent, error) {
-	out := &remediate.Intent{}
-	wire := intent{Intent: out, Remedy: remedy{Remedy: &out.Remedy}}
+	var wire intent
 	if err := strictly(text, &wire); err != nil {
 		return nil, fmt.Errorf("intent: %w", err)
 	}
-	out.Remedy.Object, out.Remedy.Patch = wire.Remedy.Object, wire.Remedy.Patch
+	out := wire.intent()
+	if wire.Parts != nil {
+		out.Parts = make([]*remediate.Intent, 0, len(wire.Parts))
+	}
+	for n := range wire.Parts {
+		out.Parts = append(out.Parts, wire.Parts[n].intent())
+	}
 	return out, nil
 }
 

@@ -15,6 +15,13 @@
 // subject's member, so that a member that moves never has two. Keys of views have an owner that this package does not
 // know: while two processes may have one, both say so (see [Sender.Evaluated]).
 //
+// # Targets of others
+//
+// An intent whose target another process judges says what is known of it ([remediate.Intent].Basis). The [Receiver] asks those who judge
+// such targets, before it tells its Actor and again each second: only what they confirm has the UID and resourceVersion to write with, everything
+// else is Unresolved. Intents of several processes for one target are combined from their parts, as one process would, whose subjects their
+// processes judge.
+//
 // # The stream
 //
 // A reader gets lines of JSON: the state, then changes, each batch ended by a frontier, at least one each second. It

@@ -1,6 +1,7 @@
 package intents
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -22,30 +23,66 @@ func (r *Receiver) targetsOf(name string) []policy.Ref {
 	return slices.Collect(maps.Keys(all))
 }
 
-// intentFor returns the intent for a target: what the process that judges the subject says, and that of the fleet's
-// members only. Subjects of several processes may have one target.
-func (r *Receiver) intentFor(name string, target policy.Ref) (remediate.Intent, bool) {
-	if _, is := r.fleet.Members[target.Member]; !is {
-		return remediate.Intent{}, false
+// intentFor returns the intent for a target, nil for none: of what processes say, that counts of which they judge the subject, and only in
+// the fleet's members. Subjects of several processes may have one target; of one that none of these judges, it returns what its judge is
+// asked about it.
+func (r *Receiver) intentFor(name string, target policy.Ref) (*remediate.Intent, *claimed) {
+	member, is := r.fleet.Members[target.Member]
+	if !is {
+		return nil, nil
 	}
-	var said []*remediate.Intent
+	claim := &claimed{claim: enforce.Claim{Policy: name, Target: target}, judge: member.Judge}
+	var parts []*remediate.Intent
+	var judged *remediate.Intent
+	astray := ""
 	for _, id := range slices.Sorted(maps.Keys(r.tellers)) {
 		p := r.tellers[id].policies[name]
-		if p == nil {
+		if p == nil || p.intents[target] == nil {
 			continue
 		}
-		i := p.intents[target]
-		if i == nil {
-			continue
-		}
-		if of := i.Subject.Ref.Member; of == "" || r.fleet.Members[of].Judge == id {
-			said = append(said, i)
+		said := p.intents[target]
+		counts := r.countingParts(id, said)
+		parts = append(parts, counts...)
+		switch {
+		case len(counts) == 0:
+		case said.Basis != "":
+			claim.claim.Bases = append(claim.claim.Bases, enforce.KnownBy{Process: id, Basis: said.Basis})
+		case id == member.Judge:
+			judged = said
+		default:
+			astray = id
 		}
 	}
-	if len(said) == 0 {
-		return remediate.Intent{}, false
+	if len(parts) == 0 {
+		return nil, nil
 	}
-	return enforce.Combine(said), true
+	i := enforce.Combine(parts)
+	i.Basis, i.Parts, i.MemberUID = "", nil, member.UID
+	if len(claim.claim.Bases) > 0 && astray == "" {
+		claim.claim.Verb = i.Remedy.Action
+		return &i, claim
+	}
+	if judged != nil {
+		i.MemberUID, i.APIVersion, i.UID, i.ResourceVersion = judged.MemberUID, judged.APIVersion, judged.UID, judged.ResourceVersion
+	}
+	if astray != "" {
+		i.Unresolved = fmt.Sprintf("process %s, which has the remedy, does not know yet that another process judges its target", astray)
+	}
+	return &i, nil
+}
+
+// countingParts returns the intents that one of a process was combined from, as far as it judges their subjects.
+func (r *Receiver) countingParts(process string, i *remediate.Intent) (counts []*remediate.Intent) {
+	parts := i.Parts
+	if len(parts) == 0 {
+		parts = []*remediate.Intent{i}
+	}
+	for _, p := range parts {
+		if of := p.Subject.Ref.Member; of == "" || r.fleet.Members[of].Judge == process {
+			counts = append(counts, p)
+		}
+	}
+	return counts
 }
 
 // merge returns the spec and totals of a policy over all processes. Each counts for the members that it judges; what

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
@@ -44,6 +45,8 @@ type process struct {
 	judged    map[string]bool
 	gone      bool // the policy is
 	observes  bool
+	deaf      bool               // nobody tells it of other processes' objects
+	knows     map[policy.Ref]int // what it was told of them
 }
 
 type fleet struct {
@@ -53,8 +56,10 @@ type fleet struct {
 	members   map[string]string // by member: its judge
 	drift     map[string]map[string]int
 	now       atomic.Pointer[intents.Fleet]
+	truth     atomic.Pointer[truth]
 	history   []string
 	failed    bool
+	seen      map[string]int // how often targets of others were resolved, and why they were not
 }
 
 const thePolicy = "p"
@@ -94,7 +99,7 @@ func (f *fleet) start(p *process) {
 		p.transport.Cut(true)
 	}
 	p.receiver, err = intents.NewReceiver(intents.ReceiverOptions{
-		Self: p.sender, Actor: p.actor, Fleet: f.fleetOf(p),
+		Self: p.sender, Actor: p.actor, Fleet: f.fleetOf(p), Resolve: func(_ context.Context, claims []enforce.Claim) []enforce.Resolution { return f.resolve(claims) },
 		Lease: func() (time.Time, error) {
 			if !p.leads.Load() {
 				return time.Time{}, errors.New("another one leads")
@@ -118,6 +123,8 @@ func (f *fleet) start(p *process) {
 	for m, judge := range f.members {
 		p.judged[m] = judge == p.id
 	}
+	p.deaf = false
+	f.hear(p)
 	f.say(p)
 }
 
@@ -172,18 +179,6 @@ func target(member, name string) policy.Ref {
 	return policy.Ref{Member: member, Kind: "Deployment.apps", Namespace: "shop", Name: name}
 }
 
-func (f *fleet) intentsOf(p *process, member string) (list []remediate.Intent) {
-	for name, n := range f.drift[member] {
-		if n > 0 {
-			list = append(list, remediate.Intent{
-				Binding: thePolicy, Subject: policy.Subject{Ref: target(member, name)}, ResourceVersion: fmt.Sprint(n), Generation: fmt.Sprint("g", p.version),
-				Remedy: policy.Remedy{Action: "patch", Target: target(member, name), Patch: []byte(` {"spec": "<&>"}`)},
-			})
-		}
-	}
-	return list
-}
-
 func (f *fleet) totals(p *process) remediate.Totals {
 	t := remediate.Totals{Members: map[string]int{}, Violations: map[string]int{}, Unknown: map[string]int{}, Unread: map[string]bool{}}
 	for m, is := range p.judged {
@@ -232,25 +227,31 @@ func (f *fleet) evaluated(p *process) {
 
 // act does one thing.
 func (f *fleet) act() {
+	defer f.reveal()
 	p := f.processes[f.rand.IntN(len(f.processes))]
 	member := fmt.Sprint("m", f.rand.IntN(5))
-	what := f.rand.IntN(15)
+	what := f.rand.IntN(16)
 	f.history = append(f.history, fmt.Sprint(what, " ", p.id, " ", member))
 	switch what {
 	default: // an object changes
 		name := fmt.Sprint("o", f.rand.IntN(3))
+		at := target(member, name)
 		f.drift[member][name] = f.rand.IntN(4)
+		f.reveal()
 		for _, p := range f.processes {
-			if !p.alive || !p.judged[member] || p.gone || p.observes {
+			if !p.deaf && p.alive {
+				p.knows[at] = f.drift[member][name]
+			}
+			if !p.alive || !p.judged[f.subjectOf(at)] || p.gone || p.observes {
 				continue
 			}
 			var gone []policy.Ref
 			var list []remediate.Intent
-			if f.drift[member][name] == 0 {
-				gone = append(gone, target(member, name))
+			if f.known(p, at) == 0 {
+				gone = append(gone, at)
 			}
-			for _, i := range f.intentsOf(p, member) {
-				if i.Remedy.Target.Name == name {
+			for _, i := range f.intentsOf(p, f.subjectOf(at)) {
+				if i.Remedy.Target == at {
 					list = append(list, i)
 				}
 			}
@@ -318,6 +319,13 @@ func (f *fleet) act() {
 			p.gone, p.observes = f.rand.IntN(2) == 0, f.rand.IntN(2) == 0
 			f.say(p)
 		}
+	case 12:
+		if p.alive {
+			if p.deaf = !p.deaf; !p.deaf {
+				f.hear(p)
+			}
+			f.say(p)
+		}
 	}
 }
 
@@ -351,9 +359,15 @@ func (f *fleet) want(leader *process) (all map[policy.Ref]string, why string) {
 			if p.judged[m] != (judge == p.id) {
 				why = p.id + " judges other members"
 			}
-			if judge == p.id {
+			if judge == p.id && p.alive {
 				for _, i := range f.intentsOf(p, m) {
-					all[i.Remedy.Target] = i.ResourceVersion
+					at := i.Remedy.Target
+					all[at] = i.ResourceVersion
+					if is := fmt.Sprint(f.drift[at.Member][at.Name]); i.Basis == is {
+						all[at] = is
+					} else if i.Basis != "" {
+						all[at] = "it is another one"
+					}
 				}
 			}
 		}
@@ -391,7 +405,12 @@ func (f *fleet) check() {
 func (f *fleet) compare(p *process, is *recorded, want map[policy.Ref]string) {
 	got := map[policy.Ref]string{}
 	for target, i := range is.intents {
-		got[target] = i.ResourceVersion
+		if got[target] = i.ResourceVersion; i.Unresolved != "" {
+			got[target] = i.Unresolved
+		}
+		if f.members[f.subjectOf(target)] != f.members[target.Member] {
+			f.seen[i.Unresolved]++
+		}
 		if string(i.Remedy.Patch) != ` {"spec": "<&>"}` {
 			f.fail("the patch is %q", i.Remedy.Patch)
 		}
@@ -421,9 +440,10 @@ func (f *fleet) fail(format string, args ...any) {
 // TestReceiver_HasWhatAllProcessesSay_OrWritesNothing: whatever moves, ends, is cut off or says something else.
 func TestReceiver_HasWhatAllProcessesSay_OrWritesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.Of(t), 1))
+	seen := map[string]int{}
 	for range 60 {
 		synctest.Test(t, func(t *testing.T) {
-			f := &fleet{t: t, rand: r, members: map[string]string{}, drift: map[string]map[string]int{}}
+			f := &fleet{t: t, rand: r, seen: seen, members: map[string]string{}, drift: map[string]map[string]int{}}
 			for n := range 3 {
 				f.processes = append(f.processes, &process{id: fmt.Sprint("p", n)})
 			}
@@ -431,11 +451,13 @@ func TestReceiver_HasWhatAllProcessesSay_OrWritesNothing(t *testing.T) {
 				m := fmt.Sprint("m", n)
 				f.members[m], f.drift[m] = f.processes[r.IntN(3)].id, map[string]int{}
 			}
+			f.reveal()
 			for _, p := range f.processes {
 				f.start(p)
 			}
 			f.publish()
 			f.processes[0].leads.Store(true)
+			f.reveal()
 			for range 60 {
 				if f.act(); f.failed {
 					break
@@ -452,5 +474,9 @@ func TestReceiver_HasWhatAllProcessesSay_OrWritesNothing(t *testing.T) {
 				}
 			}
 		})
+	}
+	t.Logf("targets of others, by why they are not resolved: %v", seen)
+	if len(seen) != 2 {
+		t.Errorf("targets of others were resolved, or not, as %v", seen)
 	}
 }

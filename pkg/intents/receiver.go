@@ -13,7 +13,6 @@ import (
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
-	"federator.dev/federator/pkg/remediate"
 )
 
 // ReceiverOptions configure a Receiver.
@@ -26,6 +25,9 @@ type ReceiverOptions struct {
 	// Fleet returns who judges what as this process knows it, nil while it does not. It returns the same pointer as long
 	// as nothing has changed. It must not block. Required; FleetChanged is called when it returns another one.
 	Fleet func() *Fleet
+	// Resolve asks those who judge targets what these are, in the order of the claims: targets of which other processes have remedies. It is
+	// called before Actor is told of them, and again each second. nil: nobody can be asked, and nothing is written to them.
+	Resolve func(context.Context, []enforce.Claim) []enforce.Resolution
 	// Prefetch is called before Actor is told of intents, with their targets, and OwnersChanged when who manages targets
 	// may have changed at a process. May be nil.
 	Prefetch      func(context.Context, []policy.Ref)
@@ -35,10 +37,12 @@ type ReceiverOptions struct {
 
 // Receiver gives the union of what all processes say to one Actor, while this process leads.
 type Receiver struct {
-	opts   ReceiverOptions
-	wake   trigger.Trigger
-	inbox  chan told
-	status atomic.Pointer[status]
+	opts  ReceiverOptions
+	wake  trigger.Trigger
+	inbox chan told
+	// answers are those to Resolve that were asked for again.
+	answers chan answered
+	status  atomic.Pointer[status]
 
 	// What follows is of Run's goroutine.
 	fleet   *Fleet // that was applied last; nil unless this process leads
@@ -48,6 +52,7 @@ type Receiver struct {
 	unjudged string
 	tellers  map[string]*teller
 	given    map[string]*given // what the Actor knows, by policy
+	asking   bool              // Resolve is asked again
 }
 
 // told is a batch of a process.
@@ -63,6 +68,8 @@ type given struct {
 	whole bool // it has had all intents since this process leads, but for what has changed since
 	ready bool
 	none  bool // it is only observed
+	// claims are of the targets that were asked about.
+	claims map[policy.Ref]*claimed
 }
 
 // status is why nothing is written. It is immutable, but for when processes were heard of.
@@ -78,6 +85,9 @@ func NewReceiver(opts ReceiverOptions) (*Receiver, error) {
 	if opts.Self == nil || opts.Actor == nil || opts.Lease == nil || opts.Fleet == nil {
 		return nil, errors.New("intents: Self, Actor, Lease and Fleet are required")
 	}
+	if opts.Resolve == nil {
+		opts.Resolve = resolveNothing
+	}
 	if opts.Prefetch == nil {
 		opts.Prefetch = func(context.Context, []policy.Ref) {}
 	}
@@ -87,7 +97,7 @@ func NewReceiver(opts ReceiverOptions) (*Receiver, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Receiver{opts: opts, wake: trigger.New(), inbox: make(chan told), tellers: map[string]*teller{}, given: map[string]*given{}}, nil
+	return &Receiver{opts: opts, wake: trigger.New(), inbox: make(chan told), answers: make(chan answered), tellers: map[string]*teller{}, given: map[string]*given{}}, nil
 }
 
 // FleetChanged has Options.Fleet asked again.
@@ -146,11 +156,18 @@ func (r *Receiver) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case t := <-r.inbox:
 			t.taken <- r.take(ctx, t)
+		case a := <-r.answers:
+			r.takeAnswers(ctx, a)
 		case <-own.wake:
 		case <-r.wake:
 		case <-ticker.C:
+			r.askAgain(ctx, &links)
 		}
 	}
+}
+
+func resolveNothing(_ context.Context, claims []enforce.Claim) []enforce.Resolution {
+	return slices.Repeat([]enforce.Resolution{{Why: "nobody can be asked about its target"}}, len(claims))
 }
 
 // leave has a reader start over, and hold nothing meanwhile.
@@ -323,26 +340,18 @@ func (r *Receiver) give(ctx context.Context, name string, what *changed, ready b
 		targets = slices.Collect(maps.Keys(what.targets))
 	}
 	slices.SortFunc(targets, compareRefs)
-	var intents []remediate.Intent
-	var present, gone []policy.Ref
-	for _, target := range targets {
-		if i, ok := r.intentFor(name, target); ok {
-			intents, present = append(intents, i), append(present, target)
-		} else {
-			gone = append(gone, target)
-		}
-	}
-	if len(present) > 0 {
-		r.opts.Prefetch(ctx, present)
+	now := r.gather(ctx, name, g, targets, all)
+	if len(now.present) > 0 {
+		r.opts.Prefetch(ctx, now.present)
 	}
 	spec, totals := r.merge(name, own)
 	var err error
 	if all {
-		err = r.opts.Actor.SetIntents(name, spec, totals, intents, ready)
+		err = r.opts.Actor.SetIntents(name, spec, totals, now.intents, ready)
 	} else {
-		err = r.opts.Actor.UpdateIntents(name, spec, totals, intents, gone, ready)
+		err = r.opts.Actor.UpdateIntents(name, spec, totals, now.intents, now.gone, ready)
 	}
-	*g = given{whole: err == nil, ready: ready}
+	g.whole, g.ready, g.none = err == nil, ready, false
 	if err != nil {
 		r.opts.Logger.Error("setting intents failed", "policy", name, "error", err)
 	}

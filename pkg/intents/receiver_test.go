@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -20,11 +21,13 @@ func newFleet(t *testing.T, n int) *fleet {
 		f.processes = append(f.processes, &process{id: id})
 		f.members[m], f.drift[m] = id, map[string]int{}
 	}
+	f.reveal()
 	for _, p := range f.processes {
 		f.start(p)
 	}
 	f.publish()
 	f.processes[0].leads.Store(true)
+	f.reveal()
 	t.Cleanup(func() {
 		for _, p := range f.processes {
 			if p.alive {
@@ -92,35 +95,57 @@ func TestReceiver_AMemberThatMovesHasOneIntent(t *testing.T) {
 	})
 }
 
-// TestReceiver_CombinesWhatSeveralSayOfOneTarget: keys of views, and objects of other members, have targets anywhere.
+// TestReceiver_CombinesWhatSeveralSayOfOneTarget, as one process would: keys of views, and objects of other members, have targets anywhere.
 func TestReceiver_CombinesWhatSeveralSayOfOneTarget(t *testing.T) {
 	for _, test := range []struct {
-		name, other   string
+		name          string
+		first         []string // of a process that does not judge the target
+		other         string
 		patch, refuse string
 	}{
-		{"the same", `{"spec":{"a":1}}`, `{"spec":{"a":1}}`, ""},
-		{"another field", `{"spec":{"b":1}}`, `{"spec":{"a":1,"b":1}}`, ""},
-		{"a contradiction", `{"spec":{"a":2}}`, "", "spec.a"},
+		{"the same", []string{`{"spec":{"a":1}}`}, `{"spec":{"a":1}}`, `{"spec":{"a":1}}`, ""},
+		{"another field", []string{`{"spec":{"a":1}}`}, `{"spec":{"b":1}}`, `{"spec":{"a":1,"b":1}}`, ""},
+		{"a contradiction", []string{`{"spec":{"a":1}}`}, `{"spec":{"a":2}}`, "", "spec.a"},
+		{"three", []string{`{"spec":{"a":1}}`, `{"spec":{"c":1}}`}, `{"spec":{"b":1}}`, `{"spec":{"a":1,"b":1,"c":1}}`, ""},
+		{"a contradiction with what is left for later", []string{`[{"op":"add","path":"/spec/a","value":1}]`, `{"spec":{"b":1}}`}, `{"spec":{"b":2}}`, "", "spec.b"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, 2)
 				at := target("m1", "o")
-				for n, patch := range []string{`{"spec":{"a":1}}`, test.other} {
-					p := f.processes[n]
-					i := remediate.Intent{
-						Binding: thePolicy, Message: patch, Subject: policy.Subject{Key: fmt.Sprint("key", n)}, UID: "u", ResourceVersion: "1",
-						Remedy: policy.Remedy{Action: "patch", Target: at, Patch: []byte(patch)},
+				say := func(p *process, patches ...string) {
+					var parts []*remediate.Intent
+					for n, patch := range patches {
+						parts = append(parts, &remediate.Intent{
+							Binding: thePolicy, Message: patch, Subject: policy.Subject{Key: fmt.Sprint(p.id, n)}, Remedy: policy.Remedy{Action: "patch", Target: at, Patch: []byte(patch)},
+						})
+					}
+					i := enforce.Combine(parts)
+					if i.Parts = parts; p.judged["m1"] {
+						i.UID, i.ResourceVersion = "u", "1"
+					} else {
+						i.Basis = "7"
 					}
 					if err := p.sender.SetIntents(thePolicy, f.spec(p), f.totals(p), []remediate.Intent{i}, true); err != nil {
 						t.Fatal(err)
 					}
 				}
+				say(f.processes[0], test.first...)
+				say(f.processes[1], test.other)
+				f.settle()
+				if i, ok := f.intentFor(at); !ok || i.Unresolved == "" {
+					t.Errorf("its judge knows it otherwise: %v %+v", ok, i)
+				}
+				f.drift["m1"]["o"] = 7
+				f.reveal()
 				f.settle()
 				i, ok := f.intentFor(at)
+				if !ok || i.Unresolved != "" || i.ResourceVersion != "7" || i.Basis != "" || i.Parts != nil {
+					t.Errorf("its judge knows it: %v %+v", ok, i)
+				}
 				switch {
-				case !ok || (i.Refused != "") != (test.refuse != ""):
-					t.Errorf("%v %+v", ok, i)
+				case (i.Refused != "") != (test.refuse != ""):
+					t.Errorf("refused %q", i.Refused)
 				case test.refuse != "":
 					if !strings.Contains(i.Refused, test.refuse) {
 						t.Errorf("refused: %s", i.Refused)
@@ -131,6 +156,80 @@ func TestReceiver_CombinesWhatSeveralSayOfOneTarget(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestReceiver_TargetsOfOthersAreAskedAbout: what their judge says counts, as it says it now, and no other process's own word.
+func TestReceiver_TargetsOfOthersAreAskedAbout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		p := f.processes[0]
+		say := func(basis string) {
+			i := remediate.Intent{
+				Binding: thePolicy, Subject: policy.Subject{Key: "key"}, UID: "of p0", ResourceVersion: "of p0", Basis: basis,
+				Remedy: policy.Remedy{Action: "patch", Target: target("m1", "o"), Patch: []byte(`{}`)},
+			}
+			if err := p.sender.SetIntents(thePolicy, f.spec(p), f.totals(p), []remediate.Intent{i}, true); err != nil {
+				t.Fatal(err)
+			}
+			f.settle()
+		}
+		expect := func(what, version, why string) {
+			t.Helper()
+			if i, ok := f.intentFor(target("m1", "o")); !ok || i.ResourceVersion != version && why == "" || !strings.Contains(i.Unresolved, why) || why == "" && i.Unresolved != "" {
+				t.Errorf("%s: %v %+v", what, ok, i)
+			}
+		}
+		say("")
+		expect("it does not know that another one judges it", "", "does not know yet")
+		say("1")
+		expect("it is not there", "", "another one")
+		f.drift["m1"]["o"] = 1
+		f.reveal()
+		f.settle()
+		expect("it is there", "1", "")
+		f.processes[1].judged["m1"] = false
+		f.reveal()
+		f.settle()
+		expect("its judge lets go of it", "", "nobody says")
+	})
+}
+
+// TestReceiver_ManyTargetsTakeTheirTurn: those that were not asked about yet count, and are not written.
+func TestReceiver_ManyTargetsTakeTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const targets = 10_500
+		f := newFleet(t, 2)
+		p := f.processes[0]
+		var list []remediate.Intent
+		for n := range targets {
+			at := target("m1", fmt.Sprint("o", n))
+			f.drift["m1"][at.Name] = 1
+			list = append(list, remediate.Intent{Binding: thePolicy, Subject: policy.Subject{Key: at.Name}, Basis: "1", Remedy: policy.Remedy{Action: "delete", Target: at}})
+		}
+		f.reveal()
+		if err := p.sender.SetIntents(thePolicy, f.spec(p), f.totals(p), list, true); err != nil {
+			t.Fatal(err)
+		}
+		count := func() (all, unresolved int) {
+			synctest.Wait()
+			p.actor.mu.Lock()
+			defer p.actor.mu.Unlock()
+			for _, i := range p.actor.policies[thePolicy].intents {
+				all++
+				if strings.Contains(i.Unresolved, "has not been asked") {
+					unresolved++
+				}
+			}
+			return all, unresolved
+		}
+		if all, unresolved := count(); all != targets || unresolved != targets-10_000 {
+			t.Errorf("of %d are %d not asked about", all, unresolved)
+		}
+		f.settle()
+		if all, unresolved := count(); all != targets || unresolved != 0 {
+			t.Errorf("a moment later, of %d are %d not asked about", all, unresolved)
+		}
+	})
 }
 
 // TestReceiver_KeepsWhatALostProcessHasSaid_AndWritesNothing, and a new leader begins with nothing.

@@ -11,6 +11,8 @@ type (
 	// State is the verdicts of all bindings on one snapshot: immutable, for any number
 	// of goroutines. Keeping it keeps the snapshot.
 	State = state.State
+	// Basis is what is known in one process of an object that perhaps another one judges.
+	Basis = state.Basis
 	// Export is what other processes that share a fleet need to know of the members that are judged here.
 	Export = state.Export
 	// ReadScope is what the verdicts of a binding may reveal besides their subjects.

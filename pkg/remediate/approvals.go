@@ -1,6 +1,7 @@
 package remediate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -396,7 +397,7 @@ func (i *desiredIntent) key() plans.Key {
 
 // isPlannable reports whether the intent is one that a Plan has: it may be written, or tried.
 func (s *policyState) isPlannable(i *desiredIntent) bool {
-	if !s.spec.DryRun && (i.managed || i.Refused != "" || s.isBeyond(i.Intent)) { // a dry run says so
+	if !s.spec.DryRun && (i.managed || i.Refused != "" || i.Unresolved != "" || s.isBeyond(i.Intent)) { // a dry run says so
 		return false
 	}
 	if _, inWave := s.waveOf(i.Remedy.Target.Member); !inWave && len(s.spec.Waves) > 0 {
@@ -442,4 +443,15 @@ func (r *refs) remove(target policy.Ref) {
 	if r.members[target.Member]--; r.members[target.Member] == 0 {
 		delete(r.members, target.Member)
 	}
+}
+
+// whyUnresolved returns why it is not known what the first unresolved target is, "" if there is none.
+func (s *policyState) whyUnresolved() string {
+	if s.unresolved.len() == 0 {
+		return ""
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(s.unresolved.all)), func(a, b policy.Ref) int {
+		return cmp.Or(cmp.Compare(a.Member, b.Member), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return first.String() + ": " + s.intents[first].Unresolved
 }

@@ -290,7 +290,11 @@ func (d *Dispatcher) dryRunIntent(r *dryRun, t *plans.Target) (i *Intent, why st
 	if !d.isCurrentLocked(r) {
 		return nil, ""
 	}
-	if now := d.policies[r.policy].intents[t.Ref]; now != nil && now.key() == t.Key() {
+	now := d.policies[r.policy].intents[t.Ref]
+	switch {
+	case now != nil && now.Unresolved != "":
+		return nil, now.Unresolved
+	case now != nil && now.key() == t.Key():
 		return now.Intent, ""
 	}
 	return nil, ""

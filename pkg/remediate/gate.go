@@ -127,6 +127,9 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, ceiling string, now time.Time)
 	if s == nil || s.removed {
 		return "the policy is gone"
 	}
+	if now := s.intents[i.Remedy.Target]; now != nil && now.Unresolved != "" {
+		return now.Unresolved
+	}
 	if s.spec.DryRun {
 		return "the policy is in mode DryRun"
 	}

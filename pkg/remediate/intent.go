@@ -31,6 +31,14 @@ type Intent struct {
 	// Of the target as it was evaluated: "" where it did not exist.
 	APIVersion, UID, ResourceVersion string
 
+	// Basis is what is known of the target where the subject is judged, if another process judges the target: the text of a
+	// policy.Basis, which that process is asked about. "": one process judges both.
+	Basis string
+	// Unresolved is why it is not known what the target is now, "" if it is: the intent counts, and is not written.
+	Unresolved string
+	// Parts are the intents that it was combined from, where other processes may have more for its target; nil: none but itself.
+	Parts []*Intent
+
 	Force bool   // takes over fields of other managers
 	ActAs string // user on the member, "" for federator's own
 
@@ -54,6 +62,25 @@ type Intent struct {
 	Wave       int32  // from 1; 0 for none
 
 	Acknowledged *Acknowledgement // that it follows, nil for none
+}
+
+// attributed returns an intent that names the acknowledgement that it follows, and what it is
+// rolled out with.
+func (s *policyState) attributed(i *Intent, now time.Time) *Intent {
+	out := *i
+	out.Generation = s.spec.Generation
+	if i.Former && s.replaced != nil {
+		out.Generation = s.replaced.Generation
+	}
+	if n, ok := s.waveOf(i.Remedy.Target.Member); ok && (!i.Former || s.replaced != nil && s.replaced.HasWaves()) {
+		out.Wave = int32(n + 1) // There are few waves.
+	}
+	for n := range s.allowances {
+		if a := &s.allowances[n]; a.effective(s.spec.Generation, now) {
+			out.Acknowledged = &Acknowledgement{Halt: a.Halt, By: a.By, At: a.At}
+		}
+	}
+	return &out
 }
 
 // actionName is the name of the intent's Action. The same correction of the same version

@@ -227,7 +227,7 @@ const heldPollInterval = time.Second
 // planLocked plans one policy.
 func (d *Dispatcher) planLocked(s *policyState, p *pass) {
 	if s.notLeading != "" || !d.recovered {
-		s.waiting, s.pending = cmp.Or(s.notLeading, resolving), s.queue.Len()+s.awaiting.len()
+		s.waiting, s.pending = cmp.Or(s.notLeading, resolving), s.queue.Len()+s.awaiting.len()+s.unresolved.len()
 		return
 	}
 	defer d.saveLocked(s, p)
@@ -242,7 +242,7 @@ func (d *Dispatcher) planLocked(s *policyState, p *pass) {
 	s.dropAllowances(p.now)
 	s.reviewApprovals(p)
 	d.savePlansLocked(s, p)
-	s.pending = s.queue.Len() + s.awaiting.len()
+	s.pending = s.queue.Len() + s.awaiting.len() + s.unresolved.len()
 	if s.spec.DryRun {
 		s.waiting = d.dryRunLocked(s, p)
 		return
@@ -326,6 +326,7 @@ func (d *Dispatcher) startLocked(s *policyState, p *pass) {
 		if s.waiting == "" && s.awaiting.len() > 0 {
 			s.waiting = s.awaitsApproval()
 		}
+		s.waiting = cmp.Or(s.waiting, s.whyUnresolved())
 	}
 }
 

@@ -51,6 +51,7 @@ type policyState struct {
 	within       bool   // so little is written that it needs no approval
 	passed       string // passing, when it was looked at what it lets pass
 	awaiting     refs   // due, but for approval
+	unresolved   refs   // due, but for what their targets are
 	// due is, while acknowledgements raise limits, what is due and may be written, by the Plans
 	// of theirs that have it.
 	due         map[coverage]*refs
@@ -157,6 +158,7 @@ func (s *policyState) reset(l *ledger.Ledger) {
 	s.superseded = map[policy.Ref]bool{}
 	s.tooManyTerms = false
 	s.plans, s.approved, s.within, s.passed, s.awaiting, s.due = nil, nil, false, "", newRefs(), map[coverage]*refs{}
+	s.unresolved = newRefs()
 	s.dryRun.end()
 	s.dryRun = dryRunState{changed: true}
 	s.freezing, s.freezeAt, s.freezeError, s.gatherFrom = false, time.Time{}, "", time.Time{}
@@ -252,6 +254,7 @@ func (s *policyState) updateDue(target policy.Ref, now time.Time) {
 	delete(s.repeated, target)
 	delete(s.superseded, target)
 	s.awaiting.remove(target)
+	s.unresolved.remove(target)
 	s.removeDue(target)
 	i, o := s.intents[target], s.outcomes.of[target]
 	switch {
@@ -294,6 +297,14 @@ func (s *policyState) makeDue(i *desiredIntent, now time.Time) {
 	if s.spec.DryRun || s.isBeyond(i.Intent) {
 		s.queue.Remove(target)
 		s.ledger.ClearPending(s.name, target, now)
+		return
+	}
+	if i.Unresolved != "" {
+		s.queue.Remove(target)
+		s.unresolved.add(target)
+		if !i.managed {
+			s.ledger.SetPending(s.name, target, i.Subject, now)
+		}
 		return
 	}
 	if s.waitsForApproval(i) {
@@ -424,25 +435,6 @@ func (s *policyState) restored(now time.Time) {
 		s.updateDue(target, now)
 	}
 	s.showForWindow(now)
-}
-
-// attributed returns an intent that names the acknowledgement that it follows, and what it is
-// rolled out with.
-func (s *policyState) attributed(i *Intent, now time.Time) *Intent {
-	out := *i
-	out.Generation = s.spec.Generation
-	if i.Former && s.replaced != nil {
-		out.Generation = s.replaced.Generation
-	}
-	if n, ok := s.waveOf(i.Remedy.Target.Member); ok && (!i.Former || s.replaced != nil && s.replaced.HasWaves()) {
-		out.Wave = int32(n + 1) // There are few waves.
-	}
-	for n := range s.allowances {
-		if a := &s.allowances[n]; a.effective(s.spec.Generation, now) {
-			out.Acknowledged = &Acknowledgement{Halt: a.Halt, By: a.By, At: a.At}
-		}
-	}
-	return &out
 }
 
 // isReplaced reports whether the present generation takes the place of one.

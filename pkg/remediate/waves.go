@@ -290,9 +290,11 @@ func (s *policyState) openIn(wave int) (n int) {
 			n += due + running
 		}
 	})
-	for member, waiting := range s.awaiting.members {
-		if members[member] {
-			n += waiting
+	for _, waiting := range []map[string]int{s.awaiting.members, s.unresolved.members} {
+		for member, targets := range waiting {
+			if members[member] {
+				n += targets
+			}
 		}
 	}
 	return n + s.supersededIn(members)

@@ -121,6 +121,7 @@ func newFleet(t *testing.T, with setup) *fleet {
 	f := newHub(t)
 	corrections := ""
 	if with.corrections != "" {
+		f.write("policies/single.rego", []byte(single))
 		corrections = ", hub: true, reports: true, reportInterval: 1s, corrections: " + with.corrections
 	}
 	level := "info"

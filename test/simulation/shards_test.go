@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
 	"federator.dev/federator/pkg/intents/relay"
@@ -206,6 +207,7 @@ func (f *shardedFleet) start(n int, epoch int) *shard {
 		Held: func(string) error { return nil }, MemberUID: func(m string) string { return m }, MemberAway: func(string) error { return nil },
 		Health:    func(remediate.Written) remediate.Health { return remediate.Health{Status: remediate.Healthy} },
 		Owner:     func(policy.Ref) remediate.Ownership { return remediate.Ownership{} },
+		Resolve:   func(claims []enforce.Claim) []enforce.Resolution { return f.resolve(s, claims) },
 		Summaries: func() map[string]facts.Summary { return map[string]facts.Summary{} },
 	}
 	none := func(policy.Ref, map[string]string) string { return "" }
@@ -221,7 +223,7 @@ func (f *shardedFleet) start(n int, epoch int) *shard {
 		Incomplete: func(name string) string { return s.receiver.Incomplete(name) }, RetryAfter: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
 	})
 	must(err)
-	s.receiver, err = intents.NewReceiver(intents.ReceiverOptions{Self: s.sender, Actor: dispatcher, Lease: lease, Fleet: of, Prefetch: client.Prefetch, OwnersChanged: dispatcher.OwnersChanged})
+	s.receiver, err = intents.NewReceiver(intents.ReceiverOptions{Self: s.sender, Actor: dispatcher, Lease: lease, Fleet: of, Resolve: client.Resolve, Prefetch: client.Prefetch, OwnersChanged: dispatcher.OwnersChanged})
 	must(err)
 	answers, err := facts.NewServer(local, of, nil)
 	must(err)
@@ -282,14 +284,17 @@ func (f *shardedFleet) say(s *shard) {
 		spec.Waves[wave].Members[m] = true
 		wrong := f.wrongOf(m)
 		totals.Fleet, totals.Members[m], totals.Violations[m] = totals.Fleet+shardObjects, shardObjects, len(wrong)
-		for _, o := range wrong {
-			meta := o["metadata"].(map[string]any)
-			target := policy.Ref{Member: m, Kind: "Deployment.apps", Namespace: namespace, Name: fmt.Sprint(meta["name"])}
-			list = append(list, remediate.Intent{
-				Binding: shardPolicy, Package: "replicas", Message: "too few", Subject: policy.Subject{Ref: target}, Revision: 1, MemberUID: m, Generation: "9e4a",
-				APIVersion: "apps/v1", UID: fmt.Sprint(meta["uid"]), ResourceVersion: fmt.Sprint(meta["resourceVersion"]),
-				Remedy: policy.Remedy{Action: "patch", Target: target, Patch: []byte(`{"spec":{"replicas":3}}`)},
-			})
+	}
+	for m := range f.members {
+		for _, o := range f.wrongOf(m) {
+			if i := intentOf(m, o); s.judged[i.Subject.Ref.Member] {
+				if s.judged[m] {
+					describeObject(m, o, &i)
+				} else {
+					i.Basis = basisOf(o)
+				}
+				list = append(list, i)
+			}
 		}
 	}
 	must(s.sender.SetIntents(shardPolicy, spec, totals, list, true))
@@ -300,6 +305,57 @@ func (f *shardedFleet) say(s *shard) {
 			}
 		}
 	}, "")
+}
+
+// intentOf returns the intent for an object, whose subject is in the next member if its number is odd.
+func intentOf(member string, object map[string]any) remediate.Intent {
+	target := policy.Ref{Member: member, Kind: "Deployment.apps", Namespace: namespace, Name: objectName(object)}
+	subject := target
+	if n := int(target.Name[len(target.Name)-1] - '0'); n%2 == 1 {
+		subject.Member = fmt.Sprint("fleet/m", (int(member[len(member)-1]-'0')+1)%3)
+	}
+	return remediate.Intent{
+		Binding: shardPolicy, Package: "replicas", Message: "too few", Subject: policy.Subject{Ref: subject}, Revision: 1, Generation: "9e4a",
+		Remedy: policy.Remedy{Action: "patch", Target: target, Patch: []byte(`{"spec":{"replicas":3}}`)},
+	}
+}
+
+func objectName(object map[string]any) string {
+	return fmt.Sprint(object["metadata"].(map[string]any)["name"])
+}
+
+func describeObject(member string, object map[string]any, i *remediate.Intent) {
+	meta := object["metadata"].(map[string]any)
+	i.MemberUID, i.APIVersion, i.UID, i.ResourceVersion = member, "apps/v1", fmt.Sprint(meta["uid"]), fmt.Sprint(meta["resourceVersion"])
+}
+
+// basisOf is what another process knows of an object.
+func basisOf(object map[string]any) string {
+	return fmt.Sprint(object["spec"].(map[string]any)["replicas"])
+}
+
+// resolve says what targets are in the members that a process judges.
+func (f *shardedFleet) resolve(s *shard, claims []enforce.Claim) (out []enforce.Resolution) {
+	for _, c := range claims {
+		is := enforce.Resolution{Why: s.id + " does not judge " + c.Target.Member}
+		f.mu.Lock()
+		judges := s.judged[c.Target.Member]
+		f.mu.Unlock()
+		objects, _ := f.members[c.Target.Member].Objects("deployments")
+		for _, o := range objects {
+			if objectName(o) != c.Target.Name || !judges {
+				continue
+			}
+			is.Why = "its target is another one"
+			if !slices.ContainsFunc(c.Bases, func(k enforce.KnownBy) bool { return k.Basis != basisOf(o) }) {
+				var i remediate.Intent
+				describeObject(c.Target.Member, o, &i)
+				is = enforce.Resolution{MemberUID: i.MemberUID, APIVersion: i.APIVersion, UID: i.UID, ResourceVersion: i.ResourceVersion}
+			}
+		}
+		out = append(out, is)
+	}
+	return out
 }
 
 // left returns how many objects are still to be corrected.

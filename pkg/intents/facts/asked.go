@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
@@ -47,6 +48,17 @@ func (c *Client) Owner(target policy.Ref) remediate.Ownership {
 		return o.Ownership
 	}
 	return c.askOwners([]policy.Ref{target})[0]
+}
+
+// Resolve says what targets are, as those say who judge them. It is for intents.ReceiverOptions.
+func (c *Client) Resolve(_ context.Context, claims []enforce.Claim) []enforce.Resolution {
+	out := make([]enforce.Resolution, len(claims))
+	ask(c, targetsPath, claims, func(of enforce.Claim) string { return of.Target.Member }, func(n int, is enforce.Resolution, err error) {
+		if out[n] = is; err != nil {
+			out[n] = enforce.Resolution{Why: err.Error()}
+		}
+	}, func(n int) { out[n] = c.opts.Local.Resolve(claims[n : n+1])[0] })
+	return out
 }
 
 // Prefetch asks who manages targets, many at once. It is for intents.ReceiverOptions.

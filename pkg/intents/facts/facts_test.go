@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"federator.dev/federator/internal/evidence"
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/intents/facts"
 	"federator.dev/federator/pkg/policy"
@@ -44,6 +45,12 @@ func local(id string, held *atomic.Bool) facts.Local {
 				return remediate.Ownership{}
 			}
 			return remediate.Ownership{Owner: id + " " + r.Name}
+		},
+		Resolve: func(claims []enforce.Claim) (out []enforce.Resolution) {
+			for _, of := range claims {
+				out = append(out, enforce.Resolution{UID: id + " " + of.Target.Name + " " + of.Bases[0].Basis})
+			}
+			return out
 		},
 		Summaries: func() map[string]facts.Summary {
 			return map[string]facts.Summary{"p": {
@@ -274,4 +281,39 @@ func BenchmarkClient_Healths(b *testing.B) {
 	for b.Loop() {
 		w.client.Healths(list)
 	}
+}
+
+// TestClient_ResolvesTargets as those say who judge them: all of a process in one question; what nobody says is not resolved.
+func TestClient_ResolvesTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.stop()
+		synctest.Wait()
+		claim := func(id, name string) enforce.Claim {
+			return enforce.Claim{Policy: "p", Target: of(id, name), Verb: "patch", Bases: []enforce.KnownBy{{Process: "c", Basis: "7"}}}
+		}
+		before := w.asked.Load()
+		got := w.client.Resolve(t.Context(), []enforce.Claim{claim("b", "x"), claim("a", "y"), claim("c", "x"), claim("b", "z")})
+		if asked := w.asked.Load() - before; asked != 1 {
+			t.Errorf("b was asked %d times", asked)
+		}
+		if got[0].UID != "b x 7" || got[1].UID != "a y 7" || got[3].UID != "b z 7" || got[0].Why+got[1].Why+got[3].Why != "" {
+			t.Errorf("resolved as %+v", got)
+		}
+		if got[2].Why == "" || got[2].UID != "" {
+			t.Errorf("of a member that nobody judges: %+v", got[2])
+		}
+		w.transport.Cut(true)
+		if got := w.client.Resolve(t.Context(), []enforce.Claim{claim("b", "x")}); got[0].Why == "" || got[0].UID != "" {
+			t.Errorf("while its judge is away: %+v", got[0])
+		}
+		theirs := *w.fleet.Load()
+		theirs.Members = map[string]intents.Member{"fleet/a": member("b")}
+		w.transport.Cut(false)
+		time.Sleep(2 * facts.AskTimeout)
+		w.fleet.Store(&theirs)
+		if got := w.client.Resolve(t.Context(), []enforce.Claim{claim("a", "x")}); got[0].Why == "" || got[0].UID != "" {
+			t.Errorf("of a member that its judge does not know to be its own: %+v", got[0])
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"federator.dev/federator/internal/evidence"
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
@@ -17,7 +18,7 @@ import (
 const Path = "/facts/v1/"
 
 const (
-	membersPath, healthPath, ownersPath = Path + "members", Path + "health", Path + "owners"
+	membersPath, healthPath, ownersPath, targetsPath = Path + "members", Path + "health", Path + "owners", Path + "targets"
 	// maxAsked bounds the targets of a question, and maxQuestion its bytes.
 	maxAsked    = 1000
 	maxQuestion = 4 << 20
@@ -30,6 +31,8 @@ type Local struct {
 	MemberAway func(member string) error
 	Health     func(remediate.Written) remediate.Health
 	Owner      func(policy.Ref) remediate.Ownership
+	// Resolve says what targets are of which other processes have remedies, as enforce.Corrector does.
+	Resolve func([]enforce.Claim) []enforce.Resolution
 	// Summaries are the verdicts of all policies as of now, nil while they are not known.
 	Summaries func() map[string]Summary
 	// Evidence is that of what rolls out, nil while there is none; nil: nothing rolls out.
@@ -37,8 +40,8 @@ type Local struct {
 }
 
 func (l *Local) validate() error {
-	if l.Held == nil || l.MemberUID == nil || l.MemberAway == nil || l.Health == nil || l.Owner == nil || l.Summaries == nil {
-		return errors.New("facts: Held, MemberUID, MemberAway, Health, Owner and Summaries are required")
+	if l.Held == nil || l.MemberUID == nil || l.MemberAway == nil || l.Health == nil || l.Owner == nil || l.Resolve == nil || l.Summaries == nil {
+		return errors.New("facts: Held, MemberUID, MemberAway, Health, Owner, Resolve and Summaries are required")
 	}
 	return nil
 }
@@ -163,6 +166,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		answer = out
+	case r.URL.Path == targetsPath && r.Method == http.MethodPost:
+		var asked []enforce.Claim
+		if !read(w, r, &asked) {
+			return
+		}
+		answer = s.resolve(asked)
 	default:
 		http.NotFound(w, r)
 		return
@@ -170,6 +179,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	// Only a client that has gone away can make this fail.
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// resolve says what targets are, as far as this process is to judge them.
+func (s *Server) resolve(asked []enforce.Claim) []enforce.Resolution {
+	out := s.local.Resolve(asked)
+	fleet := s.fleet()
+	for n := range asked {
+		if !fleet.Judges(asked[n].Target.Member) {
+			out[n] = enforce.Resolution{Why: notJudged}
+		}
+	}
+	return out
 }
 
 const notJudged = "the process that was asked does not judge its member"
