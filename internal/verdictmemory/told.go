@@ -7,6 +7,9 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
+// toldFor is how long what others have told counts at least.
+const toldFor = 5 * time.Minute
+
 // Source is what another process has told of: a member, or the keys of views that a process judges.
 type Source struct {
 	Member  string // "": keys of views
@@ -83,6 +86,18 @@ func (m *Memory) Known(member string) iter.Seq[Record] {
 					return
 				}
 			}
+		}
+	}
+}
+
+// ForgetJudged forgets what others have told a while ago of members that are judged here, and of keys of views: what it is of was
+// evaluated, or is gone.
+func (m *Memory) ForgetJudged(judged func(member string) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for from, x := range m.told {
+		if m.clock().Sub(x.at) > toldFor && (from.Member == "" || judged(from.Member)) {
+			delete(m.told, from)
 		}
 	}
 }
