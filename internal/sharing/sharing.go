@@ -69,6 +69,7 @@ type Sharing struct {
 	holders  holders
 	newest   func() *shards.Map // nil: there is none
 
+	others    others
 	followed  chan struct{} // closed once the peers' index has the members of a map
 	following sync.Once
 	passed    trigger.Trigger // the loop has evaluated something
@@ -268,22 +269,5 @@ func (s *Sharing) Known(ctx context.Context) {
 	select {
 	case <-s.followed:
 	case <-ctx.Done():
-	}
-}
-
-// setFleet has the peers' index follow which members others judge.
-func (s *Sharing) setFleet(f shards.Fleet) {
-	members := make([]exchange.FleetMember, 0, len(f.Members))
-	for _, m := range f.Members {
-		if m.Judge != s.o.Name {
-			members = append(members, exchange.FleetMember{Name: m.Name, UID: m.UID, Labels: m.Labels, Judge: m.Judge})
-		}
-	}
-	if err := s.importer.SetFleet(members); err != nil {
-		s.o.Logger.Error("members of other processes cannot be followed", "error", err)
-		return
-	}
-	if f.Version > 0 {
-		s.following.Do(func() { close(s.followed) })
 	}
 }
