@@ -162,6 +162,20 @@ func TestShards_HandOver(t *testing.T) {
 	f.lost(f.follower())
 }
 
+// firstSeen are the times at which violations were first seen, by object and message.
+func (f *fleet) firstSeen(s *shard) map[string]time.Time {
+	f.t.Helper()
+	list, err := s.list(f.t.Context())
+	f.do(err)
+	out := map[string]time.Time{}
+	for _, item := range list.Items {
+		for _, v := range item.Violations {
+			out[fmt.Sprint(item.Subject, ": ", v.Msg)] = v.FirstSeen
+		}
+	}
+	return out
+}
+
 // same checks that violations were first seen when they were.
 func (f *fleet) same(what string, since map[string]time.Time) {
 	f.t.Helper()

@@ -419,20 +419,6 @@ func (s *shard) violations(ctx context.Context) (map[string][]string, error) {
 	return out, nil
 }
 
-// firstSeen are the times at which violations were first seen, by object and message.
-func (f *fleet) firstSeen(s *shard) map[string]time.Time {
-	f.t.Helper()
-	list, err := s.list(f.t.Context())
-	f.do(err)
-	out := map[string]time.Time{}
-	for _, item := range list.Items {
-		for _, v := range item.Violations {
-			out[fmt.Sprint(item.Subject, ": ", v.Msg)] = v.FirstSeen
-		}
-	}
-	return out
-}
-
 // wanted are the violations that follow from what the members have.
 func (f *fleet) wanted() map[string][]string {
 	f.t.Helper()
