@@ -84,7 +84,7 @@ func (s *sharedFleet) serve(f *fleet.Fleet, loop *enforce.Loop, e *enforcement.E
 	if s.Sharing == nil {
 		return nil
 	}
-	parts := sharing.Parts{Manager: f.Manager, Own: f.Index, Form: f.Form, Loop: loop}
+	parts := sharing.Parts{Manager: f.Manager, Own: f.Index, Form: f.Form, Loop: loop, Memory: f.Memory}
 	if s.server = server; server != nil {
 		parts.Queries = server.PeersHandler()
 	}

@@ -14,6 +14,7 @@ import (
 
 	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/heaprelease"
+	"federator.dev/federator/internal/verdictmemory"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
@@ -30,6 +31,8 @@ type Fleet struct {
 	Installation string
 	// Form says what of a kind is held, and read by what.
 	Form func(aggregate.Kind) string
+	// Memory is what of verdicts outlasts the process, or who judges a member; nil: nothing.
+	Memory *verdictmemory.Memory
 
 	known       atomic.Bool              // what is not in the index is not: all that was kept was loaded, or all members are known
 	lost        func(member string) bool // whether not all was loaded that was kept of it; nil: nothing was kept. Set once loaded.
@@ -123,6 +126,10 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
+	memory, err := newMemory(kept, opts.TakeOver != nil, opts.Logger)
+	if err != nil {
+		return nil, err
+	}
 	trainer := newTrainer(index, opts.Logger)
 	if opts.Metrics != nil {
 		opts.Metrics.MustRegister(trainer.total, trainer.failed, indexCollector{index})
@@ -130,7 +137,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 			opts.Metrics.MustRegister(kept)
 		}
 	}
-	return &Fleet{Form: form, Index: index, Manager: manager, trainer: trainer, keeper: kept, Network: network, Installation: opts.Installation, made: time.Now(), giveUpAfter: cfg.GiveUpAfter}, nil
+	return &Fleet{Form: form, Memory: memory, Index: index, Manager: manager, trainer: trainer, keeper: kept, Network: network, Installation: opts.Installation, made: time.Now(), giveUpAfter: cfg.GiveUpAfter}, nil
 }
 
 // Train trains dictionaries for an index, and recompresses its bodies, until ctx is done.

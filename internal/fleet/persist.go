@@ -203,12 +203,23 @@ func (f *Fleet) Grants() queryapi.GrantMemory {
 	return nil
 }
 
-// Verdicts keeps what of verdicts outlasts the process, nil where nothing is kept over a restart.
+// Verdicts keeps what of verdicts outlasts the process, or who judges a member, nil where nothing does.
 func (f *Fleet) Verdicts() enforce.Memory {
-	if k := f.keeper; k != nil && k.store != nil {
-		return k.verdicts
+	if f.Memory == nil {
+		return nil
 	}
-	return nil
+	return f.Memory
+}
+
+// newMemory returns what is kept of verdicts: on disk, or where others take members over in memory, or nil.
+func newMemory(k *keeper, shared bool, log *slog.Logger) (*verdictmemory.Memory, error) {
+	switch {
+	case k != nil && k.store != nil:
+		return k.verdicts, nil
+	case shared:
+		return verdictmemory.New("", nil, log)
+	}
+	return nil, nil
 }
 
 // Kept says how what is kept on disk is, for probes; "" where nothing is to be said.

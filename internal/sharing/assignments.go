@@ -65,6 +65,7 @@ func (s *Sharing) followMap(ctx context.Context) error {
 	tick := time.NewTicker(peersEvery)
 	defer tick.Stop()
 	for {
+		s.settleOthers()
 		m, changed := s.shards.Map()
 		if m != nil {
 			var peers []queryapi.Peer

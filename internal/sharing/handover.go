@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"federator.dev/federator/internal/verdictmemory"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/handover"
@@ -21,6 +22,7 @@ const (
 
 // TakeOver takes what another process holds of a member, for clusterinformers.Options.
 func (s *Sharing) TakeOver(ctx context.Context, t clusterinformers.TakeOver) map[aggregate.Kind]time.Time {
+	s.learn(ctx, verdictmemory.Source{Member: t.Member}, t.UID, s.holdersOf(t.Member)...) // before what it has is judged
 	return s.taker.Take(ctx, handover.Wish{
 		Index: s.own, Member: t.Member, UID: t.UID, Form: s.form, Wanted: t.Wanted, MaxObjects: t.MaxObjects, MaxBytes: t.MaxBytes,
 	})
@@ -72,6 +74,14 @@ func (h *holders) before(member string) (shards.Peer, bool) {
 	return p, is
 }
 
+// peer returns a process as it was reached last.
+func (h *holders) peer(id string) (shards.Peer, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p, is := h.peers[id]
+	return p, is
+}
+
 // holdersOf returns the processes that hold a member by the newest map, and who judged it before where that has ended in order: it
 // answers for a moment still.
 func (s *Sharing) holdersOf(member string) []handover.Holder {
@@ -86,13 +96,13 @@ func (s *Sharing) holdersOf(member string) []handover.Holder {
 		for _, id := range []string{e.Judge, e.Standby} {
 			for _, p := range peers {
 				if p.ID == id && id != s.o.Name {
-					out = append(out, handover.Holder{ID: p.ID, URL: p.URL, Client: p.Client})
+					out = append(out, holder(p))
 				}
 			}
 		}
 	}
 	if p, is := s.holders.before(member); is && p.ID != s.o.Name && s.shards.Released(p.ID) {
-		out = append(out, handover.Holder{ID: p.ID, URL: p.URL, Client: p.Client})
+		out = append(out, holder(p))
 	}
 	return out
 }
@@ -133,7 +143,7 @@ func (s *Sharing) handOver(ctx context.Context) {
 // date. What is under way then ends.
 func (s *Sharing) unlessEnding(ctx context.Context, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == handover.Path {
+		if r.URL.Path == handover.Path || r.URL.Path == handover.SeenPath {
 			h.ServeHTTP(w, r)
 			return
 		}

@@ -14,9 +14,42 @@ const interestEvery = 50 * time.Millisecond
 type subscription struct {
 	s     *Sharing
 	asked *interest.Set // of the importer
+	known known
+}
+
+// known is which of what others tell the loop knows of.
+type known struct {
 	held  *interest.Set // that the loop knows of
-	told  *interest.Set // that the importer holds; the loop may not have evaluated what it is
+	told  *interest.Set // that the importer held a while ago; the loop may not have evaluated what it is
 	until uint64        // the change of the peers' index that has what is told
+}
+
+// follow takes what the importer holds, and how far the loop and the peers' index are, and reports whether the loop is to know of
+// something else. What is told while the loop has not come to what was told before waits until then: a loop that is slower than
+// more is told would never know of any of it otherwise.
+func (k *known) follow(held *interest.Set, heard, changes uint64) (again bool) {
+	before := k.held
+	k.limit(held)
+	if k.told.Equal(k.held) {
+		k.told, k.until = held, changes
+	}
+	if heard >= k.until {
+		k.held = k.told
+		if k.told = held; !held.Equal(k.held) {
+			k.until = changes
+		}
+	}
+	return !k.held.Equal(before)
+}
+
+// limit has the loop know of nothing that is not in a set.
+func (k *known) limit(to *interest.Set) {
+	if !to.Covers(k.held) {
+		k.held = k.held.Both(to)
+	}
+	if !to.Covers(k.told) {
+		k.told = k.told.Both(to)
+	}
 }
 
 // followInterest asks others for what the loop reads of them, and has the loop know which of that is there.
@@ -61,8 +94,9 @@ func (f *subscription) ask(ctx context.Context) error {
 	if wanted.Equal(f.asked) {
 		return nil
 	}
-	if !wanted.Covers(f.held) {
-		if err := f.setHeld(ctx, f.held.Both(wanted)); err != nil {
+	if !wanted.Covers(f.known.held) {
+		f.known.limit(wanted)
+		if err := f.s.loop.SetHeld(ctx, f.known.held); err != nil {
 			return err
 		}
 	}
@@ -74,21 +108,9 @@ func (f *subscription) ask(ctx context.Context) error {
 // hold has the loop know what is held, once it has evaluated what the peers' index has of it. Of what is no longer held it knows
 // at once.
 func (f *subscription) hold(ctx context.Context, held *interest.Set) error {
-	if !held.Covers(f.held) {
-		if err := f.setHeld(ctx, f.held.Both(held)); err != nil {
-			return err
-		}
-	}
-	if !held.Equal(f.told) {
-		f.told, f.until = held, f.s.peers.Snapshot().Changes()
-	}
-	if held.Equal(f.held) || f.s.loop.Heard() < f.until {
+	heard := f.s.loop.Heard() // before what has changed since
+	if !f.known.follow(held, heard, f.s.peers.Snapshot().Changes()) {
 		return nil
 	}
-	return f.setHeld(ctx, held)
-}
-
-func (f *subscription) setHeld(ctx context.Context, held *interest.Set) error {
-	f.held = held
-	return f.s.loop.SetHeld(ctx, held)
+	return f.s.loop.SetHeld(ctx, f.known.held)
 }

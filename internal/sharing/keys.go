@@ -28,6 +28,7 @@ func (s *Sharing) followKeys(ctx context.Context) error {
 		m, changed := s.shards.Map()
 		if m != of {
 			if s.loop != nil {
+				s.learnKeys(ctx, of, m)
 				if err := s.loop.SetKeyOwner(ctx, s.KeyOwner()); err != nil {
 					return err
 				}

@@ -21,7 +21,11 @@ func TestKnown_NothingIsJudgedBeforeTheMembersOfOthersAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Sharing{o: Options{Name: "a", Logger: slog.New(slog.DiscardHandler)}, importer: importer, followed: make(chan struct{})}
+	own, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Sharing{o: Options{Name: "a", Logger: slog.New(slog.DiscardHandler)}, own: own, importer: importer, followed: make(chan struct{})}
 	known := func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -18,6 +18,7 @@ import (
 	"federator.dev/federator/internal/election"
 	"federator.dev/federator/internal/fleet"
 	"federator.dev/federator/internal/trigger"
+	"federator.dev/federator/internal/verdictmemory"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
@@ -68,6 +69,7 @@ type Sharing struct {
 	holders  holders
 	newest   func() *shards.Map // nil: there is none
 
+	others    others
 	followed  chan struct{} // closed once the peers' index has the members of a map
 	following sync.Once
 	passed    trigger.Trigger // the loop has evaluated something
@@ -75,7 +77,8 @@ type Sharing struct {
 	// Set by Serve, before Run.
 	manager *clusterinformers.Manager
 	own     *aggregate.Index
-	loop    *enforce.Loop // nil without policies
+	loop    *enforce.Loop         // nil without policies
+	memory  *verdictmemory.Memory // of the loop; nil without
 	form    func(aggregate.Kind) string
 	giver   *handover.Giver
 	server  *http.Server
@@ -172,6 +175,7 @@ type Parts struct {
 	Own     *aggregate.Index            // has what is read
 	Form    func(aggregate.Kind) string // says what of a kind is held, as in persistence.Options
 	Loop    *enforce.Loop               // judges it; nil: nothing does
+	Memory  *verdictmemory.Memory       // of the loop; nil: when violations were first seen is not handed over
 	Queries http.Handler                // answers peers from it; nil: nothing does
 	// Corrections answers peers about corrections, and FleetChanged is told when who judges what has changed; nil: there are none.
 	Corrections  http.Handler
@@ -180,14 +184,15 @@ type Parts struct {
 
 // Serve says what peers are answered from. It is called before Run.
 func (s *Sharing) Serve(p Parts) error {
-	s.manager, s.own, s.loop, s.changed, s.form = p.Manager, p.Own, p.Loop, p.FleetChanged, p.Form
+	s.manager, s.own, s.loop, s.memory, s.changed, s.form = p.Manager, p.Own, p.Loop, p.Memory, p.FleetChanged, p.Form
 	var err error
-	s.giver, err = handover.NewGiver(handover.GiverOptions{Index: s.own, Form: s.form, Proved: s.manager.Proved, Peer: PeerOf, Logger: s.o.Logger})
+	s.giver, err = handover.NewGiver(handover.GiverOptions{Index: s.own, Form: s.form, Proved: s.manager.Proved, Seen: s.seen, Peer: PeerOf, Logger: s.o.Logger})
 	if err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
 	mux.Handle(handover.Path, s.giver)
+	mux.Handle(handover.SeenPath, s.giver)
 	mux.Handle("/shards/v1/", s.shards.Handler())
 	mux.Handle("/exchange/v1/", s.exporter)
 	if p.Corrections != nil {
@@ -213,7 +218,7 @@ func (s *Sharing) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	train := func(ctx context.Context) error { fleet.Train(ctx, s.peers, s.o.Logger); return context.Cause(ctx) }
-	parts := []func(context.Context) error{s.shards.Run, s.exporter.Run, s.importer.Run, s.followMap, s.followKeys, s.followInterest, s.listen, s.measureLoad, train}
+	parts := []func(context.Context) error{s.shards.Run, s.exporter.Run, s.importer.Run, s.followMap, s.followKeys, s.followSeen, s.followInterest, s.listen, s.measureLoad, train}
 	if s.elector != nil {
 		parts = append(parts, s.elector.Run)
 	}
@@ -264,22 +269,5 @@ func (s *Sharing) Known(ctx context.Context) {
 	select {
 	case <-s.followed:
 	case <-ctx.Done():
-	}
-}
-
-// setFleet has the peers' index follow which members others judge.
-func (s *Sharing) setFleet(f shards.Fleet) {
-	members := make([]exchange.FleetMember, 0, len(f.Members))
-	for _, m := range f.Members {
-		if m.Judge != s.o.Name {
-			members = append(members, exchange.FleetMember{Name: m.Name, UID: m.UID, Labels: m.Labels, Judge: m.Judge})
-		}
-	}
-	if err := s.importer.SetFleet(members); err != nil {
-		s.o.Logger.Error("members of other processes cannot be followed", "error", err)
-		return
-	}
-	if f.Version > 0 {
-		s.following.Do(func() { close(s.followed) })
 	}
 }

@@ -37,7 +37,9 @@ type Memory struct {
 	opened   time.Time
 	complete aggregate.Revision      // as settled; 0: not yet
 	recalled seen                    // what an earlier process knew of subjects that this one has not evaluated
-	taken    []taken                 // of these, what the call of the engine that is under way has asked for
+	told     map[Source]told         // what other processes know of what this one has not evaluated, or may come to judge
+	doubts   map[of][]policy.Seen    // what was there, and may be there still
+	taken    []taken                 // of all these, what the call of the engine that is under way has asked for
 	kept     []policy.KeptQuarantine // the same of quarantines
 	state    *policy.State           // the newest; nil: none
 	pending  []byte                  // records that are not written
@@ -47,7 +49,7 @@ type Memory struct {
 }
 
 // New returns the memory of a directory, which recalls nothing until Open. What is on disk is encrypted by
-// a key of 32 bytes, nil for none.
+// a key of 32 bytes, nil for none. Without a directory nothing is kept over a restart, and neither Open nor Run is called.
 func New(directory string, key []byte, log *slog.Logger) (*Memory, error) {
 	s, err := newSecrets(key)
 	if err != nil {
@@ -93,29 +95,43 @@ func (m *Memory) Open(settled func() (aggregate.Revision, bool)) {
 	m.recalled, m.kept, m.opened, m.settled = c.seen, c.quarantines, m.clock(), settled
 }
 
-// taken is what was recalled of a subject.
-type taken struct {
+// of is what a binding judges.
+type of struct {
 	binding string
 	subject policy.Subject
-	seen    []policy.Seen
+}
+
+// taken is what was recalled of a subject.
+type taken struct {
+	of
+
+	seen []policy.Seen
+	told bool // by another process: the disk does not have it
+	gone bool // it was gone before the engine asked
 }
 
 // Recall implements policy.Memory.
 func (m *Memory) Recall(binding string, s policy.Subject) []policy.Seen {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.recalled) == 0 {
+	if len(m.recalled) == 0 && len(m.told) == 0 && len(m.doubts) == 0 {
 		return nil
 	}
-	of := m.recalled[digest(binding)]
-	if len(of) == 0 {
+	x := taken{of: of{binding, s}}
+	if list, is := m.doubts[x.of]; is {
+		x.seen, x.gone = list, m.state != nil && !inDoubt(m.state, x.of)
+	} else if x.seen = m.heard(binding, s); len(x.seen) > 0 {
+		x.told = true
+	} else if !m.isTold(s.Ref.Member) {
+		x.seen = m.recalled[digest(binding)][s.Digest()]
+	}
+	if len(x.seen) > 0 {
+		m.taken = append(m.taken, x)
+	}
+	if x.gone {
 		return nil
 	}
-	list := of[s.Digest()]
-	if len(list) > 0 {
-		m.taken = append(m.taken, taken{binding, s, list})
-	}
-	return list
+	return x.seen
 }
 
 // Quarantines implements policy.Memory.
@@ -137,31 +153,29 @@ func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuaran
 	if changes.After == nil { // nothing was evaluated yet
 		return
 	}
-	found := m.takeRecalled()
-	var records []byte
+	r := recording{memory: m, after: changes.After, doubts: map[of][]policy.Seen{}}
+	for _, x := range m.takeTaken() {
+		r.recalled(x)
+	}
 	if !changes.Rebuilt() {
-		for binding, x := range changes.Seen() {
-			records = m.secrets.appendRecord(records, digest(binding), x)
-		}
-		for _, t := range found { // what was not found again is gone
-			after := changes.After.SeenOf(t.binding, t.subject)
-			for _, x := range t.seen {
-				if !slices.Contains(after, x) {
-					x.At = 0
-					records = m.secrets.appendRecord(records, digest(t.binding), x)
-				}
-			}
+		for x := range changes.Seen() {
+			r.changed(x)
 		}
 	}
+	settled := r.settle(m.someDoubts())
 	complete := m.settles()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state = changes.After
 	m.complete = max(m.complete, complete)
-	if m.pending = append(m.pending, records...); changes.Rebuilt() || len(m.pending) > maxPending {
+	m.setDoubts(settled, r.doubts)
+	m.forget()
+	if m.directory == "" {
+		return
+	}
+	if m.pending = append(m.pending, r.records...); changes.Rebuilt() || len(m.pending) > maxPending {
 		m.pending, m.renew = nil, true
 	}
-	m.forget()
 	if !slices.Equal(m.now, quarantines) {
 		m.now, m.renewNow = quarantines, true
 	}
@@ -170,14 +184,21 @@ func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuaran
 	}
 }
 
-// takeRecalled forgets what the engine has asked for, which the state has now, and returns it.
-func (m *Memory) takeRecalled() []taken {
+// takeTaken forgets what the engine has asked for, which the state has now, and returns it.
+func (m *Memory) takeTaken() []taken {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := m.taken
 	m.taken = nil
 	for _, t := range list {
-		m.recalled.delete(digest(t.binding), t.subject.Digest())
+		binding, subject := digest(t.binding), t.subject.Digest()
+		m.recalled.delete(binding, subject)
+		for from, x := range m.told {
+			if from.Member == t.subject.Ref.Member {
+				x.seen.delete(binding, subject)
+			}
+		}
+		delete(m.doubts, t.of)
 	}
 	return list
 }
@@ -203,9 +224,10 @@ func (m *Memory) wake() {
 	}
 }
 
-// forget forgets what an earlier process knew of policies that were evaluated on all that they read: the subjects
-// that are left are gone.
+// forget forgets what other processes knew for too long, and what an earlier process knew of policies that were evaluated on all
+// that they read: the subjects that are left are gone.
 func (m *Memory) forget() {
+	m.forgetTold()
 	if len(m.recalled) == 0 {
 		return
 	}

@@ -234,3 +234,5 @@ func newClock() (clock func() time.Time, set func(hour, minute int)) {
 	set(9, 0)
 	return func() time.Time { return time.Unix(now.Load(), 0).UTC() }, set
 }
+
+var syncing = aggregate.Status{State: aggregate.Syncing}

@@ -101,6 +101,11 @@ func (m *Memory) take(more func(pending int) bool) work {
 		for binding, of := range m.recalled {
 			w.recalled[binding] = maps.Clone(of)
 		}
+		for x, list := range m.doubts {
+			for _, seen := range list {
+				w.recalled.set(digest(x.binding), seen)
+			}
+		}
 	}
 	if w.renewNow {
 		// Those of what is not bound yet may be of what never will be.

@@ -11,12 +11,13 @@ type cursors struct {
 // snapshots are what an evaluation is of.
 type snapshots struct{ own, peers *aggregate.Snapshot }
 
-// newest returns the newest snapshots.
+// newest returns the newest snapshots. That of the peers' index is taken first: it lets go of a member once the own one has it, and
+// a member that neither had would seem not to be there.
 func (l *Loop) newest() (s snapshots) {
-	s.own = l.opts.Index.Snapshot()
 	if l.opts.Peers != nil {
 		s.peers = l.opts.Peers.Snapshot()
 	}
+	s.own = l.opts.Index.Snapshot()
 	return s
 }
 
@@ -28,16 +29,15 @@ func (l *Loop) cursorsAt(s snapshots) *cursors {
 	return c
 }
 
-// poll returns the next batch of each index, nil where there is none.
+// poll returns the next batch of each index, nil where there is none, in the order in which newest takes them.
 func (c *cursors) poll() (own, peers *aggregate.Batch) {
+	if c.peers != nil {
+		if batch, some := c.peers.Poll(); some {
+			peers, c.after.peers = batch, batch.After
+		}
+	}
 	if batch, some := c.own.Poll(); some {
 		own, c.after.own = batch, batch.After
-	}
-	if c.peers == nil {
-		return own, nil
-	}
-	if batch, some := c.peers.Poll(); some {
-		peers, c.after.peers = batch, batch.After
 	}
 	return own, peers
 }

@@ -60,6 +60,8 @@ var (
 	descLagRevisions = prometheus.NewDesc("federator_policy_lag_revisions", "Revisions of the index that are not evaluated yet.", nil, nil)
 	descBehind       = prometheus.NewDesc("federator_policy_clock_behind_seconds", "How far the clock is behind the time as of which verdicts are, because it was set back; verdicts that depend on what has passed meanwhile are Unknown.", nil, nil)
 	descInstants     = prometheus.NewDesc("federator_policy_instants", "Instants that verdicts depend on and that have not passed.", nil, nil)
+	descAsked        = prometheus.NewDesc("federator_policy_asked_reads", "Distinct reads of what other processes judge: of keys of views, names of objects, and all of a kind or view.", nil, nil)
+	descAwaited      = prometheus.NewDesc("federator_policy_awaited_reads", "Those of federator_policy_asked_reads of which other processes have not told all; verdicts that rest on them are Unknown.", nil, nil)
 	descMemory       = prometheus.NewDesc("federator_policy_bytes", "Memory of the policy engine in bytes, by use.", []string{"of"}, nil)
 )
 
@@ -67,7 +69,7 @@ var (
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descVerdicts, descViolations, descExempt, descByMember, descWorst, descEvaluations, descSeconds, descErrors, descOverruns, descQuarantined,
-		descWide, descInterpreted, descSynced, descRevision, descMemory, descBehind, descInstants, descLag, descLagRevisions,
+		descWide, descInterpreted, descSynced, descRevision, descMemory, descAsked, descAwaited, descBehind, descInstants, descLag, descLagRevisions,
 	} {
 		ch <- d
 	}
@@ -111,6 +113,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descInstants, float64(stats.Instants))
 	gauge(descMemory, float64(stats.DependencyBytes), "dependencies")
 	gauge(descMemory, float64(stats.ViewBytes), "views")
+	gauge(descMemory, float64(stats.AskedBytes), "asked")
+	gauge(descAsked, float64(stats.Asked))
+	gauge(descAwaited, float64(stats.Awaited))
 }
 
 func collectPolicy(ch chan<- prometheus.Metric, s *policy.State, name, severity string) {

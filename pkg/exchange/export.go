@@ -34,8 +34,9 @@ type Export interface {
 	Keys(member string, kind aggregate.Kind, yield func(namespace, name string, k *interest.Keys) error) error
 	// KeysOf fills in what the record of an object is wanted for: nothing where there is none.
 	KeysOf(ref aggregate.Ref, k *interest.Keys)
-	// Find calls yield with each object that has a key of a set, and maybe more often than once.
-	Find(set *interest.Set, yield func(aggregate.Ref) error) error
+	// Find calls yield with each object that has a key of a set, and maybe more often than once, and look with each key or name that
+	// it looks at.
+	Find(set *interest.Set, look func() error, yield func(aggregate.Ref) error) error
 }
 
 // ScopeOf is one kind of one member.

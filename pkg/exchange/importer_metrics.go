@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/pkg/interest"
 )
 
 // importerMetrics are those of an importer: a few series for each peer.
@@ -13,14 +15,25 @@ type importerMetrics struct {
 
 	bytes, records, states, audited, differs, ended *prometheus.CounterVec
 	connected, frontier                             *prometheus.GaugeVec
+	wanted, held                                    prometheus.GaugeFunc
 }
 
 // reasons are why streams end.
 var reasons = []string{"again", "bound", "broken", "disagrees", "malformed", "silent"}
 
 func newImporterMetrics(im *Importer) *importerMetrics {
+	keys := func(of func() *interest.Set) func() float64 {
+		return func() float64 {
+			im.mu.Lock()
+			set := of()
+			im.mu.Unlock()
+			return float64(set.Size())
+		}
+	}
 	return &importerMetrics{
 		im:        im,
+		wanted:    prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "federator_exchange_wanted_keys", Help: "Keys of views and names of objects, by hash, that other processes are asked for; views and kinds of which all is asked for do not count."}, keys(func() *interest.Set { return im.interest.set })),
+		held:      prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "federator_exchange_held_keys", Help: "Those of federator_exchange_wanted_keys of which all processes have told all."}, keys(func() *interest.Set { return im.held })),
 		stale:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "federator_exchange_stale_members", Help: "Members of other processes that are Stale, since their process does not tell what changes."}),
 		bytes:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "federator_exchange_received_bytes_total", Help: "Bytes received from a process, compressed."}, []string{"peer"}),
 		records:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "federator_exchange_received_records_total", Help: "Records of objects that a process has told."}, []string{"peer"}),
@@ -89,7 +102,7 @@ func (p *peerMetrics) reached(f Frontier) {
 }
 
 func (m *importerMetrics) collectors() []prometheus.Collector {
-	out := []prometheus.Collector{m.stale, m.connected, m.frontier}
+	out := []prometheus.Collector{m.stale, m.connected, m.frontier, m.wanted, m.held}
 	for _, c := range m.counters() {
 		out = append(out, c)
 	}

@@ -36,7 +36,7 @@ func (x named) KeysOf(ref aggregate.Ref, k *interest.Keys) {
 	}
 }
 
-func (x named) Find(set *interest.Set, yield func(aggregate.Ref) error) error {
+func (x named) Find(set *interest.Set, look func() error, yield func(aggregate.Ref) error) error {
 	for info := range x.Scopes("") {
 		has := set.Of(interest.Names(info.Kind))
 		for o := range x.Objects(info.Member, info.Kind) {

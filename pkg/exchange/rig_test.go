@@ -86,7 +86,7 @@ func wantedFor(body []byte, k *interest.Keys) {
 
 var theView = interest.View("view")
 
-func (x export) Find(set *interest.Set, yield func(aggregate.Ref) error) error {
+func (x export) Find(set *interest.Set, look func() error, yield func(aggregate.Ref) error) error {
 	var k interest.Keys
 	for info := range x.Scopes("") {
 		for o := range x.Objects(info.Member, info.Kind) {

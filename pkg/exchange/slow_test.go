@@ -23,6 +23,11 @@ import (
 // startExporter runs an exporter of one member with pods, without a network: tests in virtual time have none.
 func startExporter(t *testing.T, pods ...*aggregate.Record) *exchange.Exporter {
 	t.Helper()
+	return startExporterAs(t, func(s *aggregate.Snapshot) exchange.Export { return export{s} }, pods...)
+}
+
+func startExporterAs(t *testing.T, as func(*aggregate.Snapshot) exchange.Export, pods ...*aggregate.Record) *exchange.Exporter {
+	t.Helper()
 	x, err := exchange.NewExporter(exchange.ExporterOptions{Process: "a", Epoch: 1, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +51,7 @@ func startExporter(t *testing.T, pods ...*aggregate.Record) *exchange.Exporter {
 	ended := make(chan struct{})
 	go func() { _ = x.Run(ctx); close(ended) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	x.Changed(export{index.Snapshot()}, exchange.Changes{})
+	x.Changed(as(index.Snapshot()), exchange.Changes{})
 	synctest.Wait()
 	return x
 }
@@ -127,61 +132,131 @@ func TestExporter_ASlowNetworkDelaysNothingElseThatIsAskedFor(t *testing.T) {
 		text := make([]byte, 1<<20)
 		_, _ = random.Read(text)
 		x := startExporter(t, record("x", 1, ""), record("y", 1, hex.EncodeToString(text)))
-		body, asks := io.Pipe()
-		from, to := io.Pipe()
-		ctx, cancel := context.WithCancel(t.Context())
-		request := httptest.NewRequestWithContext(ctx, http.MethodPost, exchange.StreamPath, body)
-		request.ProtoMajor = 2
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			x.ServeHTTP(&delayed{response: response{httptest.NewRecorder()}, by: 30 * time.Second, to: to}, request)
-		}()
-		defer func() {
-			cancel()
-			_, _ = from.Close(), asks.Close()
-			<-ended
-		}()
-		w := wire.NewWriter(asks)
-		ask := func(number uint64, name string) {
-			var b interest.Builder
-			if name != "" {
-				b.Add(interest.Names("Pod"), interest.NameBucket("ns", name))
-			}
-			p, err := wire.Interest{Number: number, Set: b.Take()}.Append(nil)
-			if err == nil {
-				err = w.Frame(wire.TypeInterest, p)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		ask(0, "")
-		ask(1, "y")
-		plain, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer plain.Close()
-		r := wire.NewReader(plain, 4<<20)
-		until := func(number uint64) time.Duration {
-			began := time.Now()
-			for {
-				of, p, err := r.Next()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if f, err := wire.ParseFrontier(p); of == wire.TypeFrontier && err == nil && f.Interest == number {
-					return time.Since(began)
-				}
-			}
-		}
-		if d := until(1); d < 30*time.Second {
+		c := connect(t, x, 30*time.Second)
+		c.ask(0, "")
+		c.ask(1, "y")
+		if d, _ := c.until(1); d < 30*time.Second {
 			t.Fatalf("what was asked for first took %v", d)
 		}
-		ask(2, "x")
-		if d := until(2); d > time.Second {
+		c.ask(2, "x")
+		if d, _ := c.until(2); d > time.Second {
 			t.Errorf("what was asked for next took %v", d)
+		}
+	})
+}
+
+// connection is an importer that asks.
+type connection struct {
+	t    *testing.T
+	asks *wire.Writer
+	told *wire.Reader
+}
+
+// connect has an importer ask, whose network takes so long for the first write.
+func connect(t *testing.T, x *exchange.Exporter, by time.Duration) *connection {
+	t.Helper()
+	body, asks := io.Pipe()
+	from, to := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	request := httptest.NewRequestWithContext(ctx, http.MethodPost, exchange.StreamPath, body)
+	request.ProtoMajor = 2
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		x.ServeHTTP(&delayed{response: response{httptest.NewRecorder()}, by: by, to: to}, request)
+	}()
+	plain, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_, _ = from.Close(), asks.Close()
+		<-ended
+		plain.Close()
+	})
+	return &connection{t: t, asks: wire.NewWriter(asks), told: wire.NewReader(&opened{from: from, plain: plain}, 4<<20)}
+}
+
+// opened decompresses what it reads once somebody reads it.
+type opened struct {
+	from  io.Reader
+	plain *zstd.Decoder
+	is    bool
+}
+
+func (o *opened) Read(p []byte) (int, error) {
+	if !o.is {
+		o.is = true
+		if err := o.plain.Reset(o.from); err != nil {
+			return 0, err
+		}
+	}
+	return o.plain.Read(p)
+}
+
+// ask asks for a pod by its name, "" for nothing.
+func (c *connection) ask(number uint64, names ...string) {
+	c.t.Helper()
+	var b interest.Builder
+	for _, name := range names {
+		if name != "" {
+			b.Add(interest.Names("Pod"), interest.NameBucket("ns", name))
+		}
+	}
+	p, err := wire.Interest{Number: number, Set: b.Take()}.Append(nil)
+	if err == nil {
+		err = c.asks.Frame(wire.TypeInterest, p)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// until waits until it was told what was asked for, and returns how long that took, and the longest time in which nothing came.
+func (c *connection) until(number uint64) (took, silence time.Duration) {
+	c.t.Helper()
+	began := time.Now()
+	heard := began
+	for {
+		of, p, err := c.told.Next()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		silence, heard = max(silence, time.Since(heard)), time.Now()
+		if f, err := wire.ParseFrontier(p); of == wire.TypeFrontier && err == nil && f.Interest == number {
+			return time.Since(began), silence
+		}
+	}
+}
+
+// large is an export with very many keys, which are looked at for a minute.
+type large struct{ export }
+
+func (x large) Find(set *interest.Set, look func() error, yield func(aggregate.Ref) error) error {
+	for range 600 {
+		time.Sleep(100 * time.Millisecond) // of virtual time
+		for range 1024 {
+			if err := look(); err != nil {
+				return err
+			}
+		}
+	}
+	return x.export.Find(set, look, yield)
+}
+
+// TestExporter_LooksForLongAndIsHeard: what takes long to look for, and may find nothing, is not taken for a process that is lost.
+func TestExporter_LooksForLongAndIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := startExporterAs(t, func(s *aggregate.Snapshot) exchange.Export { return large{export{s}} }, record("x", 1, ""), record("y", 1, ""))
+		c := connect(t, x, 0)
+		c.ask(0, "")
+		c.ask(1, "y")
+		c.until(1)
+		c.ask(2, "x", "y")
+		took, silence := c.until(2)
+		if took < time.Minute || silence > 2*time.Second {
+			t.Errorf("it took %v, of which nothing was heard for %v", took, silence)
 		}
 	})
 }

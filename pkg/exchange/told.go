@@ -90,7 +90,7 @@ func (s *stream) newFilter(ctx context.Context, b *batch) (*filter, error) {
 		return f, nil
 	}
 	f.found = map[ScopeOf][]name{}
-	return f, b.export.Find(more, func(ref aggregate.Ref) error {
+	return f, b.export.Find(more, f.alive, func(ref aggregate.Ref) error {
 		at := ScopeOf{ref.Member, ref.Kind}
 		f.found[at] = append(f.found[at], name{ref.Namespace, ref.Name})
 		return f.alive()

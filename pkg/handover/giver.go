@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -31,13 +32,15 @@ const (
 	giverStall   = 10 * time.Second
 )
 
-// GiverOptions are what a Giver gives from. All but Logger are required.
+// GiverOptions are what a Giver gives from. All but Seen and Logger are required.
 type GiverOptions struct {
 	Index *aggregate.Index
 	// Form says what of a kind is held, as in persistence.Options.
 	Form func(aggregate.Kind) string
 	// Proved returns when a scope was last known to be what the member has; zero: never.
 	Proved func(member string, kind aggregate.Kind) time.Time
+	// Seen yields since when the violations of a member are there, or of keys of views where it is ""; nil: it is not known.
+	Seen func(member string) iter.Seq[Seen]
 	// Peer returns which peer a request is from, "" for none.
 	Peer   func(*http.Request) string
 	Logger *slog.Logger // nil: nothing is logged
@@ -83,10 +86,11 @@ func (g *Giver) Forget() {
 	clear(g.given)
 }
 
-// ServeHTTP sends a member.
+// ServeHTTP sends a member, or since when violations are there.
 func (g *Giver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	peer := g.o.Peer(r)
 	name, uid := r.URL.Query().Get("name"), r.URL.Query().Get("uid")
+	seen := r.URL.Path == SeenPath
 	switch {
 	case peer == "":
 		http.Error(w, "only peers may ask", http.StatusForbidden)
@@ -94,7 +98,7 @@ func (g *Giver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet:
 		http.Error(w, "only GET", http.StatusMethodNotAllowed)
 		return
-	case name == "" || len(name) > maxName || len(uid) > maxName:
+	case name == "" && !seen || len(name) > maxName || len(uid) > maxName:
 		http.Error(w, "name is required, of 512 bytes at most", http.StatusBadRequest)
 		return
 	}
@@ -110,11 +114,16 @@ func (g *Giver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	snap := g.o.Index.Newest()
 	switch known, is := snap.Member(name); {
+	case seen && (name == "" || g.o.Seen == nil):
 	case !is:
 		http.Error(w, "the member is not held here", http.StatusNotFound)
 		return
 	case known.UID != uid && known.UID != "" && uid != "":
 		http.Error(w, "another member of that name is held here", http.StatusConflict)
+		return
+	}
+	if seen {
+		g.giveSeen(w, r, name, peer)
 		return
 	}
 	began := time.Now()
@@ -128,6 +137,17 @@ func (g *Giver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.given[name] = true
+}
+
+func (g *Giver) giveSeen(w http.ResponseWriter, r *http.Request, member, peer string) {
+	list := func(func(Seen) bool) {}
+	if g.o.Seen != nil {
+		list = g.o.Seen(member)
+	}
+	if err := g.sendSeen(w, r, list); err != nil {
+		g.o.Logger.Info("since when violations are there was not handed over whole", "member", member, "peer", peer, "error", err)
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // send writes the response.

@@ -259,11 +259,34 @@ func TestTake_GoesOnWithTheNextHolder(t *testing.T) {
 	if got, want := contents(t, to, "Pod"), contents(t, from, "Pod"); !slices.Equal(got, want) {
 		t.Errorf("there are %d Pods, want %d", len(got), len(want))
 	}
-	// The one that has failed is not asked again for a while.
-	before := bad.asked.Load()
-	taker.Take(t.Context(), wish(newIndex(t, 3)))
-	if n := bad.asked.Load() - before; n != 0 {
-		t.Errorf("the process that has failed was asked %d times", n)
+}
+
+// TestTake_OneMemberIsNotTheProcess: what a process sends of one member and makes no sense keeps nobody from asking it of others; that
+// it does not answer does, for a while.
+func TestTake_OneMemberIsNotTheProcess(t *testing.T) {
+	from := newIndex(t, 1)
+	fill(t, open(t, from, "Pod"), 4000, "9000")
+	s := newServer(t, from, nil)
+	whole := sent(t, s)
+	taker := newTaker(t, s.holder())
+	for _, bad := range [][]byte{nil, whole[:len(whole)*3/4], []byte("<html>not a stream, but a page of somebody else</html>")} {
+		answer := sends(bad)
+		s.answer.Store(&answer)
+		if taken := taker.Take(t.Context(), wish(newIndex(t, 2))); len(taken) != 0 {
+			t.Errorf("it took %v", taken)
+		}
+		s.answer.Store(nil)
+		if taken := taker.Take(t.Context(), wish(newIndex(t, 3))); len(taken) != 1 {
+			t.Errorf("after %d bytes it took %v", len(bad), taken)
+		}
+	}
+	stalls := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	s.answer.Store(&stalls)
+	taker.Take(t.Context(), wish(newIndex(t, 4)))
+	before := s.asked.Load()
+	taker.Take(t.Context(), wish(newIndex(t, 5)))
+	if n := s.asked.Load() - before; n != 0 {
+		t.Errorf("the process that does not answer was asked %d times", n)
 	}
 }
 

@@ -28,7 +28,7 @@ const (
 	takerTurn   = 5 * time.Minute  // until a member has its turn, as long as the others before it come
 	takerLimit  = 2 * time.Minute  // of one member from then on
 	takerMember = 2                // that one process is asked for at a time
-	takerPause  = 30 * time.Second // in which a process is not asked that has failed
+	takerPause  = 30 * time.Second // in which a process is not asked that did not answer, or too slowly
 	retryEvery  = time.Second      // where a process is busy
 
 	// A process that sends less than slowRate bytes a second is given up after slowAfter.
@@ -168,70 +168,95 @@ func resultOf(taken int, got persistence.Received, err error) string {
 
 // takeFrom takes what one process holds.
 func (t *Taker) takeFrom(ctx context.Context, h Holder, wish Wish) (got persistence.Received, err error) {
+	err = t.inTurn(ctx, h, takerLimit, func(ctx context.Context) (err error) {
+		got, err = t.ask(ctx, h, wish)
+		return err
+	})
+	return got, err
+}
+
+// inTurn asks a process once there is room for that, for a time at most, and again where the process is busy.
+func (t *Taker) inTurn(ctx context.Context, h Holder, limit time.Duration, ask func(context.Context) error) (err error) {
 	g := t.gate(h.ID)
 	if err := g.enter(ctx); err != nil {
-		return got, err
+		return err
 	}
 	outer := ctx
-	ctx, cancel := context.WithTimeout(ctx, takerLimit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	defer func() {
-		var refused *refusedError
-		g.leave(err != nil && !errors.As(err, &refused) && outer.Err() == nil)
-	}()
+	defer func() { g.leave(outer.Err() == nil && isOfProcess(err)) }()
 	for {
-		got, err = t.ask(ctx, h, wish)
+		err = ask(ctx)
 		var refused *refusedError
 		if !errors.As(err, &refused) || refused.status != http.StatusServiceUnavailable {
-			return got, err
+			return err
 		}
 		if sleep.For(ctx, retryEvery) != nil {
-			return got, err
+			return err
 		}
 	}
 }
 
-// ask asks once.
+// ask asks for a member, once.
 func (t *Taker) ask(ctx context.Context, h Holder, wish Wish) (got persistence.Received, err error) {
+	err = t.stream(ctx, h, request{path: Path, member: wish.Member, uid: wish.UID, contentType: contentType}, func(ctx context.Context, from io.Reader) error {
+		z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(4*window))
+		if err != nil {
+			return err
+		}
+		defer z.Close()
+		got, err = persistence.Receive(ctx, z, wish.Index, persistence.ReceiveOptions{
+			Member: wish.Member, UID: wish.UID, Form: wish.Form, Wanted: wish.Wanted, MaxObjects: wish.MaxObjects, MaxBytes: wish.MaxBytes,
+		})
+		return err
+	})
+	return got, err
+}
+
+// request is what a process is asked.
+type request struct{ path, member, uid, contentType string }
+
+// stream has read take what a process answers, as long as it comes steadily.
+func (t *Taker) stream(ctx context.Context, h Holder, of request, read func(context.Context, io.Reader) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	body := &steady{stall: t.o.Stall, began: time.Now()}
 	body.timer = time.AfterFunc(t.o.Stall, func() { cancel(errStalled) })
 	defer body.timer.Stop()
-	query := url.Values{"name": {wish.Member}, "uid": {wish.UID}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL+Path+"?"+query.Encode(), http.NoBody)
+	query := url.Values{"name": {of.member}, "uid": {of.uid}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL+of.path+"?"+query.Encode(), http.NoBody)
 	if err != nil {
-		return got, err
+		return err
 	}
 	resp, err := h.Client.Do(req)
 	if err != nil {
-		return got, cmp.Or(stalled(ctx), err)
+		return cmp.Or(stalled(ctx), fmt.Errorf("%w: %w", errUnreached, err))
 	}
 	defer resp.Body.Close()
-	if is := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || is != contentType {
+	if is := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || is != of.contentType {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage)) //nolint:errcheck // what there is of it
-		return got, &refusedError{resp.StatusCode, clip.Line(string(text), maxMessage)}
+		return &refusedError{resp.StatusCode, clip.Line(string(text), maxMessage)}
 	}
 	body.from = resp.Body
-	z, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(4*window))
-	if err != nil {
-		return got, err
+	if err := read(ctx, body); err != nil {
+		return cmp.Or(stalled(ctx), err)
 	}
-	defer z.Close()
-	got, err = persistence.Receive(ctx, z, wish.Index, persistence.ReceiveOptions{
-		Member: wish.Member, UID: wish.UID, Form: wish.Form, Wanted: wish.Wanted, MaxObjects: wish.MaxObjects, MaxBytes: wish.MaxBytes,
-	})
-	if err != nil {
-		err = cmp.Or(stalled(ctx), err)
-	}
-	return got, err
+	return nil
 }
 
 var (
 	errStalled = errors.New("the process says nothing")
 	errSlow    = errors.New("the process is too slow")
 	errPaused  = errors.New("the process has failed a moment ago")
+
+	errUnreached = errors.New("the process cannot be asked")
 )
+
+// isOfProcess reports whether a failure is the process's, so that others ask it in vain. What it sends of one member, and makes no
+// sense, or ends too early, says nothing of others.
+func isOfProcess(err error) bool {
+	return errors.Is(err, errUnreached) || errors.Is(err, errStalled) || errors.Is(err, errSlow)
+}
 
 // stalled returns that nothing came, where that is why ctx is done.
 func stalled(ctx context.Context) error {

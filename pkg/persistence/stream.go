@@ -11,14 +11,14 @@ import (
 )
 
 // A member is handed to another process as a stream of the frames that a segment has, without the commits that led to it, and
-// with each dictionary before the first objects that need it. It is not sealed: its sender sees to that.
+// with each dictionary before the first objects of a scope that need it: nobody keeps those of the scope before. It is not sealed: its sender sees to that.
 const streamType = "stream"
 
 // Bounds of a stream, which the reader checks.
 const (
 	maxStreamPayload      = 8 << 20
 	maxStreamScopes       = 20_000
-	maxStreamDictionaries = 1024
+	maxStreamDictionaries = 1024 // of one scope
 	maxStreamParts        = 4096 // of one scope
 	maxStreamText         = 4096 // of names, versions and what else is known of a scope
 	maxStreamScope        = 1 << 20
@@ -106,6 +106,7 @@ func (s *streamWriter) scope(info *aggregate.ScopeInfo, parts []aggregate.Part) 
 		age = 1 + uint64(max(time.Since(at), 0)/time.Millisecond)
 	}
 	s.add(typeScope, binary.AppendUvarint(payload, age))
+	clear(s.told)
 	var e aggregate.Encoder
 	payload = payload[:0]
 	for o := range s.snap.Objects(info.Member, info.Kind) {
@@ -114,31 +115,43 @@ func (s *streamWriter) scope(info *aggregate.ScopeInfo, parts []aggregate.Part) 
 			continue
 		}
 		if len(payload) > maxStreamPayload {
-			s.add(typeVoid, nil)
-			return s.flush()
+			return s.void()
 		}
-		if err := s.objects(&e, payload); err != nil {
+		if whole, err := s.objects(&e, payload); err != nil || !whole {
 			return err
 		}
 		payload = payload[:0]
 	}
+	if whole, err := s.objects(&e, payload); err != nil || !whole {
+		return err
+	}
 	s.sent.Objects += info.Objects
-	return s.objects(&e, payload)
+	return nil
 }
 
-// objects writes a block of objects, after the dictionaries that they need.
-func (s *streamWriter) objects(e *aggregate.Encoder, payload []byte) error {
+// void ends a scope that a reader does not let come.
+func (s *streamWriter) void() error {
+	s.add(typeVoid, nil)
+	return s.flush()
+}
+
+// objects writes a block of objects, after the dictionaries that they need, and reports whether they may come.
+func (s *streamWriter) objects(e *aggregate.Encoder, payload []byte) (whole bool, err error) {
 	if len(payload) == 0 {
-		return nil
+		return true, nil
 	}
 	for d := range e.Dictionaries {
-		if !s.told[d.ID()] {
-			s.told[d.ID()] = true
-			s.add(typeDictionary, d.Bytes())
+		if s.told[d.ID()] {
+			continue
 		}
+		if len(s.told) == maxStreamDictionaries {
+			return false, s.void()
+		}
+		s.told[d.ID()] = true
+		s.add(typeDictionary, d.Bytes())
 	}
 	s.add(typeObjects, payload)
-	return s.flush()
+	return true, s.flush()
 }
 
 func (s *streamWriter) add(kind byte, payload []byte) {

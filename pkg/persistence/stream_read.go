@@ -36,7 +36,7 @@ type Received struct {
 var (
 	ErrOtherForm  = errors.New("it is held in another form")
 	ErrOverBudget = errors.New("it exceeds the member's budget")
-	errTooLarge   = errors.New("it has an object that is too large to be sent")
+	errTooLarge   = errors.New("it has an object that is too large to be sent, or too many dictionaries")
 	errHeld       = errors.New("it is there already")
 )
 
@@ -185,6 +185,7 @@ func (s *streamReader) begin(p *payload) error {
 		return fmt.Errorf("a scope with long names: %w", errDoubt)
 	}
 	s.seen[kind], s.kind = true, kind
+	clear(s.dictionaries)
 	if why := s.refuses(kind, form, objects); why != nil {
 		s.drop(why)
 		return nil

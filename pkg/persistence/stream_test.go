@@ -10,16 +10,23 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// streamed is what is sent of a member with some scopes, one of which has a dictionary.
-func streamed(t testing.TB) []byte {
+// emptyMember is an index of a member that has nothing.
+func emptyMember(t testing.TB, block uint64) *aggregate.Index {
 	t.Helper()
-	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(block)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := x.PutMember(aggregate.Member{Name: "prod/a", UID: "uid"}); err != nil {
 		t.Fatal(err)
 	}
+	return x
+}
+
+// streamed is what is sent of a member with some scopes, one of which has a dictionary.
+func streamed(t testing.TB) []byte {
+	t.Helper()
+	x := emptyMember(t, 1)
 	for kind, n := range map[aggregate.Kind]int{"Pod": 100, "Node": 1, "Secret": 0} {
 		s, err := x.OpenScopeAs("prod/a", kind, "v1", "things")
 		if err != nil {
@@ -37,6 +44,7 @@ func streamed(t testing.TB) []byte {
 			t.Fatal(err)
 		}
 	}
+	var err error
 	for more := true; more; {
 		if _, more, err = x.Train(nil); err != nil {
 			t.Fatal(err)
@@ -55,13 +63,7 @@ const streamObjects, streamBytes = 200, 1 << 20
 // receive takes a stream, and checks that what was taken is what there is.
 func receive(t testing.TB, stream []byte) (Received, *aggregate.Index, error) {
 	t.Helper()
-	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(2)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := x.PutMember(aggregate.Member{Name: "prod/a", UID: "uid"}); err != nil {
-		t.Fatal(err)
-	}
+	x := emptyMember(t, 2)
 	got, failed := Receive(t.Context(), bytes.NewReader(stream), x, ReceiveOptions{
 		Member: "prod/a", UID: "uid", Form: func(aggregate.Kind) string { return "form" }, Wanted: func(aggregate.Kind) bool { return true },
 		MaxObjects: streamObjects, MaxBytes: streamBytes,
@@ -158,4 +160,88 @@ func sums(stream []byte) []byte {
 		stream = stream[frameHeader+length:]
 	}
 	return append(out, stream...)
+}
+
+// withDictionary is an object as an index has written it whose dictionary nobody else has.
+func withDictionary(t *testing.T, n int) (encoded []byte, of *aggregate.Dictionary) {
+	t.Helper()
+	x := emptyMember(t, 3)
+	s, err := x.OpenScopeAs("prod/a", "Pod", "v1", "things")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 64 {
+		s.Upsert(s.Item(&aggregate.Record{
+			Namespace: "n", Name: fmt.Sprint("o", n, "-", i), UID: fmt.Sprint("odd ", i), ResourceVersion: fmt.Sprint(i),
+			Body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","spec":{"image":"registry.example.com/%d/%d"}}`, n, i*7919),
+		}))
+	}
+	if _, err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := x.Train(nil); err != nil {
+		t.Fatal(err)
+	}
+	var e aggregate.Encoder
+	for o := range x.Newest().Objects("prod/a", "Pod") {
+		encoded = e.Append(nil, o)
+		break
+	}
+	for of = range e.Dictionaries {
+		return encoded, of
+	}
+	t.Fatal("it has no dictionary")
+	return nil, nil
+}
+
+// TestSend_ManyDictionaries: a member whose kinds together have more dictionaries than one may have is taken, and of a kind that has
+// too many only that kind is not.
+func TestSend_ManyDictionaries(t *testing.T) {
+	const most = maxStreamDictionaries
+	x := emptyMember(t, 1)
+	all, objects := map[aggregate.DictionaryID]*aggregate.Dictionary{}, [most + 1][]byte{}
+	for n := range objects {
+		var d *aggregate.Dictionary
+		objects[n], d = withDictionary(t, n)
+		var err error
+		if all[d.ID()], err = x.ReceiveDictionary(d.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for kind, some := range map[aggregate.Kind][][]byte{"Pod": objects[:most/2+1], "Node": objects[most/2+1:], "Secret": objects[:]} {
+		scope, err := x.OpenScopeAs("prod/a", kind, "v1", "things")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var items []aggregate.Item
+		for _, encoded := range some {
+			item, _, err := scope.Receive(func(id aggregate.DictionaryID) *aggregate.Dictionary { return all[id] }).Next(encoded)
+			if err != nil {
+				t.Fatal(err)
+			}
+			items = append(items, item)
+		}
+		scope.Reached(aggregate.Part{ResourceVersion: "7", Served: "v1"})
+		if _, err := scope.Replace(items, aggregate.Status{State: aggregate.Synced}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	sent, err := Send(t.Context(), &out, x.Newest(), "prod/a", SendOptions{Form: func(aggregate.Kind) string { return "form" }})
+	if err != nil || sent.Scopes != 3 || sent.Objects != most+1 {
+		t.Fatalf("%+v: %v", sent, err)
+	}
+	to := emptyMember(t, 2)
+	got, err := Receive(t.Context(), &out, to, ReceiveOptions{
+		Member: "prod/a", UID: "uid", Form: func(aggregate.Kind) string { return "form" }, Wanted: func(aggregate.Kind) bool { return true },
+		MaxObjects: 1 << 20, MaxBytes: 1 << 30,
+	})
+	if err != nil || got.Objects != most+1 || got.Left != 1 || len(got.Scopes) != 2 {
+		t.Errorf("%+v: %v", got, err)
+	}
+	for o := range to.Newest().Objects("prod/a", "Pod") {
+		if _, err := o.AppendBody(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -34,6 +34,8 @@ type (
 	Stats = engine.Stats
 	// Changes is how a call changed the verdicts.
 	Changes = engine.Changes
+	// SeenChange is a violation that was first seen, or is gone.
+	SeenChange = engine.SeenChange
 	// Preview judges other policies beside those of a state, and keeps nothing.
 	Preview = engine.Preview
 	// PreviewOptions are how a Preview goes.

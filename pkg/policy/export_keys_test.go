@@ -77,7 +77,7 @@ func checkFind(x *policy.Export, ref aggregate.Ref, keys []interest.Key) error {
 	for _, key := range keys {
 		var b interest.Builder
 		b.Add(key.Space, key.Bucket)
-		err := x.Find(b.Take(), func(found aggregate.Ref) error {
+		err := x.Find(b.Take(), func() error { return nil }, func(found aggregate.Ref) error {
 			if found == ref {
 				return errFound
 			}

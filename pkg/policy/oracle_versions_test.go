@@ -163,10 +163,10 @@ func record(seen map[string]map[policy.Seen]bool, changes *policy.Changes) {
 		}
 		return
 	}
-	for name, x := range changes.Seen() {
-		maps.DeleteFunc(seen[name], func(y policy.Seen, _ bool) bool { return y.Subject == x.Subject && y.Violation == x.Violation })
-		if x.At != 0 {
-			seen[name][x] = true
+	for x := range changes.Seen() {
+		maps.DeleteFunc(seen[x.Binding], func(y policy.Seen, _ bool) bool { return y.Subject == x.Subject && y.Violation == x.Violation })
+		if !x.Gone {
+			seen[x.Binding][x.Seen] = true
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +36,7 @@ type follower struct {
 	state     map[string]string // the member's own version of each object, by its key
 	revision  string
 	interrupt context.CancelFunc
+	highest   uint64 // of the revisions that it has seen
 	log       []string
 	counts    map[string]int
 }
@@ -158,6 +160,9 @@ func (w *follower) turn(ctx context.Context) {
 		if len(o.Rows) == 1 {
 			of = o.Rows[0].Object.Metadata
 		}
+		if e.Type != "ERROR" && (!initial || e.Type == "BOOKMARK") { // an initial event is at its object's own
+			w.saw(e.Type, at)
+		}
 		switch e.Type {
 		case "ERROR":
 			w.note("ended: %d %s", o.Code, o.Message)
@@ -186,6 +191,21 @@ func (w *follower) turn(ctx context.Context) {
 		}
 		w.apply(e.Type, of, at)
 	}
+}
+
+// saw takes note of a revision. Those of the fleet are of the process that is asked, and never go back.
+func (w *follower) saw(what, at string) {
+	revision, err := strconv.ParseUint(at, 10, 64)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if strings.HasPrefix(w.path, "/members/") {
+		return
+	}
+	if err != nil || revision < w.highest {
+		w.counts["back"]++
+		w.log = append(w.log, fmt.Sprintf("%s at %s, after %d", what, at, w.highest))
+	}
+	w.highest = max(w.highest, revision)
 }
 
 func (w *follower) note(format string, args ...any) {
@@ -227,6 +247,7 @@ func (w *follower) list(ctx context.Context) (string, bool) {
 		w.note("list: %v", err)
 		return "", false
 	}
+	w.saw("list", revision)
 	w.set(revision, state)
 	w.note("listed %d at %s", len(state), revision)
 	return revision, true
@@ -390,6 +411,9 @@ func TestShared_WatchesHoldWhatExists(t *testing.T) {
 	total := map[string]int{}
 	for _, w := range followers {
 		w.stop()
+		if w.counts["back"] > 0 {
+			t.Errorf("%s of %s: revisions went back:\n%s", w.accept, w.path, strings.Join(w.log, "\n"))
+		}
 		for k, n := range w.counts {
 			total[k] += n
 		}

@@ -219,7 +219,7 @@ func (f *shared) grow(ctx context.Context, s *shard) error {
 			continue
 		}
 		x := from.engine.State().Export()
-		err := x.Find(wanted.Without(state.Held()), func(ref aggregate.Ref) error {
+		err := x.Find(wanted.Without(state.Held()), func() error { return nil }, func(ref aggregate.Ref) error {
 			if is, err := x.Record(ref, &rec); err != nil || !is {
 				return err
 			}

@@ -114,6 +114,7 @@ func TestShards_HandOver(t *testing.T) {
 		for n := range 100 {
 			f.put(i, fmt.Sprint("fix-", n)) // what tests put is deleted by its prefix
 		}
+		f.put(i, "once-before") // which rests on what others judge
 	}
 	for _, s := range f.processes {
 		s.start()
@@ -122,7 +123,7 @@ func TestShards_HandOver(t *testing.T) {
 	f.judged("at the start")
 
 	drained := f.follower()
-	moved, want := f.judges(drained), f.truth()
+	moved, want, since := f.judges(drained), f.truth(), f.firstSeen(drained)
 	others := f.without(drained)
 	before, began := f.lists(), time.Now()
 	stopped := make(chan error, 1)
@@ -144,6 +145,8 @@ func TestShards_HandOver(t *testing.T) {
 	if got["taken"] < float64(len(moved)) {
 		t.Errorf("%d members have moved, and handovers were %v", len(moved), got)
 	}
+	f.judged("after it has ended")
+	f.same("after it has ended", since)
 	for i := range f.kube.Members {
 		f.put(i, "once-after")
 	}
@@ -152,8 +155,39 @@ func TestShards_HandOver(t *testing.T) {
 
 	drained.start()
 	f.exact("after it is back")
+	since = f.firstSeen(f.leader())
 	f.restartAtOnce(f.follower())
+	f.judged("after a restart")
+	f.same("after a restart", since)
 	f.lost(f.follower())
+}
+
+// firstSeen are the times at which violations were first seen, by object and message.
+func (f *fleet) firstSeen(s *shard) map[string]time.Time {
+	f.t.Helper()
+	list, err := s.list(f.t.Context())
+	f.do(err)
+	out := map[string]time.Time{}
+	for _, item := range list.Items {
+		for _, v := range item.Violations {
+			out[fmt.Sprint(item.Subject, ": ", v.Msg)] = v.FirstSeen
+		}
+	}
+	return out
+}
+
+// same checks that violations were first seen when they were.
+func (f *fleet) same(what string, since map[string]time.Time) {
+	f.t.Helper()
+	if len(since) == 0 {
+		f.t.Fatalf("%s: there were no violations", what)
+	}
+	now := f.firstSeen(f.leader())
+	for key, at := range since {
+		if !now[key].Equal(at) {
+			f.t.Errorf("%s: %s since %s, was since %s", what, key, now[key], at)
+		}
+	}
 }
 
 // restartAtOnce kills a process, which is back before its Lease has expired.

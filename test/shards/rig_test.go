@@ -420,25 +420,33 @@ func differ(want, got map[string]string) error {
 	return fmt.Errorf("%d differ: %s", len(list), strings.Join(list[:min(3, len(list))], "; "))
 }
 
-// violations are what a process answers: by object, the messages, and whether they are known.
-func (s *shard) violations(ctx context.Context) (map[string][]string, error) {
+// list is what a process answers of violations.
+func (s *shard) list(ctx context.Context) (list policyquery.ViolationList, err error) {
 	c, err := rest.UnversionedRESTClientFor(&rest.Config{
 		Host: "https://" + s.query, TLSClientConfig: s.config("").TLSClientConfig,
 		ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
 	})
 	if err != nil {
-		return nil, err
+		return list, err
 	}
 	text, err := c.Get().AbsPath("/query/v1/violations").Param("policy", "once").DoRaw(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, text)
+		return list, fmt.Errorf("%w: %s", err, text)
 	}
-	var list policyquery.ViolationList
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, err
+		return list, err
 	}
 	if !list.Synced {
-		return nil, errors.New("not synced")
+		return list, errors.New("not synced")
+	}
+	return list, nil
+}
+
+// violations are what a process answers: by object, the messages, and whether they are known.
+func (s *shard) violations(ctx context.Context) (map[string][]string, error) {
+	list, err := s.list(ctx)
+	if err != nil {
+		return nil, err
 	}
 	out := map[string][]string{}
 	for _, item := range list.Items {

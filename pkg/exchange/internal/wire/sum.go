@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"maps"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -25,7 +26,16 @@ func Key(namespace, name string) uint64 {
 type Sum struct {
 	Records map[uint64]uint64 // the hash of each, by its key
 	Total   uint64
+
+	most int // records that there were since Records was made
 }
+
+// sparse is how many records there may have been for each that there is, and sparseMin how many of which it does not matter: a map
+// keeps its memory.
+const (
+	sparse    = 4
+	sparseMin = 1024
+)
 
 // Put sets the hash of a record, or deletes it if that is 0.
 func (s *Sum) Put(key, hash uint64) {
@@ -34,10 +44,16 @@ func (s *Sum) Put(key, hash uint64) {
 	switch {
 	case hash == 0:
 		delete(s.Records, key)
+		if s.most > sparseMin && len(s.Records) < s.most/sparse {
+			less := make(map[uint64]uint64, len(s.Records)) // a clone is as large
+			maps.Copy(less, s.Records)
+			s.Records, s.most = less, len(less)
+		}
 	case s.Records == nil:
 		s.Records = map[uint64]uint64{key: hash}
 	default:
 		s.Records[key] = hash
+		s.most = max(s.most, len(s.Records))
 	}
 }
 

@@ -69,20 +69,29 @@ func (c *Changes) Rebuilt() bool { return c.rebuilt }
 // what was configured last.
 func (c *Changes) Reset() bool { return c.reset }
 
-// Seen yields, by binding, the violations that were first seen in a call that has not Rebuilt, and those
-// that are gone: their time is 0. A violation that a failure hides is not gone.
-func (c *Changes) Seen() iter.Seq2[string, state.Seen] {
-	return func(yield func(string, state.Seen) bool) {
+// SeenChange is a violation that was first seen, or is gone.
+type SeenChange struct {
+	state.Seen // with when it was first seen, also where it is gone
+
+	Binding string
+	Of      verdict.Subject
+	Gone    bool
+}
+
+// Seen yields the violations that were first seen in a call that has not Rebuilt, and those that are gone. A violation that a failure
+// hides is not gone.
+func (c *Changes) Seen() iter.Seq[SeenChange] {
+	return func(yield func(SeenChange) bool) {
 		for _, t := range c.touched {
 			before, after := c.Before.SeenOf(t.binding, t.subject), c.After.SeenOf(t.binding, t.subject)
 			for _, x := range after {
-				if !slices.Contains(before, x) && !yield(t.binding, x) {
+				if !slices.Contains(before, x) && !yield(SeenChange{Seen: x, Binding: t.binding, Of: t.subject}) {
 					return
 				}
 			}
 			for _, x := range before {
 				gone := !slices.ContainsFunc(after, func(y state.Seen) bool { return x.Violation == y.Violation })
-				if gone && !yield(t.binding, state.Seen{Subject: x.Subject, Violation: x.Violation}) {
+				if gone && !yield(SeenChange{Seen: x, Binding: t.binding, Of: t.subject, Gone: true}) {
 					return
 				}
 			}

@@ -247,10 +247,11 @@ type Options struct {
 	Tracer topdown.QueryTracer
 }
 
-// Memory is what an earlier process knew. It is called by the engine's goroutine.
+// Memory is what an earlier process knew, or another one, or this one before it was in doubt. It is called by the engine's goroutine.
 type Memory interface {
 	// Recall returns the violations of a subject that are to be found again, with when they were first seen. It
-	// is asked when a binding evaluates the subject for the first time, and again if that call fails.
+	// is asked when a binding evaluates the subject for the first time, when it finds what was not there before, and again if that
+	// call fails.
 	Recall(binding string, s verdict.Subject) []state.Seen
 	// Quarantines returns the quarantines of a binding or view whose rules have a digest, and forgets them.
 	Quarantines(of, digest string) []KeptQuarantine

@@ -256,16 +256,14 @@ func (r *pass) accept(t *task, one *bindingTask) {
 
 // dated returns an outcome of a subject with the times at which its violations were first seen: before this
 // pass or, where the binding evaluates the subject for the first time, before the binding or its policy
-// changed, or by an earlier process.
+// changed; and what was not there then, as others know it.
 func (r *pass) dated(b *boundBinding, s verdict.Subject, first bool, old, next *state.Outcome) *state.Outcome {
+	if first && b.shown != nil {
+		_, old = b.shown.On(s).Get(s)
+	}
 	var earlier []state.Seen
-	if first {
-		if b.shown != nil {
-			_, old = b.shown.On(s).Get(s)
-		}
-		if memory := r.e.opts.Memory; memory != nil && old == nil {
-			earlier = memory.Recall(b.Name, s)
-		}
+	if memory := r.e.opts.Memory; memory != nil && (old == nil || next.FindsMore(s, old)) {
+		earlier = memory.Recall(b.Name, s)
 	}
 	if next == nil {
 		return nil

@@ -71,14 +71,15 @@ func (o *keysOf) fill(ref aggregate.Ref, k *interest.Keys) {
 }
 
 // Find calls yield with each object that has a key of a set, and maybe more often than once. It costs a look at each key
-// of the set's views, and at each name of its kinds. Nothing is read of objects. An error of yield ends it and is returned.
-func (x *Export) Find(set *interest.Set, yield func(aggregate.Ref) error) error {
+// of the set's views, and at each name of its kinds, before which it calls look. Nothing is read of objects. An error of either ends
+// it and is returned.
+func (x *Export) Find(set *interest.Set, look func() error, yield func(aggregate.Ref) error) error {
 	for space := range set.Spaces() {
 		var err error
 		if kind, ok := space.Kind(); ok {
-			err = x.findNames(set, space, kind, yield)
+			err = x.findNames(set, space, kind, look, yield)
 		} else if identity, ok := space.ViewOf(); ok {
-			err = x.findContributions(set, space, identity, yield)
+			err = x.findContributions(set, space, identity, look, yield)
 		}
 		if err != nil {
 			return err
@@ -87,7 +88,7 @@ func (x *Export) Find(set *interest.Set, yield func(aggregate.Ref) error) error 
 	return nil
 }
 
-func (x *Export) findNames(set *interest.Set, space interest.Space, kind aggregate.Kind, yield func(aggregate.Ref) error) error {
+func (x *Export) findNames(set *interest.Set, space interest.Space, kind aggregate.Kind, look func() error, yield func(aggregate.Ref) error) error {
 	if x.s.parts.Projections.Of(kind).Mask == nil {
 		return nil
 	}
@@ -97,6 +98,9 @@ func (x *Export) findNames(set *interest.Set, space interest.Space, kind aggrega
 			continue
 		}
 		for o := range x.s.Snapshot.Objects(info.Member, kind) {
+			if err := look(); err != nil {
+				return err
+			}
 			if !has(interest.NameBucket(o.Namespace(), o.Name())) {
 				continue
 			}
@@ -108,7 +112,7 @@ func (x *Export) findNames(set *interest.Set, space interest.Space, kind aggrega
 	return nil
 }
 
-func (x *Export) findContributions(set *interest.Set, space interest.Space, identity string, yield func(aggregate.Ref) error) error {
+func (x *Export) findContributions(set *interest.Set, space interest.Space, identity string, look func() error, yield func(aggregate.Ref) error) error {
 	v := x.view(x.s.parts.Projections.Find(identity))
 	if v == nil {
 		return nil
@@ -116,6 +120,9 @@ func (x *Export) findContributions(set *interest.Set, space interest.Space, iden
 	has := set.Of(space)
 	member, judged := "", false
 	for key := range v.Keys() {
+		if err := look(); err != nil {
+			return err
+		}
 		if !has(interest.Bucket(key)) {
 			continue
 		}

@@ -27,18 +27,36 @@ func (s *State) FindingsAfter(binding string, after verdict.Subject) iter.Seq[ve
 // Seen yields the violations of a binding, and those that failures hide, with when they were first seen.
 func (s *State) Seen(binding string) iter.Seq[Seen] {
 	return func(yield func(Seen) bool) {
-		b := s.parts.Binding(binding)
-		if b == nil {
-			return
-		}
-		for _, r := range b.found(s, "") {
-			for _, x := range r.outcome.Seen(r.subject) {
-				if !yield(x) {
+		if b := s.parts.Binding(binding); b != nil {
+			for _, r := range b.found(s, "") {
+				if !r.yieldSeen(yield) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// SeenIn yields those that are of one member, or of keys of views where it is "".
+func (s *State) SeenIn(binding, member string) iter.Seq[Seen] {
+	return func(yield func(Seen) bool) {
+		if b := s.parts.Binding(binding); b != nil {
+			for r := range b.In(member).recordsIn(member) {
+				if !r.yieldSeen(yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (r *record) yieldSeen(yield func(Seen) bool) bool {
+	for _, x := range r.outcome.Seen(r.subject) {
+		if !yield(x) {
+			return false
+		}
+	}
+	return true
 }
 
 // SeenOf returns those of one subject.

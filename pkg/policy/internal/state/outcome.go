@@ -68,7 +68,7 @@ func (f *Outcome) Size() int64 {
 	return int64(n) + f.FirstSeen.Size()
 }
 
-// Seen is when a violation was first seen, in seconds since 1970; 0: it is gone.
+// Seen is when a violation was first seen, in seconds since 1970.
 type Seen struct {
 	Subject, Violation uint64 // digests
 	At                 int64
@@ -89,13 +89,27 @@ func (f *Outcome) Seen(s verdict.Subject) []Seen {
 	return out
 }
 
+// FindsMore reports whether an outcome has violations that an earlier one of the same subject does not know.
+func (f *Outcome) FindsMore(s verdict.Subject, before *Outcome) bool {
+	known := before.Seen(s)
+	for i := range f.Violations() {
+		key := f.Violations()[i].Digest()
+		if !slices.ContainsFunc(known, func(k Seen) bool { return k.Violation == key }) {
+			return true
+		}
+	}
+	return false
+}
+
 // Dated returns the outcome of a subject with the times at which its violations were first seen: those of
-// before, an outcome of the same subject, or where there is none those that an earlier process knew, and else now.
+// before, an outcome of the same subject, or of earlier where these have none, and else now.
 // Outcomes of one evaluation may be shared by many subjects: one that has times of its own is a copy.
 func (f *Outcome) Dated(s verdict.Subject, before *Outcome, earlier []Seen, now int64) *Outcome {
-	known := earlier
-	if before != nil {
-		known = before.Seen(s)
+	known := before.Seen(s)
+	if len(known) == 0 {
+		known = earlier
+	} else if len(earlier) > 0 {
+		known = slices.Concat(known, earlier) // the first of a violation counts
 	}
 	if f.Failure != nil {
 		return f.datedFailure(before, known, now)

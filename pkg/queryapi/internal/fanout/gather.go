@@ -262,8 +262,8 @@ func (q *request) sort() error {
 		if want := q.at.places[i]; s.header.Epoch != want.epoch || !slices.Equal(s.header.Also, want.also) {
 			return q.expired()
 		}
-		if unknown := q.at.revisions[i] == 0; q.token == nil && unknown != (s.header.Revision == 0) {
-			return q.expired() // of a resource that its members do, or did, not serve
+		if unknown := q.at.revisions[i] == 0; unknown != (s.header.Revision == 0) {
+			return q.expired() // of a resource that its members do, or did, not serve: it is of another state
 		}
 	}
 	return nil

@@ -32,6 +32,23 @@ func (v *vector) equal(o *vector) bool {
 	return slices.Equal(v.revisions, o.revisions) && slices.Equal(v.positions, o.positions) && slices.EqualFunc(v.places, o.places, place.equal)
 }
 
+// before reports whether a client may have seen a vector, and see another one then: they are not equal, and unless they are of what
+// different members serve no part is further in the former.
+func (v *vector) before(next *vector) bool {
+	if !slices.EqualFunc(v.places, next.places, place.equal) {
+		return true
+	}
+	ahead := slices.Equal(v.positions, next.positions)
+	for i, r := range v.revisions {
+		to := next.revisions[i]
+		if r > to || (r == 0) != (to == 0) {
+			return false
+		}
+		ahead = ahead && r == to
+	}
+	return !ahead
+}
+
 // maxLog bounds the revisions that are remembered.
 const maxLog = 1 << 16
 
@@ -87,12 +104,17 @@ func (m *Revisions) Unused() (n uint64) {
 const maxAgain = 256
 
 // mint returns a revision for a vector, which must not change; nil is for one that stands for nothing. If
-// again is set, a recent one of an equal vector is returned again.
+// again is set, a recent one of an equal vector is returned again, unless a client that had one that was minted since would
+// see revisions go back.
 func (m *Revisions) mint(v *vector, again bool) (aggregate.Revision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := uint64(1); again && i <= min(m.count, uint64(len(m.log)), maxAgain); i++ {
-		if had := m.log[(m.count-i)%maxLog]; had.vector != nil && had.vector.equal(v) {
+		had := m.log[(m.count-i)%maxLog]
+		if had.vector == nil || had.vector.before(v) {
+			break
+		}
+		if had.vector.equal(v) {
 			return had.revision, nil
 		}
 	}

@@ -2,9 +2,12 @@ package fanout
 
 import (
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/test/seed"
 )
 
 // TestRevisions_StandForVectorsUntilTheyAreForgotten, never repeat, and are used up.
@@ -46,5 +49,65 @@ func TestRevisions_StandForVectorsUntilTheyAreForgotten(t *testing.T) {
 	}
 	if v := m.vector(100 + maxLog + 49); v == nil {
 		t.Error("the one before is forgotten")
+	}
+}
+
+// TestRevisions_NeverGoBack: what a client is told of parts that only go on has revisions that do, whatever others are told of the same
+// parts meanwhile, and that is the same where nothing has changed and nobody was told of anything else.
+func TestRevisions_NeverGoBack(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed.Of(t), 0))
+	for range 300 {
+		m, err := NewRevisions(aggregate.Range{First: 100_000, End: 1 << 40})
+		if err != nil {
+			t.Fatal(err)
+		}
+		places := []place{{id: "a", epoch: 1}, {id: "b", epoch: 2}}
+		now := []aggregate.Revision{1, 1}
+		type client struct {
+			at   []aggregate.Revision
+			last aggregate.Revision
+		}
+		clients := make([]client, 4)
+		for i := range clients {
+			clients[i].at = slices.Clone(now)
+		}
+		for range 200 {
+			if rng.IntN(2) == 0 {
+				now[rng.IntN(2)]++
+			}
+			c := &clients[rng.IntN(len(clients))]
+			for i := range c.at { // it hears of a part in its own time
+				c.at[i] += aggregate.Revision(rng.Uint64N(uint64(now[i]-c.at[i]) + 1))
+			}
+			v := &vector{places: places, revisions: slices.Clone(c.at)}
+			again := rng.IntN(3) > 0
+			if rng.IntN(20) == 0 {
+				v, again = nil, false // an initial event
+			}
+			r, err := m.mint(v, again)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r < c.last {
+				t.Fatalf("%v is %d, after %d", c.at, r, c.last)
+			}
+			if of := m.vector(r); of != v && (of == nil || v == nil || !of.equal(v)) {
+				t.Fatalf("%d stands for %v, not %v", r, of, v)
+			}
+			c.last = r
+		}
+	}
+	m, err := NewRevisions(aggregate.Range{First: 1, End: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := &vector{places: []place{{id: "a"}}, revisions: []aggregate.Revision{5}}
+	widgets := &vector{places: []place{{id: "a"}}, revisions: []aggregate.Revision{0}} // which nobody serves
+	first, _ := m.mint(pods, true)
+	if _, err := m.mint(widgets, true); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := m.mint(pods, true); err != nil || again != first {
+		t.Errorf("nothing has changed, and %d is %d: %v", first, again, err)
 	}
 }

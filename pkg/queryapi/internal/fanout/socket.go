@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/resources"
 )
 
@@ -54,7 +55,7 @@ func (h *Handler) forwardSocket(w http.ResponseWriter, r *http.Request, peer *Pe
 	}
 	return resources.OverWebSocket(ctx, w, r, h.options.WriteTimeout, func(ctx context.Context, messages http.ResponseWriter) error {
 		defer context.AfterFunc(ctx, cancel)() // which ends the reading of the response
-		return copyLines(messages, resp.Body)
+		return copyLines(messages, resp.Body, part.MaxFrame)
 	})
 }
 
@@ -83,14 +84,19 @@ func refusedBy(resp *http.Response) error {
 	return status
 }
 
-// copyLines copies whole lines, those that have arrived together. A stream that ends within one was cut off.
-func copyLines(to io.Writer, from io.Reader) error {
+var errLongLine = errors.New("fanout: a process has sent a line that is too long")
+
+// copyLines copies whole lines of some bytes at most, those that have arrived together. A stream that ends within one was cut off.
+func copyLines(to io.Writer, from io.Reader, most int) error {
 	in := bufio.NewReaderSize(from, flushAt)
 	var lines []byte
 	for {
 		text, err := in.ReadSlice('\n')
 		lines = append(lines, text...)
 		if errors.Is(err, bufio.ErrBufferFull) {
+			if len(lines)-bytes.LastIndexByte(lines, '\n') > most {
+				return errLongLine
+			}
 			continue
 		}
 		if whole := bytes.LastIndexByte(lines, '\n') + 1; whole > 0 && (err != nil || in.Buffered() == 0 || len(lines) >= flushAt) {

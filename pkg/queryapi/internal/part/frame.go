@@ -179,8 +179,8 @@ func ParseEvent(payload []byte, marks []int) (e Event, err error) {
 	return e, nil
 }
 
-// maxFrame bounds a frame: an object of a member is far smaller.
-const maxFrame = 256 << 20
+// MaxFrame bounds a frame, and a line of a watch: an object of a member is far smaller.
+const MaxFrame = 256 << 20
 
 // Reader reads frames.
 type Reader struct {
@@ -199,7 +199,7 @@ func (r *Reader) Next() (Type, []byte, error) {
 		return 0, nil, err
 	}
 	n := int(binary.BigEndian.Uint32(head[1:]))
-	if n > maxFrame {
+	if n > MaxFrame {
 		return 0, nil, errMalformed
 	}
 	r.buf = r.buf[:0]
