@@ -90,7 +90,9 @@ func TestShared_PagesAreOfOneState(t *testing.T) {
 		query := url.Values{"limit": {choose(rng, "3", "7", "20")}}
 		want, _, err := f.whole.state(t.Context(), whole, path, url.Values{})
 		f.must(err)
-		got, moved, code, last := map[string]string{}, false, 0, page{}
+		var code int
+		var last page
+		got, moved := map[string]string{}, false
 		for pages := 0; ; pages++ {
 			code, last = p.page(t, clients[p], path, query)
 			if code != http.StatusOK {
