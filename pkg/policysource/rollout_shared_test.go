@@ -45,3 +45,39 @@ func TestManager_FirstCommitSeenRollsOutElsewhere(t *testing.T) {
 	}
 	active(t, m, "team", second)
 }
+
+// TestManager_PromotedCommitStaysActive, though what the caller reads of it is older for a moment.
+func TestManager_PromotedCommitStaysActive(t *testing.T) {
+	r := newRepo(t, t.TempDir(), "r")
+	first := commit(t, r, good("one"))
+	src := rolls("team", r)
+	m := start(t, options(), src)
+	active(t, m, "team", first)
+	second := commit(t, r, good("two"))
+	src.LastGood = first
+	src.Begun = second
+	if err := m.SetSources([]policysource.Source{src}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Sync("team"); err != nil {
+		t.Fatal(err)
+	}
+	rollingOut(t, m, "team", second)
+	src.Promoted = second
+	if err := m.SetSources([]policysource.Source{src}); err != nil {
+		t.Fatal(err)
+	}
+	active(t, m, "team", second)
+	src.Promoted = ""
+	if err := m.SetSources([]policysource.Source{src}); err != nil {
+		t.Fatal(err)
+	}
+	var st *policysource.State
+	for range 20 { // what is set takes effect beside this
+		before := m.State().Status["team"].Contact
+		st = after(t, m, "team", func(s policysource.Status) bool { return s.Contact.After(before) })
+	}
+	if got := st.Policies["team"].Commit.Hash; got != second {
+		t.Errorf("%s is active", got)
+	}
+}

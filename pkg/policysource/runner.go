@@ -29,6 +29,7 @@ type runner struct {
 	generation       uint64           // generation of the state at the last check
 	line             lineage.Line     // leads to the last commit that was fetched
 	activated        string           // the commit that this runner has activated
+	first            bool             // it was the first that was seen here, without one before it
 	restored         bool             // LastGood has been tried
 	failures         int              // consecutive
 }
@@ -212,7 +213,8 @@ func (r *runner) activate(st *State, v *gateResult, current bool, note func(*Sta
 	}) {
 		return false
 	}
-	r.pending, r.result, r.activated = nil, nil, c.Commit.Hash
+	_, replaces := st.Policies[c.Source]
+	r.pending, r.result, r.activated, r.first = nil, nil, c.Commit.Hash, current && !replaces
 	r.m.opts.logChange(before, after)
 	return true
 }
@@ -221,7 +223,7 @@ func (r *runner) activate(st *State, v *gateResult, current bool, note func(*Sta
 // seen here, before the one that is active elsewhere was known.
 func (r *runner) ahead() bool {
 	t := r.terms.Load()
-	return t.rollout && r.activated != "" && t.begun == r.activated && t.promoted != r.activated && t.active != "" && t.active != r.activated
+	return t.rollout && r.first && t.begun == r.activated && t.promoted != r.activated && t.active != "" && t.active != r.activated
 }
 
 // restore activates the commit that was active before a restart, or is elsewhere. While the remote cannot
