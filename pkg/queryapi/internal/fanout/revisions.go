@@ -32,21 +32,22 @@ func (v *vector) equal(o *vector) bool {
 	return slices.Equal(v.revisions, o.revisions) && slices.Equal(v.positions, o.positions) && slices.EqualFunc(v.places, o.places, place.equal)
 }
 
-// before reports whether a client may have seen a vector, and see another one then: they are not equal, and unless they are of what
-// different members serve no part is further in the former.
+// before reports whether a client may have seen a vector, and see another one then: they are of different places, or, unless they
+// are of what different members serve, a part is further in the latter and none in the former. Positions are of other queries of the
+// same state.
 func (v *vector) before(next *vector) bool {
 	if !slices.EqualFunc(v.places, next.places, place.equal) {
 		return true
 	}
-	ahead := slices.Equal(v.positions, next.positions)
+	ahead := false
 	for i, r := range v.revisions {
 		to := next.revisions[i]
 		if r > to || (r == 0) != (to == 0) {
 			return false
 		}
-		ahead = ahead && r == to
+		ahead = ahead || r < to
 	}
-	return !ahead
+	return ahead
 }
 
 // maxLog bounds the revisions that are remembered.

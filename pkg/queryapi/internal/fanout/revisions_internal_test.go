@@ -110,4 +110,13 @@ func TestRevisions_NeverGoBack(t *testing.T) {
 	if again, err := m.mint(pods, true); err != nil || again != first {
 		t.Errorf("nothing has changed, and %d is %d: %v", first, again, err)
 	}
+	found := &vector{places: pods.places, revisions: pods.revisions, positions: []string{"5.a"}}
+	first, _ = m.mint(found, true)
+	others := &vector{places: pods.places, revisions: pods.revisions, positions: []string{"5.b"}} // of another query
+	if _, err := m.mint(others, true); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := m.mint(found, true); err != nil || again != first {
+		t.Errorf("nothing has changed of a query, and %d is %d: %v", first, again, err)
+	}
 }
