@@ -273,3 +273,29 @@ func TestCorrector_KnowsTargetsThatItReads(t *testing.T) {
 		}
 	})
 }
+
+// TestCorrector_ManySubjectsOfOneTargetAreFewParts: other processes need what is written, and of whose subjects, not each of them.
+func TestCorrector_ManySubjectsOfOneTargetAreFewParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := startBoth(t, enforce.EnforcementSpec{Mode: policy.Enforce})
+		scope, err := a.index.OpenScope("fleet/a", "Ingress.networking.k8s.io", "networking.k8s.io/v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 200 { // keys, each of which requires the same of the default
+			for _, name := range []string{"x", "y"} {
+				scope.Upsert(scope.Item(&aggregate.Record{
+					Namespace: "shop", Name: fmt.Sprint(name, n), UID: fmt.Sprint(name, n), ResourceVersion: "1", Body: fmt.Appendf(nil, `{"spec":{"host":"h%d.example"}}`, n),
+				}))
+			}
+		}
+		if _, err := scope.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		scope.Close()
+		i := a.intentFor("default")
+		if i == nil || len(i.Parts) > 1 {
+			t.Fatalf("one remedy of 201 keys has %d parts", len(i.Parts))
+		}
+	})
+}
