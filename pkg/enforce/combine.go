@@ -72,6 +72,20 @@ func distinctRemedies(intents []*remediate.Intent) []*remediate.Intent {
 	return slices.CompactFunc(slices.SortedStableFunc(slices.Values(intents), compareRemedies), func(x, y *remediate.Intent) bool { return compareRemedies(x, y) == 0 })
 }
 
+// distinctParts returns what other processes combine instead of the intents for a target, nil where that is the first: one for each
+// remedy of a version and member whose subjects require it, however many subjects these are.
+func distinctParts(intents []*remediate.Intent) []*remediate.Intent {
+	order := func(x, y *remediate.Intent) int {
+		return cmp.Or(compareRemedies(x, y), cmp.Compare(x.Version, y.Version), cmp.Compare(x.Subject.Ref.Member, y.Subject.Ref.Member))
+	}
+	parts := slices.CompactFunc(slices.SortedStableFunc(slices.Values(intents), order), func(x, y *remediate.Intent) bool { return order(x, y) == 0 && x.Former == y.Former })
+	if len(parts) == 1 {
+		return nil
+	}
+	slices.SortStableFunc(parts, compareIntents)
+	return slices.Clone(parts) // not the room of all
+}
+
 // combineVersion is combine for the intents of one version.
 func combineVersion(intents []*remediate.Intent) (out remediate.Intent, deferred int) {
 	out = *intents[0]

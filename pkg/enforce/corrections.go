@@ -165,7 +165,7 @@ func (b *corrections) intentFor(ref aggregate.Ref, t *target) remediate.Intent {
 		return *t.intents[0]
 	}
 	i, deferred := combine(t.intents)
-	i.Parts = slices.Clone(t.intents)
+	i.Parts = distinctParts(t.intents)
 	if i.Refused != "" {
 		b.contradicting[ref] = i.Refused
 	}

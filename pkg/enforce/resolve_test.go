@@ -169,6 +169,43 @@ func TestCorrector_ResolvesTargetsOfOthers(t *testing.T) {
 	})
 }
 
+// TestCorrector_ResolvesNothingForAnotherClusterOfAName: what is not there in either is not the same.
+func TestCorrector_ResolvesNothingForAnotherClusterOfAName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := startBoth(t, enforce.EnforcementSpec{Mode: policy.Enforce})
+		resolve := func() enforce.Resolution {
+			t.Helper()
+			i := a.intentFor("default")
+			if i == nil {
+				t.Fatal("it has no remedy for what is not there")
+			}
+			claim := enforce.Claim{Policy: "hosts", Target: i.Remedy.Target, Verb: "patch", Bases: []enforce.KnownBy{{Process: "a", Basis: i.Basis}}}
+			return b.corrector.Resolve([]enforce.Claim{claim}, func(string, *interest.Keys) bool { return true })[0]
+		}
+		if is := resolve(); is.Why != "" || is.MemberUID != "fleet/b" {
+			t.Errorf("both know the cluster: %+v", is)
+		}
+		put := func(of *aggregate.Index) {
+			t.Helper()
+			of.RemoveMember("fleet/b")
+			if err := of.PutMember(aggregate.Member{Name: "fleet/b", UID: "another"}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		put(b.index)
+		b.put(t, "fleet/b", "web", "another", "1", `{"spec":{"host":"a.example"}}`)
+		if is := resolve(); is.Why == "" {
+			t.Errorf("what is known of the cluster before counts for the one that has its name now: %+v", is)
+		}
+		put(a.peers)
+		a.tell(t, b.loop.State().Export())
+		if is := resolve(); is.Why != "" || is.MemberUID != "another" {
+			t.Errorf("both know the other cluster: %+v", is)
+		}
+	})
+}
+
 // TestCorrector_KeepsToCeilingOfTargetsMember: the labels of the target's member count, as those who judge it know them.
 func TestCorrector_KeepsToCeilingOfTargetsMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -233,6 +270,32 @@ func TestCorrector_KnowsTargetsThatItReads(t *testing.T) {
 		}
 		if i := b.intentFor("web"); i != nil {
 			t.Errorf("of a process that has no keys: %+v", i)
+		}
+	})
+}
+
+// TestCorrector_ManySubjectsOfOneTargetAreFewParts: other processes need what is written, and of whose subjects, not each of them.
+func TestCorrector_ManySubjectsOfOneTargetAreFewParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := startBoth(t, enforce.EnforcementSpec{Mode: policy.Enforce})
+		scope, err := a.index.OpenScope("fleet/a", "Ingress.networking.k8s.io", "networking.k8s.io/v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 200 { // keys, each of which requires the same of the default
+			for _, name := range []string{"x", "y"} {
+				scope.Upsert(scope.Item(&aggregate.Record{
+					Namespace: "shop", Name: fmt.Sprint(name, n), UID: fmt.Sprint(name, n), ResourceVersion: "1", Body: fmt.Appendf(nil, `{"spec":{"host":"h%d.example"}}`, n),
+				}))
+			}
+		}
+		if _, err := scope.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		scope.Close()
+		i := a.intentFor("default")
+		if i == nil || len(i.Parts) > 1 {
+			t.Fatalf("one remedy of 201 keys has %d parts", len(i.Parts))
 		}
 	})
 }

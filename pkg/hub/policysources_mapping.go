@@ -253,7 +253,8 @@ func (s *PolicySources) evidenceOf(source string, c *policysource.RollingOut, st
 	if s.opts.State == nil {
 		return evidence.Commit{}
 	}
-	is, of := s.evidence[source], state.Policies[source].Commit.Hash+"/"+c.Commit.Hash
+	active := state.Policies[source].Commit // the same commits have other policies in another directory
+	is, of := s.evidence[source], fmt.Sprintf("%s/%s %q %q", active.Hash, c.Commit.Hash, active.Path, c.Commit.Path)
 	if is.of.Of != of || now.Sub(is.at) >= statusInterval {
 		is = seenEvidence{at: now, of: sourcerollout.EvidenceOf(s.opts.State(), state.Beside, c.Packages, list)}
 		is.of.Of = of

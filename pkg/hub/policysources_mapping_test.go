@@ -10,6 +10,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -92,5 +93,25 @@ func TestToSource_InvalidCeilingIsAProblem(t *testing.T) {
 		if c, err := toCeiling(ps); err == nil || c.Mode != policy.Observe || len(c.Actions) > 0 {
 			t.Errorf("%s: %+v: %v", ceiling, c, err)
 		}
+	}
+}
+
+// TestPolicySources_EvidenceIsOfADirectory: processes that have not seen yet that a source has another one find what its commit changes
+// in the one before, and that is no evidence on the other.
+func TestPolicySources_EvidenceIsOfADirectory(t *testing.T) {
+	s := &PolicySources{opts: PolicySourcesOptions{State: func() *policy.State { return nil }}, evidence: map[string]seenEvidence{}}
+	now := time.Now()
+	of := func(before, after string) string {
+		state := &policysource.State{Beside: &policy.Set{}, Policies: map[string]policysource.Policies{"team": {Commit: policysource.Commit{Hash: "a", Path: before}}}}
+		return s.evidenceOf("team", &policysource.RollingOut{Commit: policysource.Commit{Hash: "b", Path: after}}, state, nil, now).Of
+	}
+	same := of("prod", "prod")
+	for _, paths := range [][2]string{{"prod", "test"}, {"test", "prod"}, {"test", "test"}} {
+		if got := of(paths[0], paths[1]); got == same {
+			t.Errorf("the evidence on %v is of %q, as that on prod", paths, got)
+		}
+	}
+	if got := of("prod", "prod"); got != same {
+		t.Errorf("the same has %q and %q", same, got)
 	}
 }

@@ -410,11 +410,12 @@ func TestPolicySources_CommitEvidenceOfAllProcesses(t *testing.T) {
 	if r := ps.Status.Rollout; r.Evidence == nil || r.Evidence.Complete || r.Waiting != 1 {
 		t.Errorf("%+v", r)
 	}
-	if of := "team " + first + "/" + second; *asked.Load() != of {
+	compares := first + "/" + second + ` "." "."`
+	if of := "team " + compares; *asked.Load() != of {
 		t.Errorf("asked for %q, want %q", *asked.Load(), of)
 	}
 	if err := until(func() error {
-		if said, ok := follower.sources.Evidence()["team"]; !ok || said.Of != first+"/"+second {
+		if said, ok := follower.sources.Evidence()["team"]; !ok || said.Of != compares {
 			return fmt.Errorf("the follower says %+v", said)
 		}
 		return nil

@@ -26,6 +26,8 @@ type claimed struct {
 	judge string
 	at    time.Time // when it was asked last
 	is    enforce.Resolution
+	// own is the judge's own intent, nil for none: it is of what the target was when that was said.
+	own *remediate.Intent
 }
 
 // same reports whether what a judge has said answers a claim.
@@ -35,7 +37,14 @@ func (c *claimed) same(o *claimed) bool {
 
 // resolve sets what is known of the target of an intent. It reports false where there is no such correction.
 func (c *claimed) resolve(i *remediate.Intent) bool {
-	if i.Unresolved = c.is.Why; i.Unresolved == "" {
+	switch own := c.own; {
+	case c.is.Why != "":
+		i.Unresolved = c.is.Why
+	case own != nil && (own.MemberUID != c.is.MemberUID || own.UID != c.is.UID || own.ResourceVersion != c.is.ResourceVersion):
+		i.Unresolved = "process " + c.judge + ", which judges its target, has told of a remedy for another version of it"
+	case i.MemberUID != "" && c.is.MemberUID != "" && i.MemberUID != c.is.MemberUID:
+		i.Unresolved = "process " + c.judge + ", which judges its target, has not been asked since its member is another one"
+	default:
 		i.MemberUID, i.APIVersion, i.UID, i.ResourceVersion = c.is.MemberUID, c.is.APIVersion, c.is.UID, c.is.ResourceVersion
 	}
 	return c.is.Beyond == ""
@@ -151,6 +160,7 @@ func (r *Receiver) gather(ctx context.Context, name string, g *given, targets []
 			continue
 		}
 		if known.same(claim) {
+			known.own = claim.own
 			claim = known
 		} else {
 			ask = append(ask, claim)

@@ -59,7 +59,7 @@ func (r *Receiver) intentFor(name string, target policy.Ref) (*remediate.Intent,
 	i := enforce.Combine(parts)
 	i.Basis, i.Parts, i.MemberUID = "", nil, member.UID
 	if len(claim.claim.Bases) > 0 && astray == "" {
-		claim.claim.Verb = i.Remedy.Action
+		claim.claim.Verb, claim.own = i.Remedy.Action, judged
 		return &i, claim
 	}
 	if judged != nil {

@@ -40,7 +40,7 @@ func (f *fleet) resolve(claims []enforce.Claim) (out []enforce.Resolution) {
 		version := fmt.Sprint(now.drift[c.Target])
 		if now.say[fleet.Members[c.Target.Member].Judge][c.Target.Member] {
 			if is.Why = "it is another one"; !slices.ContainsFunc(c.Bases, func(k enforce.KnownBy) bool { return k.Basis != version }) {
-				is = enforce.Resolution{ResourceVersion: version}
+				is = enforce.Resolution{MemberUID: "uid-" + c.Target.Member, ResourceVersion: version}
 			}
 		}
 		out = append(out, is)

@@ -2,6 +2,7 @@ package intents_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/intents"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -122,7 +124,7 @@ func TestReceiver_CombinesWhatSeveralSayOfOneTarget(t *testing.T) {
 					}
 					i := enforce.Combine(parts)
 					if i.Parts = parts; p.judged["m1"] {
-						i.UID, i.ResourceVersion = "u", "1"
+						i.MemberUID, i.ResourceVersion = "uid-m1", "7"
 					} else {
 						i.Basis = "7"
 					}
@@ -191,6 +193,74 @@ func TestReceiver_TargetsOfOthersAreAskedAbout(t *testing.T) {
 		f.reveal()
 		f.settle()
 		expect("its judge lets go of it", "", "nobody says")
+	})
+}
+
+// TestReceiver_WhatAJudgeSaysOfATargetIsOfOneVersion: its own remedy is not written to a later one, which it has not judged yet as far as is
+// known, because another process's remedy rests on that.
+func TestReceiver_WhatAJudgeSaysOfATargetIsOfOneVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		at := target("m1", "o")
+		say := func(p *process, version string, patch string) {
+			t.Helper()
+			i := remediate.Intent{Binding: thePolicy, Subject: policy.Subject{Key: p.id}, Remedy: policy.Remedy{Action: "patch", Target: at, Patch: []byte(patch)}}
+			if i.Basis = version; p.judged["m1"] {
+				i.Basis, i.MemberUID, i.ResourceVersion = "", "uid-m1", version
+			}
+			if err := p.sender.SetIntents(thePolicy, f.spec(p), f.totals(p), []remediate.Intent{i}, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect := func(what, version, why string) {
+			t.Helper()
+			f.settle()
+			if i, ok := f.intentFor(at); !ok || i.ResourceVersion != version || why == "" && i.Unresolved != "" || !strings.Contains(i.Unresolved, why) {
+				t.Errorf("%s: %v %+v", what, ok, i)
+			}
+		}
+		is := func(version int) {
+			f.drift["m1"]["o"] = version
+			f.reveal()
+		}
+		is(1)
+		say(f.processes[1], "1", `{"spec":{"a":1}}`)
+		say(f.processes[0], "1", `{"spec":{"b":1}}`)
+		expect("both know it", "1", "")
+		is(2)
+		say(f.processes[0], "2", `{"spec":{"b":1}}`)
+		expect("its judge's remedy is of the version before", "", "another version")
+		say(f.processes[1], "2", `{"spec":{"a":1}}`)
+		expect("both know it again", "2", "")
+	})
+}
+
+// TestReceiver_ResolvesTargetsOfTheMemberThatThereIs: what was said of another cluster of its name is not so any more.
+func TestReceiver_ResolvesTargetsOfTheMemberThatThereIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.drift["m1"]["o"] = 1
+		f.reveal()
+		p := f.processes[0]
+		i := remediate.Intent{
+			Binding: thePolicy, Subject: policy.Subject{Key: "key"}, Basis: "1", Remedy: policy.Remedy{Action: "patch", Target: target("m1", "o"), Patch: []byte(`{}`)},
+		}
+		if err := p.sender.SetIntents(thePolicy, f.spec(p), f.totals(p), []remediate.Intent{i}, true); err != nil {
+			t.Fatal(err)
+		}
+		f.settle()
+		if i, ok := f.intentFor(target("m1", "o")); !ok || i.Unresolved != "" || i.MemberUID != "uid-m1" {
+			t.Fatalf("%v %+v", ok, i)
+		}
+		now := *f.now.Load()
+		now.Members = maps.Clone(now.Members)
+		now.Members["m1"] = intents.Member{UID: "another", Judge: "p1"}
+		f.now.Store(&now)
+		p.receiver.FleetChanged()
+		synctest.Wait()
+		if i, ok := f.intentFor(target("m1", "o")); !ok || !strings.Contains(i.Unresolved, "another one") || i.MemberUID != "another" {
+			t.Errorf("its member is another one: %v %+v", ok, i)
+		}
 	})
 }
 

@@ -25,8 +25,9 @@ const (
 	beat = time.Second
 	// SilentAfter is how long a process may be silent until nothing is written for any policy.
 	SilentAfter = 5 * beat
-	// perLine bounds the intents of a line.
-	perLine = 256
+	// perLine bounds the intents of a line; after so many bytes of them it has no more, either.
+	perLine      = 256
+	perLineBytes = 1 << 20
 	// maxLine bounds a line of the stream, in bytes: an intent has an object of at most a few megabytes.
 	maxLine = 64 << 20
 	// maxBatch bounds a batch, in bytes of its lines: it is kept until its frontier.
@@ -185,15 +186,13 @@ func (w *writer) change(c *change) {
 		}
 	}
 	for list := c.intents; ; {
-		part := list[:min(len(list), perLine)]
-		list = list[len(part):]
-		for _, i := range part {
-			text, err := MarshalIntent(i)
+		for bytes := 0; len(list) > 0 && len(l.Intents) < perLine && bytes < perLineBytes; list = list[1:] {
+			text, err := MarshalIntent(list[0])
 			if err != nil {
 				w.err = fmt.Errorf("policy %q: %w", c.policy, err)
 				return
 			}
-			l.Intents = append(l.Intents, text)
+			l.Intents, bytes = append(l.Intents, text), bytes+len(text)
 		}
 		l.More = len(list) > 0
 		w.send(&line{Policy: l})

@@ -3,9 +3,15 @@ package intents
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
 )
 
 const most = 16 << 20
@@ -74,5 +80,43 @@ func TestRead_BatchIsBounded(t *testing.T) {
 	stream := &endless{line: `{"policy":{"name":"` + strings.Repeat("p", 1<<20) + `"}}` + "\n", rest: helloLine + "\n"}
 	if _, err := readLines(stream); !errors.Is(err, errStream) {
 		t.Errorf("after %d bytes: %v", stream.n, err)
+	}
+}
+
+// TestStream_LinesAreBounded, whatever is in the intents: a line that is too long would end the stream each time.
+func TestStream_LinesAreBounded(t *testing.T) {
+	sender, err := NewSender(SenderOptions{Self: "b", Epoch: "1", Protected: func(policy.Ref, map[string]string) string { return "" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := []byte(`{"data":{"text":"` + strings.Repeat("x", 500_000) + `"}}`)
+	list := make([]remediate.Intent, 110)
+	for n := range list {
+		list[n] = remediate.Intent{Binding: "p", Remedy: policy.Remedy{Action: "patch", Target: policy.Ref{Member: "m", Name: fmt.Sprint(n)}, Patch: patch}}
+	}
+	if err := sender.SetIntents("p", remediate.RolloutSpec{}, remediate.Totals{}, list, true); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := sender.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.close(reader)
+	to := httptest.NewRecorder()
+	w, err := newWriter(to, httptest.NewRequest(http.MethodGet, streamPath, http.NoBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.send(&line{Hello: &hello{"b", "1"}})
+	if w.batch(sender.take(reader)); w.err != nil {
+		t.Fatal(w.err)
+	}
+	got := 0
+	err = read(t.Context(), to.Body, "b", maxBatch, func() {}, func(_ context.Context, b *batch) error {
+		got += len(b.changes[0].intents)
+		return nil
+	})
+	if !errors.Is(err, io.ErrUnexpectedEOF) || got != len(list) {
+		t.Errorf("%d of %d intents were read: %v", got, len(list), err)
 	}
 }

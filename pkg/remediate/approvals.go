@@ -238,12 +238,16 @@ func (s *policyState) share() (targets int, ok bool) {
 
 // reviewShare decides whether what is and was written is so little that it needs no approval.
 func (s *policyState) reviewShare() {
+	waiting := s.awaiting.len()
+	if s.needsApproval() { // the ledger does not have them
+		waiting += s.unresolved.len()
+	}
 	s.within = false
 	if s.approval == nil {
 		return
 	}
 	if most, ok := s.share(); ok {
-		s.within = s.ledger.Affected(s.name).Targets+s.awaiting.len() <= most
+		s.within = s.ledger.Affected(s.name).Targets+waiting <= most
 	}
 }
 

@@ -302,7 +302,9 @@ func (s *policyState) makeDue(i *desiredIntent, now time.Time) {
 	if i.Unresolved != "" {
 		s.queue.Remove(target)
 		s.unresolved.add(target)
-		if !i.managed {
+		if s.needsApproval() { // whether it has that is not known, either
+			s.ledger.ClearPending(s.name, target, now)
+		} else if !i.managed {
 			s.ledger.SetPending(s.name, target, i.Subject, now)
 		}
 		return

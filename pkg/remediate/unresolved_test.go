@@ -108,3 +108,33 @@ func TestDispatcher_UnresolvedTargetsInPlans(t *testing.T) {
 		d.expect(t, "what is not approved", "")
 	})
 }
+
+// TestDispatcher_UnresolvedTargetsThatNobodyHasApproved use no limit, as while they are known: their judge may be away for a moment. Of
+// what needs no approval they are a part all the same.
+func TestDispatcher_UnresolvedTargetsThatNobodyHasApproved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := run(t, newFleet(), remediate.Options{})
+		spec := approved("1", 1)
+		spec.Limits.Policy.Count = 2
+		d.set(t, spec, 20, intents("1", "m1 a"))
+		time.Sleep(2 * time.Second)
+		d.approve(d.waiting(t))
+		d.expect(t, "approved", "m1 a@2s")
+		d.set(t, spec, 20, append(intents("2", "m1 a"), unresolved("m2 b", "m2 c", "m2 d")...))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if st, _ := d.Status("b"); st.Halted != nil {
+			t.Errorf("halted by what nobody has approved: %+v", st.Halted)
+		}
+		d.expect(t, "what is approved", "m1 a@2s")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		d := run(t, newFleet(), remediate.Options{})
+		above := int32(10)
+		spec := approved("1", 1)
+		spec.Approval.Required[0].Above = &above
+		d.set(t, spec, 20, append(intents("1", "m1 a"), unresolved("m2 b", "m2 c")...))
+		time.Sleep(time.Minute)
+		d.expect(t, "three of twenty, of which two are not known yet", "")
+	})
+}

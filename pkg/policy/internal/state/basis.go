@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"strconv"
-	"strings"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/interest"
@@ -24,10 +23,12 @@ func (s *State) Judges(member string) bool {
 
 // Basis is what is known in one process of an object that perhaps another one judges.
 type Basis struct {
-	// Text is a digest of all that policies read of the object. It is the same in two processes if they know the same.
+	// Text is a digest of all that policies read of the object, and of which cluster it is. It is the same in two processes if they know the
+	// same.
 	Text string
 
 	projection string
+	cluster    string             // the member's UID
 	revision   aggregate.Revision // of the object; 0: there is none
 	away       bool
 }
@@ -45,6 +46,9 @@ func (s *State) Basis(ref aggregate.Ref, last Basis) Basis {
 			now.projection = fleetview.Projection(scope.Version)
 		}
 	}
+	if m, ok := fleet.Member(ref.Member); ok {
+		now.cluster = m.UID
+	}
 	o, there := fleet.Get(ref)
 	if there {
 		now.revision = o.Revision()
@@ -53,9 +57,12 @@ func (s *State) Basis(ref aggregate.Ref, last Basis) Basis {
 	if now == last && last.Text != "" {
 		return last
 	}
-	now.Text = now.projection + " " + s.digestOf(o, there, now.away)
+	now.Text = now.read() + " " + s.digestOf(o, there, now.away)
 	return now
 }
+
+// read says of which cluster what is read.
+func (b *Basis) read() string { return b.projection + " " + strconv.Quote(b.cluster) }
 
 func (s *State) digestOf(o aggregate.Object, there, away bool) string {
 	if !there {
@@ -90,8 +97,7 @@ func (s *State) Supports(ref aggregate.Ref, basis string, wants func(*interest.K
 	if now.Text == basis {
 		return true
 	}
-	read, what, _ := strings.Cut(basis, " ")
-	if read != now.projection || what != nothing || !s.parts.Exports {
+	if basis != now.read()+" "+nothing || !s.parts.Exports {
 		return false
 	}
 	var k interest.Keys
