@@ -95,9 +95,8 @@ func TestSharing_LearnsSinceWhenViolationsAreThere(t *testing.T) {
 	}
 	server := httptest.NewServer(giver)
 	defer server.Close()
-	b.learn(t.Context(), verdictmemory.Source{Member: "fleet/a"}, "a",
+	b.learn(t.Context(), verdictmemory.Source{Member: "fleet/a", UID: "a"},
 		handover.Holder{ID: "nobody", URL: "http://127.0.0.1:1", Client: server.Client()}, handover.Holder{ID: "a", URL: server.URL, Client: server.Client()})
-	b.memory.ForgetJudged(func(string) bool { return true }) // it was told just now
 	loop, _ := judge(t, t0.Add(time.Hour), b.memory)
 	v, _ := loop.State().Get("always", policy.Subject{Ref: aggregate.Ref{Member: "fleet/a", Kind: "Pod", Namespace: "n", Name: "p"}})
 	if len(v.Violations) != 1 || !v.FirstSeen.At(0).Equal(t0) {
