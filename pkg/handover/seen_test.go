@@ -1,10 +1,12 @@
 package handover_test
 
 import (
+	"context"
 	"encoding/binary"
 	"iter"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,5 +95,55 @@ func TestSeen_IsBounded(t *testing.T) {
 	})
 	if got, err := newTaker(t).Seen(t.Context(), s.holder(), "", ""); err != nil || len(got) != 1<<20 {
 		t.Errorf("%d: %v", len(got), err)
+	}
+}
+
+// TestSeen_DoesNotWaitForMembers that are handed over meanwhile: keys of views would be judged before it comes.
+func TestSeen_DoesNotWaitForMembers(t *testing.T) {
+	s := newServer(t, newIndex(t, 1), func(o *handover.GiverOptions) {
+		o.Seen = func(string) iter.Seq[handover.Seen] { return slices.Values(someSeen(3)) }
+	})
+	taker, err := handover.NewTaker(handover.TakerOptions{Holders: func(string) []handover.Holder { return []handover.Holder{s.holder()} }, Stall: time.Minute})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan struct{})
+	forever := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == handover.SeenPath {
+			s.giver.ServeHTTP(w, r)
+			return
+		}
+		asked <- struct{}{}
+		<-ctx.Done()
+	})
+	s.answer.Store(&forever)
+	var taking sync.WaitGroup
+	defer taking.Wait()
+	defer cancel()
+	for range 2 {
+		taking.Go(func() { taker.Take(ctx, wish(newIndex(t, 1))) })
+		<-asked
+	}
+	soon, done := context.WithTimeout(ctx, 20*time.Second)
+	defer done()
+	if got, err := taker.Seen(soon, s.holder(), "", ""); err != nil || len(got) != 3 {
+		t.Errorf("%d: %v", len(got), err)
+	}
+}
+
+// TestSeen_IsRefusedWhereItIsNotKnown: nothing would be said to be there.
+func TestSeen_IsRefusedWhereItIsNotKnown(t *testing.T) {
+	s := newServer(t, newIndex(t, 1), func(o *handover.GiverOptions) {
+		o.Seen = func(of string) iter.Seq[handover.Seen] {
+			if of == "" {
+				return slices.Values(someSeen(1))
+			}
+			return nil
+		}
+	})
+	if got, err := newTaker(t).Seen(t.Context(), s.holder(), member, ""); err == nil {
+		t.Errorf("%v", got)
+	}
+	if got, err := newTaker(t).Seen(t.Context(), s.holder(), "", ""); err != nil || len(got) != 1 {
+		t.Errorf("%v: %v", got, err)
 	}
 }
