@@ -24,12 +24,11 @@ type Seen struct {
 // The answer is seenMagic and records of four numbers, little endian, as they are in Seen. The last has no time, and how many came
 // before as its violation.
 const (
-	seenMagic   = "fdhseen1"
-	seenBytes   = 32
-	seenType    = "application/vnd.federator.seen"
-	maxSeen     = 1 << 20 // of what a member, or all keys, have more nothing is told
-	maxSeenLead = 24 * time.Hour
-	seenLimit   = 30 * time.Second
+	seenMagic = "fdhseen1"
+	seenBytes = 32
+	seenType  = "application/vnd.federator.seen"
+	maxSeen   = 1 << 20 // of what a member, or all keys, have more nothing is told
+	seenLimit = 30 * time.Second
 )
 
 var errSeen = errors.New("it is not when violations were first seen")
@@ -100,7 +99,6 @@ func readSeen(from io.Reader, now time.Time) ([]Seen, error) {
 		return nil, errSeen
 	}
 	var list []Seen
-	latest := now.Add(maxSeenLead).Unix()
 	for {
 		var record [seenBytes]byte
 		if _, err := io.ReadFull(r, record[:]); err != nil {
@@ -114,9 +112,10 @@ func readSeen(from io.Reader, now time.Time) ([]Seen, error) {
 				return nil, fmt.Errorf("%w: it does not end", errSeen)
 			}
 			return list, nil
-		case s.At <= 0 || s.At > latest, len(list) == maxSeen:
+		case s.At <= 0, len(list) == maxSeen:
 			return nil, fmt.Errorf("%w: record %d", errSeen, len(list))
 		}
+		s.At = min(s.At, now.Unix()) // the process's clock may be ahead, or have been: the others of its times are no worse for it
 		list = append(list, s)
 	}
 }

@@ -67,7 +67,7 @@ func TestSeen_RefusesWhatIsNotWhole(t *testing.T) {
 		"cut":          {text(1, 2, 3, now, 0, 0, 1)[:60], -1},
 		"no time":      {text(1, 2, 3, 0, 0, 0, 1, 0), -1},
 		"before 1970":  {text(1, 2, 3, 1<<63, 0, 0, 1, 0), -1},
-		"a later year": {text(1, 2, 3, now+1<<30, 0, 0, 1, 0), -1},
+		"a later year": {text(1, 2, 3, now+1<<30, 1, 3, 3, now, 0, 0, 2, 0), 2},
 		"more follows": {text(0, 0, 0, 0, 0), -1},
 		"another text": {[]byte("fdhseen2"), -1},
 	} {
@@ -79,6 +79,11 @@ func TestSeen_RefusesWhatIsNotWhole(t *testing.T) {
 		got, err := taker.Seen(t.Context(), s.holder(), member, "")
 		if (err != nil) != (c.want < 0) || len(got) != max(c.want, 0) {
 			t.Errorf("%s: %v, %v", name, got, err)
+		}
+		for _, x := range got {
+			if x.At > time.Now().Unix() {
+				t.Errorf("%s: it was first seen at a time that is to come: %v", name, x)
+			}
 		}
 	}
 }
