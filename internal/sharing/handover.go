@@ -22,7 +22,10 @@ const (
 
 // TakeOver takes what another process holds of a member, for clusterinformers.Options.
 func (s *Sharing) TakeOver(ctx context.Context, t clusterinformers.TakeOver) map[aggregate.Kind]time.Time {
-	s.learn(ctx, verdictmemory.Source{Member: t.Member}, t.UID, s.holdersOf(t.Member)...) // before what it has is judged
+	if s.memory != nil {
+		s.memory.Joins(t.Member, t.UID)
+	}
+	s.learn(ctx, verdictmemory.Source{Member: t.Member, UID: t.UID}, s.holdersOf(t.Member)...) // before what it has is judged
 	return s.taker.Take(ctx, handover.Wish{
 		Index: s.own, Member: t.Member, UID: t.UID, Form: s.form, Wanted: t.Wanted, MaxObjects: t.MaxObjects, MaxBytes: t.MaxBytes,
 	})
@@ -107,8 +110,8 @@ func (s *Sharing) holdersOf(member string) []handover.Holder {
 	return out
 }
 
-// handOver waits until the members that only this process holds were taken over, once it ends in order and has said so. Where
-// nobody is there to take them it does not.
+// handOver waits until the members that only this process holds were taken over, and all others know since when violations of keys of
+// views are there, once it ends in order and has said so. Where nobody is there to take them it does not.
 func (s *Sharing) handOver(ctx context.Context) {
 	m := s.newest()
 	if m == nil || len(m.Processes) < 2 {
@@ -120,6 +123,7 @@ func (s *Sharing) handOver(ctx context.Context) {
 			waits[e.Name] = true
 		}
 	}
+	keys := s.takeKeys(m)
 	s.giver.Forget()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOverFor)
 	defer cancel()
@@ -127,16 +131,34 @@ func (s *Sharing) handOver(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		maps.DeleteFunc(waits, func(member string, _ bool) bool { return s.giver.Given(member) })
-		if len(waits) == 0 {
+		maps.DeleteFunc(keys, func(process string, _ bool) bool { return s.giver.GivenKeys(process) })
+		if len(waits)+len(keys) == 0 {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			s.o.Logger.Warn("members were not taken over by other processes, and are listed", "members", len(waits))
+			s.o.Logger.Warn("not all was taken over by other processes: members are listed, and violations of keys of views first seen again", "members", len(waits), "processes", len(keys))
 			return
 		}
 	}
+}
+
+// takeKeys returns the processes that may judge keys of views next, where this one knows violations of some.
+func (s *Sharing) takeKeys(m *shards.Map) map[string]bool {
+	out := map[string]bool{}
+	if s.memory == nil {
+		return out
+	}
+	for range s.memory.Known("") {
+		for _, p := range m.Processes {
+			if _, lives := s.holders.peer(p.ID); lives && p.ID != s.o.Name {
+				out[p.ID] = true
+			}
+		}
+		break
+	}
+	return out
 }
 
 // unlessEnding answers nothing but handovers once ctx is done, and this process ends: what it knows otherwise is not kept up to

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"federator.dev/federator/internal/verdictmemory"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/handover"
 	"federator.dev/federator/pkg/shards"
@@ -29,7 +30,8 @@ type listening struct {
 	over  chan struct{} // the request of "/" is no longer wanted
 }
 
-func listens(t *testing.T) *listening {
+// listens starts one that knows some violations, nil for none.
+func listens(t *testing.T, memory *verdictmemory.Memory) *listening {
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
@@ -37,9 +39,10 @@ func listens(t *testing.T) *listening {
 	if err := index.PutMember(aggregate.Member{Name: "fleet/a", UID: "u"}); err != nil {
 		t.Fatal(err)
 	}
+	s := &Sharing{memory: memory}
 	form := func(aggregate.Kind) string { return "form" }
-	giver, err := handover.NewGiver(handover.GiverOptions{
-		Index: index, Form: form, Proved: func(string, aggregate.Kind) time.Time { return time.Time{} }, Peer: func(*http.Request) string { return "p-1" },
+	s.giver, err = handover.NewGiver(handover.GiverOptions{
+		Index: index, Form: form, Proved: func(string, aggregate.Kind) time.Time { return time.Time{} }, Seen: s.seen, Peer: func(*http.Request) string { return "p-1" },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -53,20 +56,19 @@ func listens(t *testing.T) *listening {
 	l := &listening{t: t, url: "https://" + on.Addr().String(), roots: x509.NewCertPool(), ended: make(chan error, 1), begun: make(chan struct{}), over: make(chan struct{})}
 	l.roots.AddCert(certified.Certificate())
 	mux := http.NewServeMux()
-	mux.Handle(handover.Path, giver)
+	mux.Handle(handover.Path, s.giver)
+	mux.Handle(handover.SeenPath, s.giver)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		close(l.begun)
 		<-r.Context().Done()
 		close(l.over)
 	})
-	s := &Sharing{
-		o: Options{Name: "p-0", Listener: on, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}, giver: giver,
-		server: &http.Server{Handler: mux, TLSConfig: certified.TLS.Clone(), ErrorLog: slog.NewLogLogger(slog.NewTextHandler(t.Output(), nil), slog.LevelDebug)},
-		newest: func() *shards.Map {
-			return &shards.Map{Processes: []shards.Process{{ID: "p-0"}, {ID: "p-1"}}, Members: []shards.Member{{Name: "fleet/a", UID: "u", Judge: "p-0"}}}
-		},
-	}
+	s.o = Options{Name: "p-0", Listener: on, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	s.server = &http.Server{Handler: mux, TLSConfig: certified.TLS.Clone(), ErrorLog: slog.NewLogLogger(slog.NewTextHandler(t.Output(), nil), slog.LevelDebug)}
+	m := &shards.Map{Processes: []shards.Process{{ID: "p-0"}, {ID: "p-1"}, {ID: "lost"}}, Members: []shards.Member{{Name: "fleet/a", UID: "u", Judge: "p-0"}}}
+	s.newest = func() *shards.Map { return m }
+	s.holders.follow(m, []shards.Peer{{ID: "p-1"}})
 	ctx, end := context.WithCancel(t.Context())
 	l.end = end
 	go func() { l.ended <- s.listen(ctx) }()
@@ -97,7 +99,7 @@ func (l *listening) get(c *http.Client, path string) *http.Response {
 
 // TestListen_HandsOverAtTheEnd, to who connects only then: what is read otherwise ends, and nothing else is answered.
 func TestListen_HandsOverAtTheEnd(t *testing.T) {
-	l := listens(t)
+	l := listens(t, nil)
 	before := l.connects()
 	stream := l.get(before, "/stream")
 	<-l.begun
@@ -114,6 +116,29 @@ func TestListen_HandsOverAtTheEnd(t *testing.T) {
 	resp := l.get(l.connects(), handover.Path+"?name=fleet/a&uid=u")
 	if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || len(text) == 0 {
 		t.Errorf("what is handed over: %s, %d bytes, %v", resp.Status, len(text), err)
+	}
+	if err := <-l.ended; !errors.Is(err, http.ErrServerClosed) {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// TestListen_SaysOfKeysAtTheEnd since when their violations are there, to all who may judge them next, also where others have its
+// members already.
+func TestListen_SaysOfKeysAtTheEnd(t *testing.T) {
+	memory, err := verdictmemory.New("", nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	judgeOf(t, time.Now(), memory, ofKeys)
+	l := listens(t, memory)
+	l.end()
+	resp := l.get(l.connects(), handover.Path+"?name=fleet/a&uid=u")
+	if _, err := io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	resp = l.get(l.connects(), handover.SeenPath)
+	if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || len(text) < 2*32 {
+		t.Errorf("since when violations of keys are there: %s, %q, %v", resp.Status, text, err)
 	}
 	if err := <-l.ended; !errors.Is(err, http.ErrServerClosed) {
 		t.Errorf("it ends with %v", err)

@@ -19,13 +19,17 @@ const (
 	seenKeysPatience = 5 * time.Second
 )
 
-// seen yields since when the violations of a member are there, for the giver.
+// seen yields since when the violations of a member are there, for the giver; nil: this process does not know.
 func (s *Sharing) seen(member string) iter.Seq[handover.Seen] {
+	if s.memory == nil {
+		return nil
+	}
+	known := s.memory.Known(member)
+	if known == nil {
+		return nil
+	}
 	return func(yield func(handover.Seen) bool) {
-		if s.memory == nil {
-			return
-		}
-		for r := range s.memory.Known(member) {
+		for r := range known {
 			if !yield(handover.Seen{Binding: r.Binding, Subject: r.Subject, Violation: r.Violation, At: r.At}) {
 				return
 			}
@@ -34,12 +38,12 @@ func (s *Sharing) seen(member string) iter.Seq[handover.Seen] {
 }
 
 // learn asks holders, one after the other, since when violations are there until one knows, or all were asked.
-func (s *Sharing) learn(ctx context.Context, from verdictmemory.Source, uid string, holders ...handover.Holder) {
+func (s *Sharing) learn(ctx context.Context, from verdictmemory.Source, holders ...handover.Holder) {
 	if s.memory == nil {
 		return
 	}
 	for _, h := range holders {
-		list, err := s.taker.Seen(ctx, h, from.Member, uid)
+		list, err := s.taker.Seen(ctx, h, from.Member, from.UID)
 		if err != nil {
 			s.o.Logger.Debug("a process does not say since when violations are there", "member", from.Member, "peer", h.ID, "error", err)
 			continue
@@ -51,9 +55,7 @@ func (s *Sharing) learn(ctx context.Context, from verdictmemory.Source, uid stri
 			records = append(records, r)
 		}
 		s.memory.Learn(from, records)
-		if len(records) > 0 || ctx.Err() != nil {
-			return
-		}
+		return
 	}
 }
 
@@ -88,7 +90,7 @@ func (s *Sharing) learnMembers(ctx context.Context, m *shards.Map, learned map[s
 		}
 		at := learned[e.Name]
 		if j := slices.IndexFunc(peers, func(p shards.Peer) bool { return p.ID == e.Judge }); j >= 0 && time.Since(at) >= seenEvery/2 {
-			s.learn(ctx, verdictmemory.Source{Member: e.Name}, e.UID, holder(peers[j]))
+			s.learn(ctx, verdictmemory.Source{Member: e.Name, UID: e.UID}, holder(peers[j]))
 			at = time.Now()
 		}
 		was[e.Name] = at
@@ -97,10 +99,6 @@ func (s *Sharing) learnMembers(ctx context.Context, m *shards.Map, learned map[s
 	for name, at := range was {
 		learned[name] = at
 	}
-	s.memory.ForgetJudged(func(member string) bool {
-		e, is := m.Member(member)
-		return is && e.Judge == s.o.Name
-	})
 }
 
 // learnKeys learns since when the violations of keys of views are there, of all who judged some by the map before, or by nobody
@@ -123,7 +121,7 @@ func (s *Sharing) learnKeys(ctx context.Context, before, now *shards.Map) {
 	defer asking.Wait()
 	for _, p := range peers {
 		if p.ID != s.o.Name {
-			asking.Go(func() { s.learn(ctx, verdictmemory.Source{Process: p.ID}, "", holder(p)) })
+			asking.Go(func() { s.learn(ctx, verdictmemory.Source{Process: p.ID}, holder(p)) })
 		}
 	}
 }

@@ -24,8 +24,24 @@ package always
 violation contains {"msg": "it is there"} if input.object
 `
 
+const ofKeys = `# METADATA
+# title: Names
+# custom: {severity: high, kinds: ["Pod"], subject: view.names}
+package names
+
+view.names[input.ref.name] contains input.ref.member
+
+violation contains {"msg": "it is there"} if count(input.entries) > 0
+`
+
 // judge is a process that judges a Pod of a member, by a clock of its own.
 func judge(t *testing.T, now time.Time, memory *verdictmemory.Memory) (*enforce.Loop, *aggregate.Index) {
+	t.Helper()
+	return judgeOf(t, now, memory, always)
+}
+
+// judgeOf is judge by a policy.
+func judgeOf(t *testing.T, now time.Time, memory *verdictmemory.Memory, text string) (*enforce.Loop, *aggregate.Index) {
 	t.Helper()
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
@@ -42,13 +58,17 @@ func judge(t *testing.T, now time.Time, memory *verdictmemory.Memory) (*enforce.
 	if _, err := scope.Replace([]aggregate.Item{item}, aggregate.Status{State: aggregate.Synced}); err != nil {
 		t.Fatal(err)
 	}
-	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(always)}}}}, policy.LoadOptions{})
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(text)}}}}, policy.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	bindings, findings := policy.DefaultBindings(set, nil)
+	if len(findings) > 0 {
+		t.Fatal(findings)
+	}
 	evaluated := make(chan struct{}, 1)
 	loop, err := enforce.New(enforce.Options{
-		Index: index, Set: set, Bindings: []policy.Binding{{Name: "always", Package: "always"}}, Memory: memory, Clock: func() time.Time { return now },
+		Index: index, Set: set, Bindings: bindings, Memory: memory, Clock: func() time.Time { return now },
 		Changed: func(*policy.Changes, *aggregate.Batch) {
 			select {
 			case evaluated <- struct{}{}:
@@ -95,9 +115,8 @@ func TestSharing_LearnsSinceWhenViolationsAreThere(t *testing.T) {
 	}
 	server := httptest.NewServer(giver)
 	defer server.Close()
-	b.learn(t.Context(), verdictmemory.Source{Member: "fleet/a"}, "a",
+	b.learn(t.Context(), verdictmemory.Source{Member: "fleet/a", UID: "a"},
 		handover.Holder{ID: "nobody", URL: "http://127.0.0.1:1", Client: server.Client()}, handover.Holder{ID: "a", URL: server.URL, Client: server.Client()})
-	b.memory.ForgetJudged(func(string) bool { return true }) // it was told just now
 	loop, _ := judge(t, t0.Add(time.Hour), b.memory)
 	v, _ := loop.State().Get("always", policy.Subject{Ref: aggregate.Ref{Member: "fleet/a", Kind: "Pod", Namespace: "n", Name: "p"}})
 	if len(v.Violations) != 1 || !v.FirstSeen.At(0).Equal(t0) {

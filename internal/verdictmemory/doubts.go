@@ -14,6 +14,19 @@ const (
 	settleMost = 256     // doubts that are looked at with each record
 )
 
+// doubts are violations that may be there, by member, and by what they are of.
+type doubts map[string]map[of][]policy.Seen
+
+func (d doubts) of(x of) []policy.Seen { return d[x.subject.Ref.Member][x] }
+
+func (d doubts) delete(x of) {
+	member := x.subject.Ref.Member
+	delete(d[member], x)
+	if len(d[member]) == 0 {
+		delete(d, member)
+	}
+}
+
 // inDoubt reports whether a verdict on a subject is there, and may be wrong.
 func inDoubt(s *policy.State, x of) bool {
 	v, is := s.Get(x.binding, x.subject)
@@ -25,7 +38,7 @@ type recording struct {
 	memory  *Memory
 	after   *policy.State
 	records []byte
-	doubts  map[of][]policy.Seen // that the pass leaves
+	left    map[of][]policy.Seen // doubts that the pass leaves
 }
 
 func (r *recording) add(x of, seen policy.Seen) {
@@ -77,8 +90,8 @@ func (r *recording) changed(x policy.SeenChange) {
 }
 
 func (r *recording) doubt(x of, seen policy.Seen) {
-	if !slices.ContainsFunc(r.doubts[x], func(y policy.Seen) bool { return y.Violation == seen.Violation }) {
-		r.doubts[x] = append(r.doubts[x], seen)
+	if !slices.ContainsFunc(r.left[x], func(y policy.Seen) bool { return y.Violation == seen.Violation }) {
+		r.left[x] = append(r.left[x], seen)
 	}
 }
 
@@ -100,26 +113,41 @@ func (r *recording) settle(doubts map[of][]policy.Seen) (settled []of) {
 func (m *Memory) someDoubts() map[of][]policy.Seen {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make(map[of][]policy.Seen, min(len(m.doubts), settleMost))
-	for x, list := range m.doubts {
-		if out[x] = list; len(out) == settleMost {
-			break
+	out := map[of][]policy.Seen{}
+	for _, list := range m.doubts {
+		for x, list := range list {
+			if out[x] = list; len(out) == settleMost {
+				return out
+			}
 		}
 	}
 	return out
 }
 
 // setDoubts forgets doubts that are settled, and takes those of a pass. m.mu must be held.
-func (m *Memory) setDoubts(settled []of, doubts map[of][]policy.Seen) {
+func (m *Memory) setDoubts(settled []of, left map[of][]policy.Seen) {
 	for _, x := range settled {
-		delete(m.doubts, x)
+		m.doubts.delete(x)
 	}
-	for x, list := range doubts {
+	n := 0
+	for _, list := range m.doubts {
+		n += len(list)
+	}
+	for x, list := range left {
 		if m.doubts == nil {
-			m.doubts = map[of][]policy.Seen{}
+			m.doubts = doubts{}
 		}
-		if before := m.doubts[x]; before != nil || len(m.doubts) < maxDoubts {
-			m.doubts[x] = slices.Concat(before, list)
+		before := m.doubts.of(x)
+		if before == nil && n >= maxDoubts {
+			continue
 		}
+		member := x.subject.Ref.Member
+		if m.doubts[member] == nil {
+			m.doubts[member] = map[of][]policy.Seen{}
+		}
+		if before == nil {
+			n++
+		}
+		m.doubts[member][x] = slices.Concat(before, list)
 	}
 }

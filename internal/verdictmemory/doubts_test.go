@@ -73,7 +73,7 @@ func TestMemory_DoubtsEnd(t *testing.T) {
 	doubts := func() int {
 		p.memory.mu.Lock()
 		defer p.memory.mu.Unlock()
-		return len(p.memory.doubts)
+		return len(p.memory.doubts["fleet/a"])
 	}
 	if got := doubts(); got != 1 {
 		t.Fatalf("%d doubts", got)

@@ -37,8 +37,9 @@ type Memory struct {
 	opened   time.Time
 	complete aggregate.Revision      // as settled; 0: not yet
 	recalled seen                    // what an earlier process knew of subjects that this one has not evaluated
-	told     map[Source]told         // what other processes know of what this one has not evaluated, or may come to judge
-	doubts   map[of][]policy.Seen    // what was there, and may be there still
+	told     map[string]told         // by member: what others know of what this process has not evaluated, or may come to judge
+	toldKeys map[string]told         // the same of keys of views, by who judged them
+	doubts   doubts                  // what was there, and may be there still
 	taken    []taken                 // of all these, what the call of the engine that is under way has asked for
 	kept     []policy.KeptQuarantine // the same of quarantines
 	state    *policy.State           // the newest; nil: none
@@ -114,15 +115,15 @@ type taken struct {
 func (m *Memory) Recall(binding string, s policy.Subject) []policy.Seen {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.recalled) == 0 && len(m.told) == 0 && len(m.doubts) == 0 {
+	if len(m.recalled) == 0 && len(m.told) == 0 && len(m.toldKeys) == 0 && len(m.doubts) == 0 {
 		return nil
 	}
 	x := taken{of: of{binding, s}}
-	if list, is := m.doubts[x.of]; is {
+	if list := m.doubts.of(x.of); list != nil {
 		x.seen, x.gone = list, m.state != nil && !inDoubt(m.state, x.of)
 	} else if x.seen = m.heard(binding, s); len(x.seen) > 0 {
 		x.told = true
-	} else if !m.isTold(s.Ref.Member) {
+	} else if _, is := m.told[s.Ref.Member]; !is {
 		x.seen = m.recalled[digest(binding)][s.Digest()]
 	}
 	if len(x.seen) > 0 {
@@ -153,12 +154,12 @@ func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuaran
 	if changes.After == nil { // nothing was evaluated yet
 		return
 	}
-	r := recording{memory: m, after: changes.After, doubts: map[of][]policy.Seen{}}
+	r := recording{memory: m, after: changes.After, left: map[of][]policy.Seen{}}
 	for _, x := range m.takeTaken() {
 		r.recalled(x)
 	}
-	if !changes.Rebuilt() {
-		for x := range changes.Seen() {
+	for x := range changes.Seen() {
+		if x.Gone || !changes.Rebuilt() {
 			r.changed(x)
 		}
 	}
@@ -168,7 +169,7 @@ func (m *Memory) Record(changes *policy.Changes, quarantines []policy.KeptQuaran
 	defer m.mu.Unlock()
 	m.state = changes.After
 	m.complete = max(m.complete, complete)
-	m.setDoubts(settled, r.doubts)
+	m.setDoubts(settled, r.left)
 	m.forget()
 	if m.directory == "" {
 		return
@@ -193,12 +194,8 @@ func (m *Memory) takeTaken() []taken {
 	for _, t := range list {
 		binding, subject := digest(t.binding), t.subject.Digest()
 		m.recalled.delete(binding, subject)
-		for from, x := range m.told {
-			if from.Member == t.subject.Ref.Member {
-				x.seen.delete(binding, subject)
-			}
-		}
-		delete(m.doubts, t.of)
+		m.takeTold(binding, t.subject)
+		m.doubts.delete(t.of)
 	}
 	return list
 }

@@ -101,9 +101,11 @@ func (m *Memory) take(more func(pending int) bool) work {
 		for binding, of := range m.recalled {
 			w.recalled[binding] = maps.Clone(of)
 		}
-		for x, list := range m.doubts {
-			for _, seen := range list {
-				w.recalled.set(digest(x.binding), seen)
+		for _, of := range m.doubts {
+			for x, list := range of {
+				for _, seen := range list {
+					w.recalled.set(digest(x.binding), seen)
+				}
 			}
 		}
 	}

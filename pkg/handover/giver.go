@@ -39,7 +39,8 @@ type GiverOptions struct {
 	Form func(aggregate.Kind) string
 	// Proved returns when a scope was last known to be what the member has; zero: never.
 	Proved func(member string, kind aggregate.Kind) time.Time
-	// Seen yields since when the violations of a member are there, or of keys of views where it is ""; nil: it is not known.
+	// Seen yields since when the violations of a member are there, or of keys of views where it is ""; nil, as what it returns: it is
+	// not known.
 	Seen func(member string) iter.Seq[Seen]
 	// Peer returns which peer a request is from, "" for none.
 	Peer   func(*http.Request) string
@@ -52,10 +53,12 @@ type GiverOptions struct {
 type Giver struct {
 	o     GiverOptions
 	slots chan struct{}
+	seen  chan struct{} // slots of what says since when violations are there: it is short, and does not wait for members
 	rate  *rate.Limiter
 
 	mu    sync.Mutex
 	given map[string]bool // members that were sent whole, since Forget
+	keys  map[string]bool // peers that were told of keys of views since then
 }
 
 // NewGiver returns a Giver.
@@ -69,7 +72,10 @@ func NewGiver(o GiverOptions) (*Giver, error) {
 	if o.Stall == 0 {
 		o.Stall = giverStall
 	}
-	return &Giver{o: o, slots: make(chan struct{}, giverStreams), rate: rate.NewLimiter(giverRate, giverBurst), given: map[string]bool{}}, nil
+	return &Giver{
+		o: o, slots: make(chan struct{}, giverStreams), seen: make(chan struct{}, giverStreams), rate: rate.NewLimiter(giverRate, giverBurst),
+		given: map[string]bool{}, keys: map[string]bool{},
+	}, nil
 }
 
 // Given reports whether a member was sent whole since Forget was called last.
@@ -79,11 +85,19 @@ func (g *Giver) Given(member string) bool {
 	return g.given[member]
 }
 
+// GivenKeys reports whether a peer was told of keys of views since Forget was called last.
+func (g *Giver) GivenKeys(peer string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.keys[peer]
+}
+
 // Forget has nothing be given any more.
 func (g *Giver) Forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	clear(g.given)
+	clear(g.keys)
 }
 
 // ServeHTTP sends a member, or since when violations are there.
@@ -104,9 +118,13 @@ func (g *Giver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	turn, cancel := context.WithTimeout(r.Context(), giverWait)
 	defer cancel()
+	slots := g.slots
+	if seen {
+		slots = g.seen
+	}
 	select {
-	case g.slots <- struct{}{}:
-		defer func() { <-g.slots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-turn.Done():
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "others are handed over", http.StatusServiceUnavailable)
@@ -144,9 +162,18 @@ func (g *Giver) giveSeen(w http.ResponseWriter, r *http.Request, member, peer st
 	if g.o.Seen != nil {
 		list = g.o.Seen(member)
 	}
+	if list == nil {
+		http.Error(w, "it is not known here since when violations are there", http.StatusNotFound)
+		return
+	}
 	if err := g.sendSeen(w, r, list); err != nil {
 		g.o.Logger.Info("since when violations are there was not handed over whole", "member", member, "peer", peer, "error", err)
 		panic(http.ErrAbortHandler)
+	}
+	if member == "" {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.keys[peer] = true
 	}
 }
 

@@ -24,12 +24,11 @@ type Seen struct {
 // The answer is seenMagic and records of four numbers, little endian, as they are in Seen. The last has no time, and how many came
 // before as its violation.
 const (
-	seenMagic   = "fdhseen1"
-	seenBytes   = 32
-	seenType    = "application/vnd.federator.seen"
-	maxSeen     = 1 << 20 // of what a member, or all keys, have more nothing is told
-	maxSeenLead = 24 * time.Hour
-	seenLimit   = 30 * time.Second
+	seenMagic = "fdhseen1"
+	seenBytes = 32
+	seenType  = "application/vnd.federator.seen"
+	maxSeen   = 1 << 20 // of what a member, or all keys, have more nothing is told
+	seenLimit = 30 * time.Second
 )
 
 var errSeen = errors.New("it is not when violations were first seen")
@@ -77,7 +76,8 @@ func (g *Giver) sendSeen(w http.ResponseWriter, r *http.Request, list iter.Seq[S
 // Seen asks a process since when the violations of a member are there, or of the keys of views that it judges where member is "". It
 // returns all that it says, or an error.
 func (t *Taker) Seen(ctx context.Context, h Holder, member, uid string) (list []Seen, err error) {
-	err = t.inTurn(ctx, h, seenLimit, func(ctx context.Context) error {
+	g := t.gate(h.ID)
+	err = t.inTurn(ctx, g, g.seen, seenLimit, func(ctx context.Context) error {
 		return t.stream(ctx, h, request{path: SeenPath, member: member, uid: uid, contentType: seenType}, func(_ context.Context, from io.Reader) (err error) {
 			list, err = readSeen(from, time.Now())
 			return err
@@ -99,7 +99,6 @@ func readSeen(from io.Reader, now time.Time) ([]Seen, error) {
 		return nil, errSeen
 	}
 	var list []Seen
-	latest := now.Add(maxSeenLead).Unix()
 	for {
 		var record [seenBytes]byte
 		if _, err := io.ReadFull(r, record[:]); err != nil {
@@ -113,9 +112,10 @@ func readSeen(from io.Reader, now time.Time) ([]Seen, error) {
 				return nil, fmt.Errorf("%w: it does not end", errSeen)
 			}
 			return list, nil
-		case s.At <= 0 || s.At > latest, len(list) == maxSeen:
+		case s.At <= 0, len(list) == maxSeen:
 			return nil, fmt.Errorf("%w: record %d", errSeen, len(list))
 		}
+		s.At = min(s.At, now.Unix()) // the process's clock may be ahead, or have been: the others of its times are no worse for it
 		list = append(list, s)
 	}
 }

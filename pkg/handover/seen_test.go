@@ -1,10 +1,12 @@
 package handover_test
 
 import (
+	"context"
 	"encoding/binary"
 	"iter"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,7 +67,7 @@ func TestSeen_RefusesWhatIsNotWhole(t *testing.T) {
 		"cut":          {text(1, 2, 3, now, 0, 0, 1)[:60], -1},
 		"no time":      {text(1, 2, 3, 0, 0, 0, 1, 0), -1},
 		"before 1970":  {text(1, 2, 3, 1<<63, 0, 0, 1, 0), -1},
-		"a later year": {text(1, 2, 3, now+1<<30, 0, 0, 1, 0), -1},
+		"a later year": {text(1, 2, 3, now+1<<30, 1, 3, 3, now, 0, 0, 2, 0), 2},
 		"more follows": {text(0, 0, 0, 0, 0), -1},
 		"another text": {[]byte("fdhseen2"), -1},
 	} {
@@ -77,6 +79,11 @@ func TestSeen_RefusesWhatIsNotWhole(t *testing.T) {
 		got, err := taker.Seen(t.Context(), s.holder(), member, "")
 		if (err != nil) != (c.want < 0) || len(got) != max(c.want, 0) {
 			t.Errorf("%s: %v, %v", name, got, err)
+		}
+		for _, x := range got {
+			if x.At > time.Now().Unix() {
+				t.Errorf("%s: it was first seen at a time that is to come: %v", name, x)
+			}
 		}
 	}
 }
@@ -93,5 +100,55 @@ func TestSeen_IsBounded(t *testing.T) {
 	})
 	if got, err := newTaker(t).Seen(t.Context(), s.holder(), "", ""); err != nil || len(got) != 1<<20 {
 		t.Errorf("%d: %v", len(got), err)
+	}
+}
+
+// TestSeen_DoesNotWaitForMembers that are handed over meanwhile: keys of views would be judged before it comes.
+func TestSeen_DoesNotWaitForMembers(t *testing.T) {
+	s := newServer(t, newIndex(t, 1), func(o *handover.GiverOptions) {
+		o.Seen = func(string) iter.Seq[handover.Seen] { return slices.Values(someSeen(3)) }
+	})
+	taker, err := handover.NewTaker(handover.TakerOptions{Holders: func(string) []handover.Holder { return []handover.Holder{s.holder()} }, Stall: time.Minute})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan struct{})
+	forever := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == handover.SeenPath {
+			s.giver.ServeHTTP(w, r)
+			return
+		}
+		asked <- struct{}{}
+		<-ctx.Done()
+	})
+	s.answer.Store(&forever)
+	var taking sync.WaitGroup
+	defer taking.Wait()
+	defer cancel()
+	for range 2 {
+		taking.Go(func() { taker.Take(ctx, wish(newIndex(t, 1))) })
+		<-asked
+	}
+	soon, done := context.WithTimeout(ctx, 20*time.Second)
+	defer done()
+	if got, err := taker.Seen(soon, s.holder(), "", ""); err != nil || len(got) != 3 {
+		t.Errorf("%d: %v", len(got), err)
+	}
+}
+
+// TestSeen_IsRefusedWhereItIsNotKnown: nothing would be said to be there.
+func TestSeen_IsRefusedWhereItIsNotKnown(t *testing.T) {
+	s := newServer(t, newIndex(t, 1), func(o *handover.GiverOptions) {
+		o.Seen = func(of string) iter.Seq[handover.Seen] {
+			if of == "" {
+				return slices.Values(someSeen(1))
+			}
+			return nil
+		}
+	})
+	if got, err := newTaker(t).Seen(t.Context(), s.holder(), member, ""); err == nil {
+		t.Errorf("%v", got)
+	}
+	if got, err := newTaker(t).Seen(t.Context(), s.holder(), "", ""); err != nil || len(got) != 1 {
+		t.Errorf("%v: %v", got, err)
 	}
 }

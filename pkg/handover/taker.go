@@ -168,7 +168,8 @@ func resultOf(taken int, got persistence.Received, err error) string {
 
 // takeFrom takes what one process holds.
 func (t *Taker) takeFrom(ctx context.Context, h Holder, wish Wish) (got persistence.Received, err error) {
-	err = t.inTurn(ctx, h, takerLimit, func(ctx context.Context) (err error) {
+	g := t.gate(h.ID)
+	err = t.inTurn(ctx, g, g.slots, takerLimit, func(ctx context.Context) (err error) {
 		got, err = t.ask(ctx, h, wish)
 		return err
 	})
@@ -176,15 +177,14 @@ func (t *Taker) takeFrom(ctx context.Context, h Holder, wish Wish) (got persiste
 }
 
 // inTurn asks a process once there is room for that, for a time at most, and again where the process is busy.
-func (t *Taker) inTurn(ctx context.Context, h Holder, limit time.Duration, ask func(context.Context) error) (err error) {
-	g := t.gate(h.ID)
-	if err := g.enter(ctx); err != nil {
+func (*Taker) inTurn(ctx context.Context, g *gate, slots chan struct{}, limit time.Duration, ask func(context.Context) error) (err error) {
+	if err := g.enter(ctx, slots); err != nil {
 		return err
 	}
 	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	defer func() { g.leave(outer.Err() == nil && isOfProcess(err)) }()
+	defer func() { g.leave(slots, outer.Err() == nil && isOfProcess(err)) }()
 	for {
 		err = ask(ctx)
 		var refused *refusedError
@@ -290,6 +290,7 @@ func (s *steady) Read(p []byte) (int, error) {
 // gate bounds what one process is asked for.
 type gate struct {
 	slots chan struct{}
+	seen  chan struct{} // as in Giver
 
 	mu     sync.Mutex
 	until  time.Time     // when it is asked again
@@ -301,14 +302,14 @@ func (t *Taker) gate(id string) *gate {
 	defer t.mu.Unlock()
 	g := t.gates[id]
 	if g == nil {
-		g = &gate{slots: make(chan struct{}, takerMember), failed: make(chan struct{})}
+		g = &gate{slots: make(chan struct{}, takerMember), seen: make(chan struct{}, takerMember), failed: make(chan struct{})}
 		t.gates[id] = g
 	}
 	return g
 }
 
 // enter waits for a turn.
-func (g *gate) enter(ctx context.Context) error {
+func (g *gate) enter(ctx context.Context, slots chan struct{}) error {
 	g.mu.Lock()
 	paused, failed := time.Now().Before(g.until), g.failed
 	g.mu.Unlock()
@@ -318,7 +319,7 @@ func (g *gate) enter(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, takerTurn)
 	defer cancel()
 	select {
-	case g.slots <- struct{}{}:
+	case slots <- struct{}{}:
 		return nil
 	case <-failed:
 		return errPaused
@@ -328,8 +329,8 @@ func (g *gate) enter(ctx context.Context) error {
 }
 
 // leave ends a turn, in which the process may have failed.
-func (g *gate) leave(failed bool) {
-	<-g.slots
+func (g *gate) leave(slots chan struct{}, failed bool) {
+	<-slots
 	if !failed {
 		return
 	}

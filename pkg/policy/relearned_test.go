@@ -3,6 +3,8 @@ package policy_test
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
 )
@@ -56,6 +58,45 @@ func TestEngine_ConfigureKnowsAgainWhatOthersHaveTold(t *testing.T) {
 		v, ok := e.State().Get("test.other", subject)
 		if !ok || v.State != c.state || len(v.Violations) != c.violations {
 			t.Errorf("with %d policies: %t %+v, want %s and %d violations", len(c.set.Packages), ok, v, c.state, c.violations)
+		}
+	}
+}
+
+// TestEngine_ToleratesNothingThatIsNotRead: what a verdict has read of an object as nothing, as more is read of it than another
+// process has told, is no more known once the gaps of that member are tolerated.
+func TestEngine_ToleratesNothingThatIsNotRead(t *testing.T) {
+	t.Parallel()
+	few, more := load(t, otherApp), load(t, otherApp, otherSize)
+	other, _ := engineOn(t, worldOf(t, "fleet/b", "web", "shop"), policy.EngineOptions{Set: few, Bindings: bindingsOf(few), Exports: true})
+	bindings := bindingsOf(more)
+	for i := range bindings {
+		bindings[i].Tolerate = &policy.MemberSelector{Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"away": "yes"}}}
+	}
+	e, err := policy.NewEngine(policy.EngineOptions{Set: more, Bindings: bindings, Exports: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, told := worldOf(t, "fleet/a", "web", "pay"), toldOf(t, other.State().Export())
+	if _, err := e.Reset(t.Context(), own.index.Snapshot(), told.Snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	subject := policy.Subject{Ref: aggregate.Ref{Member: "fleet/a", Kind: "Deployment.apps", Namespace: "shop", Name: "web"}}
+	cursor := told.Cursor(told.Snapshot())
+	for _, c := range []struct {
+		away string
+		want policy.VerdictState
+	}{{"yes", policy.Error}, {"no", policy.Unknown}, {"yes", policy.Error}} {
+		m, _ := told.Snapshot().Member("fleet/b")
+		m.Labels = []aggregate.Label{{Key: "away", Value: c.away}}
+		if err := told.PutMember(m); err != nil {
+			t.Fatal(err)
+		}
+		batch, _ := cursor.Poll()
+		if _, err := e.Apply(t.Context(), nil, batch); err != nil {
+			t.Fatal(err)
+		}
+		if v, ok := e.State().Get("test.other", subject); !ok || v.State != c.want {
+			t.Errorf("away=%s: %t %+v, want %s", c.away, ok, v, c.want)
 		}
 	}
 }

@@ -346,7 +346,7 @@ func (q *Series) counted() counted {
 // same names that are no more.
 func (g *seriesGrants) setCounted(c counted) {
 	g.others = map[subject]bool{}
-	policies, members := c.changed(g.state, countedIn(g.state, g.reader.kinds))
+	policies, members := c.changed(g.state, c.next(g.state, g.reader.kinds))
 	for _, name := range policies {
 		g.others[subject{policy: name}] = true
 	}

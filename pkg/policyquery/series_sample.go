@@ -36,11 +36,12 @@ type counted struct {
 	members  map[string]string           // UIDs, by name
 	kinds    map[string][]aggregate.Kind // by member: those that are served, as nobody can be asked who may read others
 	keys     policy.KeyOwner             // which keys of views
+	awaited  []string                    // members that were taken over, and are counted once they are read
 }
 
 // countedIn returns what the numbers of a state are about, where these kinds are served.
 func countedIn(state *policy.State, served map[aggregate.Kind]bool) counted {
-	c := counted{map[string]string{}, map[string]string{}, map[string][]aggregate.Kind{}, state.KeyOwner()}
+	c := counted{policies: map[string]string{}, members: map[string]string{}, kinds: map[string][]aggregate.Kind{}, keys: state.KeyOwner()}
 	for b := range state.Bindings() {
 		var versions []string // those that differ in this
 		for p := range state.Packages(b.Name) {
@@ -64,6 +65,23 @@ func countedIn(state *policy.State, served map[aggregate.Kind]bool) counted {
 	return c
 }
 
+// next is countedIn after what was counted before. A member that another process has counted has no verdicts here until it is read,
+// which is not none.
+func (c counted) next(state *policy.State, served map[aggregate.Kind]bool) counted {
+	now := countedIn(state, served)
+	if now.keys.Self == "" {
+		return now
+	}
+	for _, name := range state.Awaited() {
+		if uid, is := now.members[name]; is && c.members[name] != uid {
+			now.awaited = append(now.awaited, name)
+			delete(now.members, name)
+			delete(now.kinds, name)
+		}
+	}
+	return now
+}
+
 // changed returns the policies and members whose numbers were about something that is not there in a state, of which
 // now is what its numbers are about: who may read that need not have been allowed to read what was counted.
 func (c counted) changed(state *policy.State, now counted) (policies, members []string) {
@@ -75,6 +93,7 @@ func (c counted) changed(state *policy.State, now counted) (policies, members []
 			}
 		}
 	}
+	members = append(members, now.awaited...)
 	elsewhere := state.Elsewhere()
 	gone := map[aggregate.Kind]bool{}
 	for member, kinds := range c.kinds {
@@ -180,7 +199,7 @@ func (q *Series) sample(state *policy.State, step int64, now time.Time) {
 	s.deltas = map[string]int64{}
 	corrections, known := q.corrections(state, now)
 	served, _ := q.kinds()
-	counts := countedIn(state, served)
+	counts := s.counted.next(state, served)
 	policies, members := s.counted.changed(state, counts)
 	otherKeys := s.counted.otherKeys(state)
 	q.mu.Lock()
@@ -211,6 +230,11 @@ func (q *Series) sample(state *policy.State, step int64, now time.Time) {
 	}
 	if known {
 		q.rings[metricCorrections].Record(step, corrections)
+	}
+	for _, ring := range q.rings {
+		for _, name := range counts.awaited {
+			ring.ForgetMember(name)
+		}
 	}
 }
 

@@ -87,3 +87,43 @@ func TestSharedSeries_OfAMemberThatMovedAreNotKnownBefore(t *testing.T) {
 		t.Errorf("known: %v", list.Known)
 	}
 }
+
+// TestSharedSeries_OfAMemberThatIsStillToBeReadAreNotKnown: the process that has taken it over has no verdicts yet, which is not 0.
+func TestSharedSeries_OfAMemberThatIsStillToBeReadAreNotKnown(t *testing.T) {
+	processes, _ := pair(t, load(t, "high"), bindings[1:])
+	processes[0].put("fleet/a", "web", 1, "")
+	processes[0].put("fleet/c", "web", 1, "")
+	processes[1].put("fleet/b", "web", 1, "")
+	tell(t, processes)
+	sampleAll(processes, 1000)
+	sampleAll(processes, 1001)
+	if err := processes[1].index.PutMember(aggregate.Member{Name: "fleet/c", UID: "fleet/c", Serves: []aggregate.Kind{"Deployment.apps"}}); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if processes[1].scopes["fleet/c"], err = processes[1].index.OpenScopeAs("fleet/c", "Deployment.apps", "apps/v1", "deployments"); err != nil {
+		t.Fatal(err)
+	}
+	processes[1].awaitEvaluation()
+	if err := processes[0].index.PutMember(aggregate.Member{Name: "fleet/c", UID: "fleet/c", Role: aggregate.Standby}); err != nil {
+		t.Fatal(err)
+	}
+	processes[0].awaitEvaluation()
+	if list, got := processes[0].seriesOf("metric=violations"); fmt.Sprint(list.Known[8:]) != "[false false false false]" {
+		t.Errorf("before a sample: %v, known: %v", got, list.Known)
+	}
+	sampleAll(processes, 1002)
+	if list, got := processes[0].seriesOf("metric=violations"); fmt.Sprint(list.Known[8:]) != "[false false false false]" {
+		t.Errorf("before it is read: %v, known: %v", got, list.Known)
+	}
+	processes[1].join("fleet/c")
+	processes[1].put("fleet/c", "web", 1, "")
+	sampleAll(processes, 1003)
+	list, got := processes[0].seriesOf("metric=violations")
+	if got["replicas fleet/c violations"] != "[<nil> <nil> <nil> 1]" || got["replicas fleet/a violations"] != "[1 1 1 1]" || got["replicas fleet/b violations"] != "[1 1 1 1]" {
+		t.Errorf("%v", got)
+	}
+	if fmt.Sprint(list.Known[8:]) != "[false false false true]" {
+		t.Errorf("known: %v", list.Known)
+	}
+}

@@ -107,16 +107,25 @@ func (r *pass) applyMembers(change *fleetview.Change) {
 	}
 	// Visibility and tolerance may differ, and which members are away.
 	r.changes.compareAll = r.changes.compareAll || r.relabelled || r.e.subs != nil && r.e.subs.Waits()
+	retolerated := map[string]bool{}
 	for _, b := range r.e.bindings {
-		was := &memberSets{b.selected, b.visible}
+		was, tolerated := &memberSets{b.selected, b.visible}, b.tolerated
 		r.previous[b] = was
 		b.updateMembers(r.after)
+		for _, m := range r.changedMembers {
+			if tolerated.Has(m) != b.tolerated.Has(m) {
+				retolerated[m] = true
+			}
+		}
 		for m, parts := range r.changed {
 			if parts&fleetdoc.Labels != 0 && was.visible.Has(m) != b.visible.Has(m) {
 				r.markReaders(b)
 				break
 			}
 		}
+	}
+	for m := range retolerated {
+		r.invalidateUntold(m)
 	}
 }
 

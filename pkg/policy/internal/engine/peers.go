@@ -122,13 +122,26 @@ func (ev *evaluation) objectIn(o aggregate.Object, body []byte) ([]byte, error) 
 // policies read, or is not any more.
 func (r *pass) invalidateRelearned(was *fleetview.View) {
 	for _, member := range r.after.AwayMembers() {
-		for info := range r.after.Scopes(member) {
-			if was.Known(info) == r.after.Known(info) {
-				continue
-			}
-			for o := range r.after.Objects(info.Kind, member) {
-				r.invalidateObject(aggregate.Delta{Ref: o.Ref(), Before: o, After: o})
-			}
+		r.invalidateScopes(member, func(info aggregate.ScopeInfo) bool { return was.Known(info) != r.after.Known(info) })
+	}
+}
+
+// invalidateUntold marks the subjects that read an object of a member of another process as nothing, or could not, as less is told of
+// it than policies read: which of the two follows from whether a binding tolerates that.
+func (r *pass) invalidateUntold(member string) {
+	if r.after.Away(member) {
+		r.invalidateScopes(member, func(info aggregate.ScopeInfo) bool { return !r.after.Known(info) })
+	}
+}
+
+// invalidateScopes marks the subjects that read objects of some scopes of a member.
+func (r *pass) invalidateScopes(member string, of func(aggregate.ScopeInfo) bool) {
+	for info := range r.after.Scopes(member) {
+		if !of(info) {
+			continue
+		}
+		for o := range r.after.Objects(info.Kind, member) {
+			r.invalidateObject(aggregate.Delta{Ref: o.Ref(), Before: o, After: o})
 		}
 	}
 }

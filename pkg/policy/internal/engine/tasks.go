@@ -259,7 +259,9 @@ func (r *pass) accept(t *task, one *bindingTask) {
 // changed; and what was not there then, as others know it.
 func (r *pass) dated(b *boundBinding, s verdict.Subject, first bool, old, next *state.Outcome) *state.Outcome {
 	if first && b.shown != nil {
-		_, old = b.shown.On(s).Get(s)
+		if _, old = b.shown.On(s).Get(s); old.FindsMore(s, next) && b.inEffect(s.Ref.Member) {
+			r.changes.touch(b.Name, s, old) // also after a reset: what is not found may be in doubt
+		}
 	}
 	var earlier []state.Seen
 	if memory := r.e.opts.Memory; memory != nil && (old == nil || next.FindsMore(s, old)) {

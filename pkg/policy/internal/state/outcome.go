@@ -89,9 +89,9 @@ func (f *Outcome) Seen(s verdict.Subject) []Seen {
 	return out
 }
 
-// FindsMore reports whether an outcome has violations that an earlier one of the same subject does not know.
-func (f *Outcome) FindsMore(s verdict.Subject, before *Outcome) bool {
-	known := before.Seen(s)
+// FindsMore reports whether an outcome has violations that another one of the same subject does not know.
+func (f *Outcome) FindsMore(s verdict.Subject, than *Outcome) bool {
+	known := than.Seen(s)
 	for i := range f.Violations() {
 		key := f.Violations()[i].Digest()
 		if !slices.ContainsFunc(known, func(k Seen) bool { return k.Violation == key }) {
