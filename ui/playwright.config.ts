@@ -8,7 +8,7 @@ export default defineConfig({
   workers: 1, // the stories of a project share a fleet
   retries: 0,
   forbidOnly: true,
-  timeout: 180_000, // of a story that hangs: axe alone takes half of 90 s where others take the cores
+  timeout: 360_000, // of a story that hangs: axe alone takes half of 90 s where others take the cores
   expect: { timeout: 20_000 },
   reporter: "list",
   use: {

@@ -410,7 +410,7 @@ func TestPolicySources_CommitEvidenceOfAllProcesses(t *testing.T) {
 	if r := ps.Status.Rollout; r.Evidence == nil || r.Evidence.Complete || r.Waiting != 1 {
 		t.Errorf("%+v", r)
 	}
-	compares := first + "/" + second + ` "." "."`
+	compares := first + "/" + second + ` "policies" "policies"`
 	if of := "team " + compares; *asked.Load() != of {
 		t.Errorf("asked for %q, want %q", *asked.Load(), of)
 	}
