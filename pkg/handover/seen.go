@@ -76,8 +76,7 @@ func (g *Giver) sendSeen(w http.ResponseWriter, r *http.Request, list iter.Seq[S
 // Seen asks a process since when the violations of a member are there, or of the keys of views that it judges where member is "". It
 // returns all that it says, or an error.
 func (t *Taker) Seen(ctx context.Context, h Holder, member, uid string) (list []Seen, err error) {
-	g := t.gate(h.ID)
-	err = t.inTurn(ctx, g, g.seen, seenLimit, func(ctx context.Context) error {
+	err = t.inTurn(ctx, question{h.ID, true}, seenLimit, func(ctx context.Context) error {
 		return t.stream(ctx, h, request{path: SeenPath, member: member, uid: uid, contentType: seenType}, func(_ context.Context, from io.Reader) (err error) {
 			list, err = readSeen(from, time.Now())
 			return err

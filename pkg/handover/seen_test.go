@@ -152,3 +152,24 @@ func TestSeen_IsRefusedWhereItIsNotKnown(t *testing.T) {
 		t.Errorf("%v: %v", got, err)
 	}
 }
+
+// TestSeen_OfAProcessThatOnlyBegins pauses nothing: it says that, and members are taken from it, once it has begun.
+func TestSeen_OfAProcessThatOnlyBegins(t *testing.T) {
+	from := newIndex(t, 1)
+	fill(t, open(t, from, "Pod"), 10, "9000")
+	s := newServer(t, from, func(o *handover.GiverOptions) {
+		o.Seen = func(string) iter.Seq[handover.Seen] { return slices.Values(someSeen(3)) }
+	})
+	taker := newTaker(t, s.holder())
+	begins := s.holder()
+	begins.URL = "https://127.0.0.1:1"
+	if _, err := taker.Seen(t.Context(), begins, "", ""); err == nil {
+		t.Fatal("a process answers that does not listen")
+	}
+	if got, err := taker.Seen(t.Context(), s.holder(), "", ""); err != nil || len(got) != 3 {
+		t.Errorf("%d: %v", len(got), err)
+	}
+	if taken := taker.Take(t.Context(), wish(newIndex(t, 2))); len(taken) == 0 {
+		t.Error("nothing is taken from it")
+	}
+}

@@ -71,7 +71,7 @@ type Taker struct {
 	objects prometheus.Counter
 
 	mu    sync.Mutex
-	gates map[string]*gate // by process
+	gates map[question]*gate
 }
 
 // NewTaker returns a Taker.
@@ -84,7 +84,7 @@ func NewTaker(o TakerOptions) (*Taker, error) {
 	}
 	o.Stall = cmp.Or(o.Stall, takerStall)
 	return &Taker{
-		o: o, gates: map[string]*gate{},
+		o: o, gates: map[question]*gate{},
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "federator_shard_handovers_total",
 			Help: "Members that joined this process, by what another one handed over of them: taken (all), partly, nothing (it had nothing to go on with), nobody (no process holds the member), refused, failed. What was not taken was listed.",
@@ -168,8 +168,7 @@ func resultOf(taken int, got persistence.Received, err error) string {
 
 // takeFrom takes what one process holds.
 func (t *Taker) takeFrom(ctx context.Context, h Holder, wish Wish) (got persistence.Received, err error) {
-	g := t.gate(h.ID)
-	err = t.inTurn(ctx, g, g.slots, takerLimit, func(ctx context.Context) (err error) {
+	err = t.inTurn(ctx, question{of: h.ID}, takerLimit, func(ctx context.Context) (err error) {
 		got, err = t.ask(ctx, h, wish)
 		return err
 	})
@@ -177,14 +176,15 @@ func (t *Taker) takeFrom(ctx context.Context, h Holder, wish Wish) (got persiste
 }
 
 // inTurn asks a process once there is room for that, for a time at most, and again where the process is busy.
-func (*Taker) inTurn(ctx context.Context, g *gate, slots chan struct{}, limit time.Duration, ask func(context.Context) error) (err error) {
-	if err := g.enter(ctx, slots); err != nil {
+func (t *Taker) inTurn(ctx context.Context, q question, limit time.Duration, ask func(context.Context) error) (err error) {
+	g := t.gate(q)
+	if err := g.enter(ctx); err != nil {
 		return err
 	}
 	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	defer func() { g.leave(slots, outer.Err() == nil && isOfProcess(err)) }()
+	defer func() { g.leave(!q.seen && outer.Err() == nil && isOfProcess(err)) }()
 	for {
 		err = ask(ctx)
 		var refused *refusedError
@@ -287,29 +287,35 @@ func (s *steady) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// gate bounds what one process is asked for.
+// question is what a process is asked: for members, or since when violations are there. Neither waits for the other. A process that
+// does not say the latter, as it is only beginning, is asked again, and for members, too.
+type question struct {
+	of   string
+	seen bool
+}
+
+// gate bounds how often one process is asked a question.
 type gate struct {
 	slots chan struct{}
-	seen  chan struct{} // as in Giver
 
 	mu     sync.Mutex
 	until  time.Time     // when it is asked again
 	failed chan struct{} // closed when it fails: nobody waits for it any longer
 }
 
-func (t *Taker) gate(id string) *gate {
+func (t *Taker) gate(q question) *gate {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g := t.gates[id]
+	g := t.gates[q]
 	if g == nil {
-		g = &gate{slots: make(chan struct{}, takerMember), seen: make(chan struct{}, takerMember), failed: make(chan struct{})}
-		t.gates[id] = g
+		g = &gate{slots: make(chan struct{}, takerMember), failed: make(chan struct{})}
+		t.gates[q] = g
 	}
 	return g
 }
 
 // enter waits for a turn.
-func (g *gate) enter(ctx context.Context, slots chan struct{}) error {
+func (g *gate) enter(ctx context.Context) error {
 	g.mu.Lock()
 	paused, failed := time.Now().Before(g.until), g.failed
 	g.mu.Unlock()
@@ -319,7 +325,7 @@ func (g *gate) enter(ctx context.Context, slots chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, takerTurn)
 	defer cancel()
 	select {
-	case slots <- struct{}{}:
+	case g.slots <- struct{}{}:
 		return nil
 	case <-failed:
 		return errPaused
@@ -329,8 +335,8 @@ func (g *gate) enter(ctx context.Context, slots chan struct{}) error {
 }
 
 // leave ends a turn, in which the process may have failed.
-func (g *gate) leave(slots chan struct{}, failed bool) {
-	<-slots
+func (g *gate) leave(failed bool) {
+	<-g.slots
 	if !failed {
 		return
 	}

@@ -155,6 +155,7 @@ func TestShards_HandOver(t *testing.T) {
 
 	drained.start()
 	f.exact("after it is back")
+	f.judged("after it is back")
 	since = f.firstSeen(f.leader())
 	f.restartAtOnce(f.follower())
 	f.judged("after a restart")
