@@ -56,17 +56,20 @@ func (f *fleet) judges(s *shard) (out []string) {
 	return out
 }
 
-// follower is a process that judges some members and does not lead.
-func (f *fleet) follower() *shard {
+// follower is a process that judges some members and does not lead. The first to begin may have all of them until they are shared.
+func (f *fleet) follower() (follower *shard) {
 	f.t.Helper()
-	leader := f.leader()
-	for _, s := range f.alive() {
-		if s != leader && len(f.judges(s)) > 0 {
-			return s
+	f.until("another process than the leader judges members", func() error {
+		leader := f.leader()
+		for _, s := range f.alive() {
+			if s != leader && len(f.judges(s)) > 0 {
+				follower = s
+				return nil
+			}
 		}
-	}
-	f.t.Fatal("the leader judges all members")
-	return nil
+		return errors.New("the leader judges all members")
+	})
+	return follower
 }
 
 // fresh waits until these processes answer for all members, all of which are fresh, without asking a member.
