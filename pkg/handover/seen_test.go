@@ -173,3 +173,26 @@ func TestSeen_OfAProcessThatOnlyBegins(t *testing.T) {
 		t.Error("nothing is taken from it")
 	}
 }
+
+// TestSeen_OfAProcessThatHangs is asked once, and not again for each member: the others would wait.
+func TestSeen_OfAProcessThatHangs(t *testing.T) {
+	from := newIndex(t, 1)
+	fill(t, open(t, from, "Pod"), 10, "9000")
+	s := newServer(t, from, nil)
+	taker := newTaker(t, s.holder())
+	hangs := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	s.answer.Store(&hangs)
+	before := s.asked.Load()
+	for range 3 {
+		if _, err := taker.Seen(t.Context(), s.holder(), member, ""); err == nil {
+			t.Fatal("it answers")
+		}
+	}
+	if n := s.asked.Load() - before; n != 1 {
+		t.Errorf("it was asked %d times", n)
+	}
+	s.answer.Store(nil)
+	if taken := taker.Take(t.Context(), wish(newIndex(t, 2))); len(taken) == 0 {
+		t.Error("no members are taken from it")
+	}
+}

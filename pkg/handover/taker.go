@@ -184,7 +184,8 @@ func (t *Taker) inTurn(ctx context.Context, q question, limit time.Duration, ask
 	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	defer func() { g.leave(!q.seen && outer.Err() == nil && isOfProcess(err)) }()
+	began := time.Now()
+	defer func() { g.leave(outer.Err() == nil && q.isOfProcess(err, time.Since(began))) }()
 	for {
 		err = ask(ctx)
 		var refused *refusedError
@@ -252,10 +253,17 @@ var (
 	errUnreached = errors.New("the process cannot be asked")
 )
 
-// isOfProcess reports whether a failure is the process's, so that others ask it in vain. What it sends of one member, and makes no
-// sense, or ends too early, says nothing of others.
-func isOfProcess(err error) bool {
-	return errors.Is(err, errUnreached) || errors.Is(err, errStalled) || errors.Is(err, errSlow)
+// atOnce is how long a process takes to refuse a connection, at most.
+const atOnce = time.Second
+
+// isOfProcess reports whether a failure that took a while is the process's, so that others ask it in vain. What it sends of one
+// member, and makes no sense, or ends too early, says nothing of others. Nor does, of since when violations are there, that it
+// refuses connections: it may only be beginning, and to ask again costs nothing.
+func (q question) isOfProcess(err error, took time.Duration) bool {
+	if errors.Is(err, errUnreached) {
+		return !q.seen || took > atOnce
+	}
+	return errors.Is(err, errStalled) || errors.Is(err, errSlow)
 }
 
 // stalled returns that nothing came, where that is why ctx is done.

@@ -163,14 +163,7 @@ func policyDelta(ctx context.Context, corpus string, objects int) (figures, erro
 	if err != nil {
 		return nil, err
 	}
-	kinds, _ := set.Kinds()
-	var others []aggregate.Kind
-	for _, k := range kinds {
-		if !slices.Contains(others, k.Kind) {
-			others = append(others, k.Kind)
-		}
-	}
-	s, err := newAppSet(ctx, corpus, objects, mixed, others)
+	s, err := newAppSet(ctx, corpus, objects, mixed, kindsOf(set))
 	if err != nil {
 		return nil, err
 	}

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/test/sim/siblings"
 )
 
@@ -223,4 +225,15 @@ func retag(body map[string]any, kind aggregate.Kind, v int) {
 			c["image"] = fmt.Sprintf("registry.example.org/app:v%d", v)
 		}
 	}
+}
+
+// kindsOf returns the kinds that policies evaluate or read, each once.
+func kindsOf(set *policy.Set) (kinds []aggregate.Kind) {
+	all, _ := set.Kinds()
+	for _, k := range all {
+		if !slices.Contains(kinds, k.Kind) {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	return kinds
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -16,14 +15,7 @@ func policyShards(ctx context.Context, corpus string, objects int) (figures, err
 	if err != nil {
 		return nil, err
 	}
-	kinds, _ := set.Kinds()
-	var others []aggregate.Kind
-	for _, k := range kinds {
-		if !slices.Contains(others, k.Kind) {
-			others = append(others, k.Kind)
-		}
-	}
-	s, err := newAppSet(ctx, corpus, objects, mixed, others)
+	s, err := newAppSet(ctx, corpus, objects, mixed, kindsOf(set))
 	if err != nil {
 		return nil, err
 	}

@@ -168,13 +168,7 @@ func libraryBindings() (*policy.Set, []policy.Binding, []aggregate.Kind, error) 
 		return nil, nil, nil, err
 	}
 	bindings, _ := policy.DefaultBindings(set, nil)
-	kinds, _ := set.Kinds()
-	var others []aggregate.Kind
-	for _, k := range kinds {
-		if appVersions[k.Kind] == "" && !slices.Contains(others, k.Kind) {
-			others = append(others, k.Kind)
-		}
-	}
+	others := slices.DeleteFunc(kindsOf(set), func(kind aggregate.Kind) bool { return appVersions[kind] != "" })
 	return set, bindings, others, nil
 }
 

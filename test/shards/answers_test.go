@@ -13,8 +13,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/policyquery"
 )
@@ -166,18 +164,7 @@ func differ(want, got map[string]string) error {
 
 // list is what a process answers of violations.
 func (s *shard) list(ctx context.Context) (list policyquery.ViolationList, err error) {
-	c, err := rest.UnversionedRESTClientFor(&rest.Config{
-		Host: "https://" + s.query, TLSClientConfig: s.config("").TLSClientConfig,
-		ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
-	})
-	if err != nil {
-		return list, err
-	}
-	text, err := c.Get().AbsPath("/query/v1/violations").Param("policy", "once").DoRaw(ctx)
-	if err != nil {
-		return list, fmt.Errorf("%w: %s", err, text)
-	}
-	if err := json.Unmarshal(text, &list); err != nil {
+	if err := s.ask(ctx, "violations", map[string]string{"policy": "once"}, &list); err != nil {
 		return list, err
 	}
 	if !list.Synced {
