@@ -174,15 +174,17 @@ const (
 	maxDelay = 15 * time.Second
 )
 
-// backoff has decorrelated jitter: agents that lost federator together do not come back together.
+// backoff doubles the delay between attempts, and takes half of it or more at random: agents that lost federator together do not
+// come back together, and one that it refuses asks no more often than it is said to. (Decorrelated jitter, a random part of
+// three times the last delay, stays small for long: its delays grow by a tenth on average.)
 type backoff struct {
-	delay time.Duration // the last
+	limit time.Duration // the last delay was no longer
 	most  time.Duration // 0: maxDelay
 }
 
 func (b *backoff) next() time.Duration {
-	b.delay = min(cmp.Or(b.most, maxDelay), minDelay+rand.N(max(3*b.delay, 2*minDelay)))
-	return b.delay
+	b.limit = min(cmp.Or(b.most, maxDelay), max(2*b.limit, 2*minDelay))
+	return b.limit/2 + rand.N(b.limit/2+1)
 }
 
 // CheckProxy reports what is wrong with the URL of a proxy, without its password.

@@ -40,16 +40,17 @@ type scripted struct {
 	serving   tls.Certificate
 
 	mu      sync.Mutex
-	refuses map[string]int // by address: with which code
-	away    bool           // nobody answers
-	life    time.Duration  // of certificates
-	ago     time.Duration  // how long ago certificates were made, by the agent's clock
-	tokens  []string       // that may be used
-	dials   map[string]int // by address
-	issued  []time.Time    // when
-	loses   int            // answers, the next so many
-	keys    [][]byte       // that agents came with to join
-	taken   map[string]int // connections that agents serve, by address
+	refuses map[string]int           // by address: with which code
+	away    bool                     // nobody answers
+	life    time.Duration            // of certificates
+	ago     time.Duration            // how long ago certificates were made, by the agent's clock
+	tokens  []string                 // that may be used
+	dials   map[string]int           // by address
+	uses    map[string]chan struct{} // full while a connection is in use
+	issued  []time.Time              // when
+	loses   int                      // answers, the next so many
+	keys    [][]byte                 // that agents came with to join
+	taken   map[string]int           // connections that agents serve, by address
 	conns   map[net.Conn]string
 
 	agent atomic.Pointer[agent.Agent] // that runs
@@ -60,7 +61,7 @@ const addressA, addressB = "a.example:9443", "b.example:9443"
 
 func newScripted(t *testing.T) *scripted {
 	t.Helper()
-	s := &scripted{t: t, refuses: map[string]int{}, dials: map[string]int{}, taken: map[string]int{}, conns: map[net.Conn]string{}, life: 24 * time.Hour, ago: 24 * time.Hour}
+	s := &scripted{t: t, refuses: map[string]int{}, dials: map[string]int{}, uses: map[string]chan struct{}{addressA: make(chan struct{}, 1), addressB: make(chan struct{}, 1)}, taken: map[string]int{}, conns: map[net.Conn]string{}, life: 24 * time.Hour, ago: 24 * time.Hour}
 	s.authority, s.key = s.sign(&x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil, 10*365*24*time.Hour)
 	leaf, key := s.sign(&x509.Certificate{DNSNames: []string{"a.example", "b.example"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, nil, 365*24*time.Hour)
 	s.serving = tls.Certificate{Certificate: [][]byte{leaf.Raw, s.authority.Raw}, PrivateKey: key, Leaf: leaf}
@@ -206,7 +207,7 @@ func (s *scripted) serve(raw net.Conn, address string) {
 		s.taken[address]++
 		s.conns[raw] = address
 	}
-	first := s.taken[address] == 1
+	use := s.uses[address]
 	s.mu.Unlock()
 	if refused {
 		return
@@ -215,10 +216,18 @@ func (s *scripted) serve(raw net.Conn, address string) {
 		s.taken[address]--
 		delete(s.conns, raw)
 	})
-	if first { // the others are to spare
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, c)
+	}()
+	select {
+	case use <- struct{}{}: // the others are to spare
+		defer func() { <-use }()
 		_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	case <-ended:
 	}
-	_, _ = io.Copy(io.Discard, c)
+	<-ended
 }
 
 // clock is by how much the agent's is ahead.

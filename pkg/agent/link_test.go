@@ -31,14 +31,14 @@ func TestLink_ARefusalIsNotForgotten(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		before := s.dialed(addressA)
 		time.Sleep(time.Hour)
-		if n := s.dialed(addressA) - before; n > 150 || n < 40 {
-			t.Errorf("in an hour it has dialled %d times, want about one in a minute", n)
+		if n := s.dialed(addressA) - before; n > 124 || n < 59 { // delays are 30 s to 60 s, and twice it asks for another certificate
+			t.Errorf("in an hour it has dialled %d times, want one in a minute to one in half a minute", n)
 		}
 		if n := said.count(); n > 1 {
 			t.Errorf("it has said so %d times", n)
 		}
 		if s.connections(addressB) != 2 {
-			t.Error("the other process has lost it")
+			t.Errorf("the other process has %d connections", s.connections(addressB))
 		}
 		s.refuse(addressA, 0)
 		time.Sleep(2 * time.Minute)

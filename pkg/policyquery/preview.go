@@ -171,7 +171,7 @@ func (q *Preview) PostShared(w http.ResponseWriter, r *http.Request, caller quer
 	if err := queryapi.ReadDone(w); err != nil {
 		return err
 	}
-	if _, err := readCandidate(bytes.NewReader(body)); err != nil {
+	if err := q.check(r.Context(), body, caller); err != nil {
 		return err
 	}
 	var reports []*PreviewReport
@@ -191,6 +191,21 @@ func (q *Preview) PostShared(w http.ResponseWriter, r *http.Request, caller quer
 	report.Revision = parts.Revision
 	report.miss(absent)
 	return report.write(w)
+}
+
+// check refuses a candidate that cannot be loaded before others are asked: they would go on loading it after the caller was told,
+// and say that they do when it comes back with a better one.
+func (q *Preview) check(ctx context.Context, body []byte, caller queryapi.Caller) error {
+	candidate, err := readCandidate(bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	state := q.Loop.State()
+	if state == nil {
+		return errNotEvaluated
+	}
+	_, err = q.load(ctx, state, candidate, caller.User().GetName())
+	return err
 }
 
 // ServePart implements queryapi.PartServer.
