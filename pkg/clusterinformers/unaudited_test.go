@@ -77,6 +77,10 @@ func TestManager_HoldsWritesUntilWhatIsOpenedAnewIsRead(t *testing.T) {
 		ok(t, m.Create(namespace(fmt.Sprint("lost-", i))))
 	}
 	l.touched(m, 2, "lost")
+	l.until("the last Namespace is held", func() bool { // its watch is the one that finds out: nobody else's is answered
+		_, is := l.index.Snapshot().Get(aggregate.Ref{Member: nameOf(m), Kind: "Namespace", Name: "lost-2"})
+		return is
+	})
 	block.Store(true)
 	ok(t, m.Rewind(at))
 	server.cut()
