@@ -253,6 +253,52 @@ func TestImporter_AnotherMemberOfTheName(t *testing.T) {
 	}
 }
 
+// TestImporter_HoldsNoMoreThanWasAskedFor of the source of a member that is shown, whatever it has of one that has none.
+func TestImporter_HoldsNoMoreThanWasAskedFor(t *testing.T) {
+	a, i := told(t, exchange.ExporterOptions{}, exchange.ImporterOptions{Grace: time.Hour, Silence: time.Hour})
+	a.put(m2, m2)
+	a.tell()
+	i.fleet(m1, "a", m2, "a")
+	complete := func(member string, want bool) {
+		t.Helper()
+		eventually(t, func() string {
+			if i.Complete(member) != want {
+				return fmt.Sprint(member, " is complete: ", !want)
+			}
+			return ""
+		})
+	}
+	complete(m2, true)
+	a.index.RemoveMember(m2) // which stays as it was told, since nobody else has told of it
+	a.tell()
+	complete(m2, false)
+	if err := a.proxy.Set(blackHole); err != nil { // a is asked for nothing, and for no more before it has told
+		t.Fatal(err)
+	}
+	var b interest.Builder
+	b.Add(interest.Names("Pod"), interest.NameBucket("ns", "x"))
+	x := b.Take()
+	for range 50 { // members are looked at in any order
+		i.SetInterest(nil)
+		i.SetInterest(x)
+		if held, _ := i.Held(); !held.Empty() {
+			t.Fatalf("%d buckets are held of which a deletes all", held.Size())
+		}
+	}
+	if err := a.proxy.Set(pass); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if held, _ := i.Held(); !held.Equal(x) {
+			return "what a has told is not held"
+		}
+		return ""
+	})
+	if got, want := lines(i.index.Snapshot(), m1, "Pod", interest.Everything()), lines(a.index.Snapshot(), m1, "Pod", x); got != want {
+		t.Error(differ(got, want))
+	}
+}
+
 // TestExporter_WantsWhatWasAskedFor, of each importer by the name that its connection proves; who is not there wants all.
 func TestExporter_WantsWhatWasAskedFor(t *testing.T) {
 	a, i := told(t, exchange.ExporterOptions{Peer: func(*http.Request) string { return "i" }}, exchange.ImporterOptions{})

@@ -52,20 +52,15 @@ func (im *Importer) growLocked() {
 	if im.held.Covers(im.interest.set) {
 		return
 	}
-	type pair struct{ has, asks *interest.Set }
-	seen := map[pair]bool{}
+	seen := map[sure]bool{}
 	all := im.interest.set
 	for _, m := range im.members {
 		if !m.counts() {
 			continue
 		}
-		p := pair{has: m.has}
-		if l := im.links[m.source]; l != nil {
-			p.asks = l.asks.set
-		}
-		if !seen[p] {
-			seen[p] = true
-			all = both(all, im.sureLocked(m))
+		if s := im.sureLocked(m); !seen[s] {
+			seen[s] = true
+			all = both(all, s.keys())
 		}
 	}
 	for _, l := range im.links {
@@ -79,12 +74,18 @@ func (im *Importer) growLocked() {
 // counts reports whether a member is shown as it was told.
 func (m *member) counts() bool { return m.present && !m.away }
 
-// sureLocked returns the keys of which a member has all, whatever its source is telling. Importer.mu must be held.
-func (im *Importer) sureLocked(m *member) *interest.Set {
+// sure says of which keys a member has all, whatever its source is telling: those that are in both. Of most members they are the
+// same two sets, which is seen without comparing what is in them.
+type sure struct{ has, asks *interest.Set }
+
+func (s sure) keys() *interest.Set { return both(s.has, s.asks) }
+
+// sureLocked returns that of a member: one that has no source loses nothing of what it has. Importer.mu must be held.
+func (im *Importer) sureLocked(m *member) sure {
 	if l := im.links[m.source]; l != nil {
-		return both(m.has, l.asks.set)
+		return sure{m.has, l.asks.set}
 	}
-	return m.has
+	return sure{m.has, m.has}
 }
 
 func both(a, b *interest.Set) *interest.Set {

@@ -252,7 +252,7 @@ func (im *Importer) Complete(name string) bool {
 		return false
 	}
 	l := im.links[m.source]
-	return l != nil && l.lost.IsZero() && im.sureLocked(m).Covers(im.held)
+	return l != nil && l.lost.IsZero() && im.sureLocked(m).keys().Covers(im.held)
 }
 
 // PeerStatus is how it stands with a peer.

@@ -110,7 +110,7 @@ func (im *Importer) judge(now time.Time) time.Duration {
 				since, why = l.lost, "process "+m.source+": "+l.reason
 			}
 		}
-		if m.source != "" && since.IsZero() && m.away && !im.sureLocked(m).Covers(im.held) {
+		if m.source != "" && since.IsZero() && m.away && !im.sureLocked(m).keys().Covers(im.held) {
 			since, why = time.Unix(0, 0), "process "+m.source+" is being asked for more of it"
 		}
 		v := verdict{m: m}
