@@ -259,17 +259,35 @@ func (s *Shards) epoch() string { return strconv.FormatUint(uint64(s.o.Epoch), 1
 
 // release says that this process has ended.
 func (s *Shards) release(ctx context.Context, had *coordinationv1.Lease) error {
-	if had == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.hubTimeout())
 	defer cancel()
-	l, nobody := s.lease(had), ""
-	l.Spec.HolderIdentity = &nobody
-	if _, err := s.client.CoordinationV1().Leases(s.o.Namespace).Update(ctx, l, metav1.UpdateOptions{}); err != nil {
+	var err error
+	if had != nil {
+		err = s.writeReleased(ctx, had)
+	}
+	if had == nil || apierrors.IsConflict(err) { // the end of this process may have cut off the response to a renewal
+		err = s.releaseHeld(ctx)
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
 		s.log.Warn("releasing the Lease of this process failed: it expires", "error", err)
 	}
 	return nil
+}
+
+// releaseHeld releases the Lease as the hub has it, unless it is another process's.
+func (s *Shards) releaseHeld(ctx context.Context) error {
+	is, err := s.client.CoordinationV1().Leases(s.o.Namespace).Get(ctx, LeasePrefix+s.o.ID, metav1.GetOptions{})
+	if err != nil || is.Annotations[epochAnnotation] != s.epoch() {
+		return err
+	}
+	return s.writeReleased(ctx, is)
+}
+
+func (s *Shards) writeReleased(ctx context.Context, was *coordinationv1.Lease) error {
+	l, nobody := s.lease(was), ""
+	l.Spec.HolderIdentity = &nobody
+	_, err := s.client.CoordinationV1().Leases(s.o.Namespace).Update(ctx, l, metav1.UpdateOptions{})
+	return err
 }
 
 // hubTimeout is how long a request to the hub takes at most: so that a Lease that can be renewed is.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -72,6 +73,27 @@ func settled(replication int, all ...*process) error {
 		}
 	}
 	return nil
+}
+
+// TestShards_ReleaseALeaseThatHasMoved: a renewal whose response the end of a process has cut off, or anybody's label, does not
+// keep it from being released.
+func TestShards_ReleaseALeaseThatHasMoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "release", 1)
+	a := w.start("a", 1000, func(o *shards.Options) { o.Renew, o.Expire = time.Hour, 2*time.Hour })
+	leases := w.client.CoordinationV1().Leases(w.namespace)
+	until(t, func() error {
+		_, err := leases.Get(t.Context(), shards.LeasePrefix+"a", metav1.GetOptions{})
+		return err
+	})
+	_, err := leases.Patch(t.Context(), shards.LeasePrefix+"a", types.MergePatchType, []byte(`{"metadata":{"labels":{"somebody":"was-here"}}}`), metav1.PatchOptions{})
+	must(t, err)
+	a.stop()
+	l, err := leases.Get(t.Context(), shards.LeasePrefix+"a", metav1.GetOptions{})
+	must(t, err)
+	if *l.Spec.HolderIdentity != "" || l.Labels["somebody"] == "" {
+		t.Errorf("the Lease is not released: %+v", l)
+	}
 }
 
 // writes counts what a process has written to the hub since a time.
