@@ -257,7 +257,7 @@ func TestExporter_ALargeRecordIsOnlyItsScope(t *testing.T) {
 
 // TestExporter_CutsWhoDoesNotRead, and goes on with others.
 func TestExporter_CutsWhoDoesNotRead(t *testing.T) {
-	a, i := told(t, exchange.ExporterOptions{Stall: 200 * time.Millisecond}, exchange.ImporterOptions{})
+	a, i := told(t, exchange.ExporterOptions{Stall: time.Second}, exchange.ImporterOptions{})
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, a.peer().URL+exchange.StreamPath, nil)
 	if err != nil {
 		t.Fatal(err)

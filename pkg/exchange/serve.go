@@ -162,13 +162,14 @@ func (d *deadlines) within(write func() error) error {
 		return err
 	}
 	err := write()
-	if err != nil && time.Since(begun) >= d.stall { // net/http's own may be any
+	if err == nil {
+		err = d.control.SetWriteDeadline(time.Time{})
+	}
+	// net/http ends the stream at the deadline, also when the write was done a moment later; its own errors may be any.
+	if time.Since(begun) >= d.stall {
 		return errStalled
 	}
-	if err != nil {
-		return err
-	}
-	return d.control.SetWriteDeadline(time.Time{})
+	return err
 }
 
 // stream tells one importer.
