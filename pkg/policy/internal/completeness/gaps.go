@@ -1,6 +1,7 @@
 package completeness
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -222,6 +223,21 @@ func (g *Gaps) Synced(without map[aggregate.Kind]bool) bool {
 		return settled
 	})
 	return settled
+}
+
+// AwaitedOf yields the members, of those that a function is true of, of which a scope is waited for, but for those of some kinds.
+// A kind that policies read need not have a scope in any member yet. A member may be yielded again.
+func (g *Gaps) AwaitedOf(of func(member string) bool, without map[aggregate.Kind]bool) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		g.byKind.Scan(func(kind aggregate.Kind, found []verdict.Gap) bool {
+			for _, gap := range found {
+				if !without[kind] && of(gap.Member) && g.Awaited(gap) && !yield(gap.Member) {
+					return false
+				}
+			}
+			return true
+		})
+	}
 }
 
 // Awaited reports whether an unread scope is waited for: that of a member which has had its time to

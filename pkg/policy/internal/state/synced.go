@@ -27,16 +27,8 @@ func (s *State) BindingSynced(binding string) bool {
 
 // Awaited returns the members, by name, that are judged here and of which something that policies read is still to be read. Unlike
 // Synced it is of now: a process that takes over a member has none of its verdicts at first.
-func (s *State) Awaited() (members []string) {
-	without := s.parts.Unawaited()
-	for _, kind := range s.parts.Gaps.Kinds {
-		for _, g := range s.parts.Gaps.Of(kind) {
-			if !without[kind] && s.parts.Fleet.Judges(g.Member) && s.parts.Gaps.Awaited(g) {
-				members = append(members, g.Member)
-			}
-		}
-	}
-	slices.Sort(members)
+func (s *State) Awaited() []string {
+	members := slices.Sorted(s.parts.Gaps.AwaitedOf(s.parts.Fleet.Judges, s.parts.Unawaited()))
 	return slices.Compact(members)
 }
 
