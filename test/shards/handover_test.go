@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // listSeries are the series of an API server that count lists, be they requests or the beginning of a watch.
@@ -43,10 +45,13 @@ func (f *fleet) lists() (out map[string]float64) {
 	return out
 }
 
-// judges are the members that a process judges, by the map.
+// judges are the members that a process judges, by the map: none before there is one.
 func (f *fleet) judges(s *shard) (out []string) {
 	f.t.Helper()
 	held, err := f.held()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	f.do(err)
 	for _, m := range held.Members {
 		if m.Judge > 0 && held.Processes[m.Judge-1].ID == s.name {
