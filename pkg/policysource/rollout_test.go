@@ -425,14 +425,21 @@ func TestManager_ShadowIsNotSkippedWhereTheLastGoodIsGone(t *testing.T) {
 	}
 }
 
+// oneActive is a source that rolls commits out, and whose first one is active.
+func oneActive(t *testing.T) (repo *git.Repo, src policysource.Source, m *policysource.Manager) {
+	t.Helper()
+	repo = newRepo(t, t.TempDir(), "r")
+	first := commit(t, repo, good("one"))
+	src = rolls("team", repo)
+	m = start(t, options(), src)
+	active(t, m, "team", first)
+	return repo, src, m
+}
+
 // TestManager_FollowerThatFetchesLateFollows: the leader has promoted a commit, and its status.rollout is gone again; a follower
 // (its interval is minutes) fetches the commit only now. It is told {activeCommit: second, rollout: nil}.
 func TestManager_FollowerThatFetchesLateFollows(t *testing.T) {
-	r := newRepo(t, t.TempDir(), "r")
-	first := commit(t, r, good("one"))
-	src := rolls("team", r)
-	m := start(t, options(), src)
-	active(t, m, "team", first)
+	r, src, m := oneActive(t)
 	second := commit(t, r, good("two"))
 	src.LastGood = second // toSource: status.activeCommit, as the leader has written it
 	set(t, m, src)
@@ -442,11 +449,7 @@ func TestManager_FollowerThatFetchesLateFollows(t *testing.T) {
 
 // TestManager_FollowerThatHasFetchedFollows: as above, but the commit rolls out here when the follower is told.
 func TestManager_FollowerThatHasFetchedFollows(t *testing.T) {
-	r := newRepo(t, t.TempDir(), "r")
-	first := commit(t, r, good("one"))
-	src := rolls("team", r)
-	m := start(t, options(), src)
-	active(t, m, "team", first)
+	r, src, m := oneActive(t)
 	second := commit(t, r, good("two"))
 	syncs(t, m, "team")
 	rollingOut(t, m, "team", second)
