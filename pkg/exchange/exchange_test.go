@@ -149,6 +149,47 @@ func TestImporter_StaleAfterTheGrace(t *testing.T) {
 	eventually(t, func() string { return differ(textOf(i.index.Snapshot(), m1), was) })
 }
 
+// TestImporter_SaysWhatALostPeerHasNotTold: nobody waits for it, and what reads it does not only rest on what was so a while ago.
+func TestImporter_SaysWhatALostPeerHasNotTold(t *testing.T) {
+	a, i := told(t, exchange.ExporterOptions{}, exchange.ImporterOptions{Grace: 50 * time.Millisecond})
+	shown := func(want aggregate.Status) {
+		t.Helper()
+		eventually(t, func() string {
+			if s := i.state(m1, "Pod"); s.State != want.State || s.Unread != want.Unread {
+				return fmt.Sprint(s)
+			}
+			return ""
+		})
+	}
+	i.SetInterest(nil)
+	eventually(t, func() string { return lines(i.index.Snapshot(), m1, "Pod", interest.Everything()) })
+	if err := a.proxy.Set(cut); err != nil {
+		t.Fatal(err)
+	}
+	shown(aggregate.Status{State: aggregate.Stale})
+	var b interest.Builder
+	b.Add(interest.Names("Pod"), interest.NameBucket("ns", "x"))
+	x := b.Take()
+	i.SetInterest(x)
+	for {
+		held, changed := i.Held()
+		if held.Equal(x) {
+			break
+		}
+		<-changed
+	}
+	if s := i.state(m1, "Pod"); s.State != aggregate.Stale || !s.Unread {
+		t.Error("it is held of all who count, and the one who does not is", s, s.Unread)
+	}
+	if err := a.proxy.Set(pass); err != nil {
+		t.Fatal(err)
+	}
+	shown(aggregate.Status{State: aggregate.Synced})
+	if got, want := lines(i.index.Snapshot(), m1, "Pod", interest.Everything()), lines(a.index.Snapshot(), m1, "Pod", x); got != want {
+		t.Error(differ(got, want))
+	}
+}
+
 func TestImporter_SilenceIsALoss(t *testing.T) {
 	a, i := told(t, exchange.ExporterOptions{Heartbeat: 50 * time.Millisecond}, exchange.ImporterOptions{Grace: 50 * time.Millisecond, Silence: 300 * time.Millisecond})
 	if err := a.proxy.Set(blackHole); err != nil {

@@ -47,7 +47,8 @@ func (im *Importer) holdLocked(set *interest.Set) {
 }
 
 // growLocked holds what all have told who count: the sources of members that are shown as they are, what has become of
-// members without a source, and those who are telling something that may become a member's. Importer.mu must be held.
+// members without a source, and those who are telling something that may become a member's. A member that is away need not have it,
+// but is shown as such first. Importer.mu must be held.
 func (im *Importer) growLocked() {
 	if im.held.Covers(im.interest.set) {
 		return
@@ -66,6 +67,12 @@ func (im *Importer) growLocked() {
 	for _, l := range im.links {
 		if l.under != nil {
 			all = both(all, l.under)
+		}
+	}
+	for _, m := range im.members {
+		if m.present && m.away && !m.lacks && !im.held.Covers(all) && !im.sureLocked(m).keys().Covers(all) {
+			im.wake.Fire() // judge shows it
+			return
 		}
 	}
 	im.holdLocked(all)

@@ -97,6 +97,7 @@ func (im *Importer) judge(now time.Time) time.Duration {
 	type verdict struct {
 		m     *member
 		stale string
+		lacks bool
 		keep  bool // within the grace: as it is
 	}
 	next := time.Hour
@@ -120,10 +121,11 @@ func (im *Importer) judge(now time.Time) time.Duration {
 				next = min(next, left)
 			} else {
 				v.stale = clip.Line(why, maxReason)
+				v.lacks = !im.sureLocked(m).keys().Covers(im.interest.set)
 			}
 		}
 		if v.stale == "" && !v.keep {
-			m.away = false // from here on it counts
+			m.away, m.lacks = false, false // from here on it counts
 		}
 		verdicts = append(verdicts, v)
 	}
@@ -131,13 +133,13 @@ func (im *Importer) judge(now time.Time) time.Duration {
 	stale := 0
 	for _, v := range verdicts {
 		v.m.mu.Lock()
-		if !v.keep && (v.stale == "") != (v.m.stale == "") {
-			v.m.show(im, v.stale)
+		if !v.keep && ((v.stale == "") != (v.m.stale == "") || v.lacks != v.m.unread) {
+			v.m.show(im, v.stale, v.lacks)
 		}
 		if v.m.stale != "" {
 			stale++
 			im.mu.Lock()
-			v.m.away = true
+			v.m.away, v.m.lacks = true, v.m.unread
 			im.mu.Unlock()
 		}
 		v.m.mu.Unlock()
@@ -149,9 +151,9 @@ func (im *Importer) judge(now time.Time) time.Duration {
 	return next
 }
 
-// show shows a member as Stale, or as it was told. m.mu must be held.
-func (m *member) show(im *Importer, stale string) {
-	m.stale = stale
+// show shows a member as Stale, perhaps without all that is read here, or as it was told. m.mu must be held.
+func (m *member) show(im *Importer, stale string, unread bool) {
+	m.stale, m.unread = stale, unread
 	if m.removed || m.told == nil {
 		return
 	}
