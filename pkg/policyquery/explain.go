@@ -407,7 +407,7 @@ func (x *Explanation) addReads(reads []explain.Read) {
 			read.Objects = append(read.Objects, ExplainedObject{o.Ref, o.ResourceVersion, o.Revision})
 		}
 		for _, s := range r.Scopes {
-			scope := ExplainedScope{s.Member, s.Kind, s.State.String(), s.Reason}
+			scope := ExplainedScope{s.Member, s.Kind, s.State.String(), queryapi.ReasonFor(aggregate.Status{State: s.State, Reason: s.Reason})}
 			read.Scopes = append(read.Scopes, scope)
 			if !seen[scope] {
 				seen[scope] = true

@@ -63,6 +63,24 @@ violation contains {"msg": "never"} if input.object.spec.replicas > 10
 	}
 }
 
+// TestExplain_KeepsTheMembersWords: why a scope is not read names addresses and credentials, which are for operators.
+func TestExplain_KeepsTheMembersWords(t *testing.T) {
+	j := start(t, nil)
+	j.join("fleet/a")
+	j.put("fleet/a", "web", 1, "")
+	j.scopes["fleet/a"].SetStatus(aggregate.Status{State: aggregate.Stale, Reason: "dial tcp 10.1.2.3:6443: refused"})
+	if _, err := j.scopes["fleet/a"].Commit(); err != nil {
+		t.Fatal(err)
+	}
+	j.awaitEvaluation()
+	var x policyquery.Explanation
+	j.into(explainWeb, &x)
+	want := policyquery.ExplainedScope{Member: "fleet/a", Kind: "Deployment.apps", State: "Stale", Reason: "the member is unreachable, or is being relisted"}
+	if len(x.Freshness) != 1 || x.Freshness[0] != want || len(x.Reads[0].Scopes) != 1 || x.Reads[0].Scopes[0] != want {
+		t.Errorf("%+v, %+v", x.Freshness, x.Reads)
+	}
+}
+
 // TestExplain_NothingElseIsVisible: who may not read a verdict gets the answer that there is none.
 func TestExplain_NothingElseIsVisible(t *testing.T) {
 	j := granted(t)

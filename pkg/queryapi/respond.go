@@ -14,6 +14,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
 // statusOf returns the Status for an error, and whether it has the error's text: other
@@ -162,3 +165,7 @@ var statusReasons = map[int]metav1.StatusReason{
 	http.StatusServiceUnavailable:  metav1.StatusReasonServiceUnavailable,
 	http.StatusGatewayTimeout:      metav1.StatusReasonTimeout,
 }
+
+// ReasonFor says to callers why a scope is not complete: what the member said of it may name addresses and credentials of others,
+// and is for operators.
+func ReasonFor(s aggregate.Status) string { return selection.ReasonFor(s) }

@@ -39,9 +39,9 @@ var reasons = map[aggregate.State]string{
 	aggregate.OverBudget: "it exceeds the member's memory budget",
 }
 
-// reasonFor returns the reason that is shown to callers. That of Partial is federator's own
+// ReasonFor returns the reason that is shown to callers. That of Partial is federator's own
 // configuration.
-func reasonFor(s aggregate.Status) string {
+func ReasonFor(s aggregate.Status) string {
 	if s.State == aggregate.Partial {
 		return s.Reason
 	}
@@ -50,7 +50,7 @@ func reasonFor(s aggregate.Status) string {
 
 // NewNotSynced describes a scope that is not complete, as Freshness does.
 func NewNotSynced(info aggregate.ScopeInfo, lastContact func(member string, kind aggregate.Kind) time.Time, now time.Time) NotSynced {
-	n := NotSynced{Member: info.Member, Kind: info.Kind, State: info.Status.State, Reason: reasonFor(info.Status)}
+	n := NotSynced{Member: info.Member, Kind: info.Kind, State: info.Status.State, Reason: ReasonFor(info.Status)}
 	if lastContact != nil {
 		if at := lastContact(info.Member, info.Kind); !at.IsZero() {
 			n.Age = max(0, now.Sub(at)).Round(time.Second).String()
