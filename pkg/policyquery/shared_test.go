@@ -153,6 +153,7 @@ func tell(t *testing.T, processes []*sharer) {
 				if _, err := scope.Replace(items, info.Status); err != nil {
 					t.Fatal(err)
 				}
+				scope.Close()
 			}
 		}
 	}
@@ -294,4 +295,52 @@ violation contains {"msg": sprintf("%s is in %d members", [input.key, count(inpu
 			p.fails("/query/v1/explain?policy=replicas&member=fleet/a&kind=Deployment.apps&namespace=shop&name=web", 200)
 		}
 	}
+}
+
+// TestShared_IsNotSyncedWithoutWhatOthersHaveToTell: a verdict that waits for it is none, and says nothing of what another process knew.
+func TestShared_IsNotSyncedWithoutWhatOthersHaveToTell(t *testing.T) {
+	set := loaded(t, `# METADATA
+# title: One has it
+# custom: {severity: high, kinds: ["Deployment.apps"]}
+package once
+
+view.names[input.object.metadata.name] contains true
+
+violation contains {"msg": sprintf("%s has it, too", [claim.ref.member])} if {
+	some claim in data.fleet.views.once.names[input.object.metadata.name]
+	claim.ref.member != input.ref.member
+}
+`, `# METADATA
+# title: Replicas
+# custom: {severity: low, kinds: ["Deployment.apps"]}
+package replicas
+
+violation contains {"msg": "too few"} if input.object.spec.replicas < 3
+`)
+	processes, _ := pair(t, set, []policy.Binding{{Name: "once", Package: "once"}, {Name: "replicas", Package: "replicas"}})
+	for _, p := range processes {
+		p.put(p.judges[0], "web", 1, "")
+	}
+	tell(t, processes)
+	synced := func(query string, want bool, findings int) {
+		t.Helper()
+		processes[1].until(func() error {
+			if found, _ := processes[0].list(query); found.Synced != want || len(found.Items) != findings {
+				return fmt.Errorf("%q: synced is %t with %d findings, want %t with %d", query, found.Synced, len(found.Items), want, findings)
+			}
+			return nil
+		})
+	}
+	synced("", true, 4)
+	was, _ := processes[1].peers.Snapshot().Scope("fleet/a", "Deployment.apps")
+	of, err := processes[1].peers.OpenScopeAs("fleet/a", "Deployment.apps", was.Version, was.Resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := of.Replace(nil, aggregate.Status{State: aggregate.Stale, Unread: true}); err != nil {
+		t.Fatal(err)
+	}
+	synced("", false, 3)
+	synced("policy=once", false, 1)
+	synced("policy=replicas", true, 2)
 }

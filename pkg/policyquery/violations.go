@@ -63,7 +63,7 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 		if s.result.Absent, _, err = caller.VisibleIn(r.Context(), state.Awaited()); err != nil {
 			return err
 		}
-		s.result.Synced = syncedInPart(state)
+		s.result.Synced = syncedInPart(state, params)
 	}
 	if err := s.run(r.Context()); err != nil {
 		return err
@@ -383,9 +383,20 @@ func (s *listing) addFindings(ctx context.Context, b boundBinding) error {
 	return nil
 }
 
-// syncedInPart is Synced of what one of several processes answers. A member that it has taken over without all that policies read
-// of it has no verdicts yet, where another process had some.
-func syncedInPart(state *policy.State) bool { return state.Synced && len(state.Awaited()) == 0 }
+// syncedInPart is Synced of what one of several processes answers about some policies, nil for all. What is waited for by now counts:
+// of a member that this process has taken over it may have no verdicts yet, and of what others have yet to tell of theirs none but
+// Unknown ones without violations, where another process had some.
+func syncedInPart(state *policy.State, of *params) bool {
+	if !state.Synced || len(state.Awaited()) > 0 {
+		return false
+	}
+	for b := range boundIn(state) {
+		if (of == nil || of.matchesBinding(b)) && !state.BindingSynced(b.Name) {
+			return false
+		}
+	}
+	return true
+}
 
 // ServeShared implements queryapi.Sharer: the findings of all processes, each of the subjects that it judges. A subject that two
 // judge for a moment, as it moves, is listed once; in groups it counts twice until then.

@@ -254,6 +254,15 @@ func (h *course) count(what string) {
 	h.answers[what]++
 }
 
+// why is what a process says of how it came to its verdict on always, while that may still be the same.
+func (h *course) why(s *shard, member string) string {
+	var list policyquery.ViolationList
+	var of policyquery.Explanation
+	err := s.ask(h.t.Context(), "explain", map[string]string{"policy": "once", "member": member, "kind": "ConfigMap", "namespace": "default", "name": always}, &of)
+	again := s.ask(h.t.Context(), "violations", map[string]string{"policy": "once", "limit": "1000"}, &list)
+	return fmt.Sprintf("explained (%v): finding %+v, reads %+v, of %+v; a list after it (%v): %+v", err, of.Finding, of.Reads, of.Freshness, again, list)
+}
+
 // compare checks what an answer says of objects that never change.
 func (h *course) compare(s *shard, list *policyquery.ViolationList) {
 	said := map[string]string{} // of always, by member
@@ -275,7 +284,7 @@ func (h *course) compare(s *shard, list *policyquery.ViolationList) {
 		text, some := said[member]
 		switch {
 		case !some && list.Synced && len(list.Failed) == 0:
-			h.t.Errorf("%s says nothing of %s in %s, and answers for all", s.name, always, member)
+			h.t.Errorf("%s says nothing of %s in %s, and answers for all; %s", s.name, always, member, h.why(s, member))
 		case strings.HasPrefix(text, "Known") && text != "Known; "+other+tooText && text != "Known; "+other+asWellText:
 			h.t.Errorf("%s says of %s in %s: %s", s.name, always, member, text)
 		}
