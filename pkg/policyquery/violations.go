@@ -93,13 +93,15 @@ type ViolationList struct {
 	Revision   aggregate.Revision `json:"revision"`
 	// ResourceVersion is where a watch can start after this list; of several pages, that
 	// of the first.
-	ResourceVersion string         `json:"resourceVersion"`
-	Synced          bool           `json:"synced"` // false: the initial sync of what policies read is not complete
-	Items           []Finding      `json:"items,omitempty"`
-	Continue        string         `json:"continue,omitempty"` // parameter of the next page; "" on the last one
-	GroupBy         []string       `json:"groupBy,omitempty"`
-	Groups          []FindingGroup `json:"groups,omitempty"`
-	Truncated       bool           `json:"truncated,omitempty"` // there are more groups than returned
+	ResourceVersion string `json:"resourceVersion"`
+	// Synced is false until the initial sync of what policies read is complete and, where several processes share the fleet, while one
+	// of them waits for what its policies read: also for what others are asked for and have not told yet.
+	Synced    bool           `json:"synced"`
+	Items     []Finding      `json:"items,omitempty"`
+	Continue  string         `json:"continue,omitempty"` // parameter of the next page; "" on the last one
+	GroupBy   []string       `json:"groupBy,omitempty"`
+	Groups    []FindingGroup `json:"groups,omitempty"`
+	Truncated bool           `json:"truncated,omitempty"` // there are more groups than returned
 	// Withheld are policies that read more of the fleet than the caller may. It follows
 	// from the caller's grants, never from findings.
 	Withheld []string `json:"withheld,omitempty"`
