@@ -63,7 +63,7 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 		if s.result.Absent, _, err = caller.VisibleIn(r.Context(), state.Awaited()); err != nil {
 			return err
 		}
-		s.result.Synced = syncedInPart(state)
+		s.result.Synced = state.SyncedNow()
 	}
 	if err := s.run(r.Context()); err != nil {
 		return err
@@ -382,10 +382,6 @@ func (s *listing) addFindings(ctx context.Context, b boundBinding) error {
 	}
 	return nil
 }
-
-// syncedInPart is Synced of what one of several processes answers. A member that it has taken over without all that policies read
-// of it has no verdicts yet, where another process had some.
-func syncedInPart(state *policy.State) bool { return state.Synced && len(state.Awaited()) == 0 }
 
 // ServeShared implements queryapi.Sharer: the findings of all processes, each of the subjects that it judges. A subject that two
 // judge for a moment, as it moves, is listed once; in groups it counts twice until then.
