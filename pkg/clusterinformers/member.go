@@ -367,7 +367,7 @@ func (mb *member) publish(spec Spec) {
 		v = *p
 	}
 	mb.publishedVersion = v
-	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Cluster: spec.Cluster, Version: v, Role: spec.Role}
+	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Cluster: spec.Cluster, Version: v, Role: mb.role(&spec)}
 	mb.mu.Lock()
 	m.APIs, m.Discovery = mb.resources.GroupVersions(), mb.discovery
 	if mb.indexedUID == nil {
@@ -388,6 +388,15 @@ func (mb *member) publish(spec Spec) {
 		mb.log.Error("adding the member to the index failed", "error", err)
 		mb.conn.recordError(err)
 	}
+}
+
+// role is what this process is to the member. One that is to stand by, and has not read it yet, only begins to: the judge knows
+// more, and policies go on with what that tells.
+func (mb *member) role(spec *Spec) aggregate.Role {
+	if spec.Role == aggregate.Standby && !mb.synced.Load() {
+		return aggregate.Joining
+	}
+	return spec.Role
 }
 
 // identify is the first request of a client: which cluster answers, at which

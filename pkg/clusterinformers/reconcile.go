@@ -347,6 +347,9 @@ func (mb *member) checkSynced() {
 	}
 	mb.synced.Store(true)
 	mb.endStart()
+	if mb.spec.Role == aggregate.Standby {
+		mb.triggerSpec() // from now on it is one
+	}
 }
 
 func (mb *member) addScopes(st *MemberStatus, details bool) {

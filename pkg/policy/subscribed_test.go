@@ -44,6 +44,7 @@ func toldOf(t *testing.T, x *policy.Export) *aggregate.Index {
 			if _, err := w.Replace(items, s.Status); err != nil {
 				t.Fatal(err)
 			}
+			w.Close()
 		}
 	}
 	return index

@@ -196,7 +196,7 @@ func (q *Policies) Serve(w http.ResponseWriter, r *http.Request, caller queryapi
 		result: &PolicyList{APIVersion: "query.federator.dev/v1", Kind: "Policies", Revision: state.Snapshot.Revision(), Synced: state.Synced, Items: []PolicyItem{}},
 	}
 	if _, part := queryapi.MembersInPart(r.Context(), state.Snapshot); part {
-		l.result.Synced = syncedInPart(state, nil)
+		l.result.Synced = state.SyncedNow()
 	}
 	if q.Series != nil {
 		l.rates = q.Series.costs.rates(state, q.now())

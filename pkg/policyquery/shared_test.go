@@ -342,5 +342,4 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 	}
 	synced("", false, 3)
 	synced("policy=once", false, 1)
-	synced("policy=replicas", true, 2)
 }

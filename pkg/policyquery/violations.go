@@ -63,7 +63,7 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 		if s.result.Absent, _, err = caller.VisibleIn(r.Context(), state.Awaited()); err != nil {
 			return err
 		}
-		s.result.Synced = syncedInPart(state, params)
+		s.result.Synced = state.SyncedNow()
 	}
 	if err := s.run(r.Context()); err != nil {
 		return err
@@ -95,7 +95,7 @@ type ViolationList struct {
 	// of the first.
 	ResourceVersion string `json:"resourceVersion"`
 	// Synced is false until the initial sync of what policies read is complete and, where several processes share the fleet, while one
-	// of them waits for what its policies read: also for what others are asked for and have not told yet.
+	// of them waits for what its policies read of a member, or has taken over a member and waits for what others have to tell.
 	Synced    bool           `json:"synced"`
 	Items     []Finding      `json:"items,omitempty"`
 	Continue  string         `json:"continue,omitempty"` // parameter of the next page; "" on the last one
@@ -383,21 +383,6 @@ func (s *listing) addFindings(ctx context.Context, b boundBinding) error {
 		}
 	}
 	return nil
-}
-
-// syncedInPart is Synced of what one of several processes answers about some policies, nil for all. What is waited for by now counts:
-// of a member that this process has taken over it may have no verdicts yet, and of what others have yet to tell of theirs none but
-// Unknown ones without violations, where another process had some.
-func syncedInPart(state *policy.State, of *params) bool {
-	if !state.Synced || len(state.Awaited()) > 0 {
-		return false
-	}
-	for b := range boundIn(state) {
-		if (of == nil || of.matchesBinding(b)) && !state.BindingSynced(b.Name) {
-			return false
-		}
-	}
-	return true
 }
 
 // ServeShared implements queryapi.Sharer: the findings of all processes, each of the subjects that it judges. A subject that two

@@ -54,7 +54,7 @@ func (s *watchStream) sendBookmark(initial bool) error {
 	state := s.point.State()
 	m := Bookmark{ResourceVersion: joinVersion(s.point.Version(), s.hidden), Revision: state.Snapshot.Revision(), Synced: state.Synced, InitialEnd: initial}
 	if s.params.part {
-		m.Synced = syncedInPart(state, s.params)
+		m.Synced = state.SyncedNow()
 	}
 	for b := range boundIn(s.last.state) {
 		switch {

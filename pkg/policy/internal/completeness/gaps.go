@@ -215,14 +215,18 @@ func (g *Gaps) At(kind aggregate.Kind, member string) (verdict.Gap, bool) {
 
 // Synced reports whether no scope is waited for, but for those of some kinds.
 func (g *Gaps) Synced(without map[aggregate.Kind]bool) bool {
-	settled := len(g.members) > 0
+	return len(g.members) > 0 && !g.Waits(without)
+}
+
+// Waits reports whether a scope is waited for, but for those of some kinds.
+func (g *Gaps) Waits(without map[aggregate.Kind]bool) (waits bool) {
 	g.byKind.Scan(func(kind aggregate.Kind, found []verdict.Gap) bool {
-		settled = settled && (without[kind] || !slices.ContainsFunc(found, func(gap verdict.Gap) bool {
+		waits = !without[kind] && slices.ContainsFunc(found, func(gap verdict.Gap) bool {
 			return g.Awaited(gap) && g.snapshot.Matters(gap.Member, kind)
-		}))
-		return settled
+		})
+		return !waits
 	})
-	return settled
+	return waits
 }
 
 // AwaitedOf yields the members, of those that a function is true of, of which a scope is waited for, but for those of some kinds.

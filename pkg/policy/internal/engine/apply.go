@@ -94,6 +94,9 @@ func (r *pass) applyMembers(change *fleetview.Change) {
 		if was && is && r.was.Judges(name) != r.after.Judges(name) {
 			r.rejudged[name] = true
 		}
+		if is {
+			r.takeOver(name, was)
+		}
 		r.invalidateMember(d)
 		r.changedMembers = append(r.changedMembers, name)
 		if d.After == nil {

@@ -77,8 +77,9 @@ type Engine struct {
 	projections  *projection.Plan
 	owner        fleetview.KeyOwner
 	subs         *subscribed.Table // what is asked of peers; nil: they tell everything
-	beside       *projection.Plan  // what peers export, where that is not what this engine reads; nil: it is
-	passID       int64             // identifies the pass whose documents workers cache
+	takeovers    subscribed.Takeovers
+	beside       *projection.Plan // what peers export, where that is not what this engine reads; nil: it is
+	passID       int64            // identifies the pass whose documents workers cache
 	clock        instants.Clock
 	gaps         *completeness.Gaps
 	readSets     completeness.ReadSets

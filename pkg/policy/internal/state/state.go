@@ -58,6 +58,9 @@ type Parts struct {
 	Exports      bool             // views have what State.Export needs
 	// Wanted are the keys that verdicts have read of what others judge, and Held those of which this process has all.
 	Wanted, Held *interest.Set
+	// Takeovers are members, in order, that another process has judged until a moment ago: what their verdicts read of others is not
+	// held yet.
+	Takeovers []string
 }
 
 // PartsOf returns what a state is made of.

@@ -99,9 +99,7 @@ func (s *State) waits(b *Binding) bool {
 	}
 	waits := false
 	b.tallies.Scan(func(t *tally) bool {
-		for _, of := range t.byReadSet {
-			waits = waits || of.readSet != nil && of.readSet.Unheld.Any()
-		}
+		waits = t.waits()
 		return !waits
 	})
 	return waits

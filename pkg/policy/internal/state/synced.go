@@ -25,11 +25,19 @@ func (s *State) BindingSynced(binding string) bool {
 	return true
 }
 
-// Awaited returns the members, by name, that are judged here and of which something that policies read is still to be read. Unlike
-// Synced it is of now: a process that takes over a member has none of its verdicts at first.
+// Awaited returns the members, by name, that are judged here and of which something that policies read is still to be read, or what
+// their verdicts read of others to be told. Unlike Synced it is of now: a process that takes over a member has none of its verdicts
+// at first, and then those that follow from what it knows.
 func (s *State) Awaited() []string {
-	members := slices.Sorted(s.parts.Gaps.AwaitedOf(s.parts.Fleet.Judges, s.parts.Unawaited()))
+	members := slices.AppendSeq(slices.Clone(s.parts.Takeovers), s.parts.Gaps.AwaitedOf(s.parts.Fleet.Judges, s.parts.Unawaited()))
+	slices.Sort(members)
 	return slices.Compact(members)
+}
+
+// SyncedNow is Synced as of now: no scope that policies read is waited for, wherever it is read, and no member is Awaited. Where
+// several processes share a fleet, verdicts are Unknown until then, without the violations that another process may have found.
+func (s *State) SyncedNow() bool {
+	return s.Synced && len(s.parts.Takeovers) == 0 && !s.parts.Gaps.Waits(s.parts.Unawaited())
 }
 
 // Unread returns the members of which a binding evaluates or reads a scope that this process has not

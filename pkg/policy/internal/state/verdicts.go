@@ -101,6 +101,16 @@ func (b *Verdicts) Recount() {
 	})
 }
 
+// WaitsIn reports whether a verdict on what is of a member has read keys that were not held.
+func (b *Verdicts) WaitsIn(member string) bool {
+	t, ok := b.tallies.Get(&tally{member: member})
+	return ok && t.waits()
+}
+
+func (t *tally) waits() bool {
+	return slices.ContainsFunc(t.byReadSet, func(of readSetTally) bool { return of.readSet != nil && of.readSet.Unheld.Any() })
+}
+
 // Quarantined yields the subjects whose evaluation a quarantine of one of the members
 // withheld.
 func (b *Verdicts) Quarantined(members []string) iter.Seq[verdict.Subject] {

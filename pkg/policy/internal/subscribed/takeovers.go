@@ -1,0 +1,56 @@
+package subscribed
+
+import (
+	"maps"
+	"slices"
+
+	"federator.dev/federator/pkg/interest"
+)
+
+// Takeovers are the members that another process has judged until a moment ago, while their verdicts read of others what this process
+// has not been told: they do not find yet what the other one had found. What verdicts read later, as objects change, is not waited for,
+// or a member whose objects change all the time would be for good.
+type Takeovers struct{ of map[string]*takeover }
+
+type takeover struct {
+	asked  *interest.Set // what was wanted when its verdicts were there first, or when what had been wanted then was held
+	rounds int
+}
+
+// maxRounds bounds how often it is waited for what verdicts read then, by what was told.
+const maxRounds = 5
+
+// Add says that a member is judged here from now on.
+func (t *Takeovers) Add(member string) {
+	if t.of == nil {
+		t.of = map[string]*takeover{}
+	}
+	if t.of[member] == nil {
+		t.of[member] = &takeover{}
+	}
+}
+
+// Remove says that it is not any more.
+func (t *Takeovers) Remove(member string) { delete(t.of, member) }
+
+// Settle forgets those that have been told what they read, at the end of a pass. read reports whether all was read of a member here,
+// and waits whether a verdict on what it has does for keys that are not held.
+func (t *Takeovers) Settle(of *Table, read, waits func(member string) bool) {
+	maps.DeleteFunc(t.of, func(member string, m *takeover) bool {
+		switch {
+		case !read(member): // there are no verdicts yet
+			return false
+		case !waits(member):
+			return true
+		case m.asked == nil:
+			m.asked = of.Wanted()
+		case of.held.Covers(m.asked.Both(of.Wanted())):
+			m.asked = of.Wanted()
+			m.rounds++
+		}
+		return m.rounds == maxRounds
+	})
+}
+
+// Members are those that are not settled, in order.
+func (t *Takeovers) Members() []string { return slices.Sorted(maps.Keys(t.of)) }
