@@ -299,6 +299,61 @@ func TestImporter_HoldsNoMoreThanWasAskedFor(t *testing.T) {
 	}
 }
 
+// TestImporter_SaysWhatAStaleMemberLacks: what is held grows without a member whose process is away, which is Unread then, and not
+// before that is shown.
+func TestImporter_SaysWhatAStaleMemberLacks(t *testing.T) {
+	a, b := newProcess(t, "a", exchange.ExporterOptions{}), newProcess(t, "b", exchange.ExporterOptions{})
+	for _, p := range []*process{a, b} {
+		member := map[*process]string{a: m1, b: m2}[p]
+		p.put(member, member)
+		p.replace(member, "Pod", "digest", record("x", 1, "1"), record("y", 1, "1"))
+		p.tell()
+	}
+	of := func(name string) *interest.Set {
+		var s interest.Builder
+		s.Add(interest.Names("Pod"), interest.NameBucket("ns", name))
+		return s.Take()
+	}
+	i := newImporting(t, exchange.ImporterOptions{Grace: 50 * time.Millisecond}, a, b)
+	i.SetInterest(of("x"))
+	i.fleet(m1, "a", m2, "b")
+	holds := func(set *interest.Set) {
+		t.Helper()
+		eventually(t, func() string {
+			if held, _ := i.Held(); !held.Equal(set) {
+				return "it is not held"
+			}
+			return ""
+		})
+	}
+	shown := func(state aggregate.State, unread bool) {
+		t.Helper()
+		eventually(t, func() string {
+			if s := i.state(m1, "Pod"); s.State != state || s.Unread != unread {
+				return fmt.Sprint(s)
+			}
+			return ""
+		})
+	}
+	shown(aggregate.Synced, false)
+	holds(of("x"))
+	i.peers(b)
+	shown(aggregate.Stale, false)
+	both := of("x").With(of("y"))
+	i.SetInterest(both)
+	holds(both)
+	if s := i.state(m1, "Pod"); s.State != aggregate.Stale || !s.Unread {
+		t.Errorf("it has not what is held, and is %+v", s)
+	}
+	i.SetInterest(of("x"))
+	shown(aggregate.Stale, false)
+	i.SetInterest(both)
+	i.peers(a, b)
+	shown(aggregate.Synced, false)
+	holds(both)
+	i.equals(a, m1)
+}
+
 // TestExporter_WantsWhatWasAskedFor, of each importer by the name that its connection proves; who is not there wants all.
 func TestExporter_WantsWhatWasAskedFor(t *testing.T) {
 	a, i := told(t, exchange.ExporterOptions{Peer: func(*http.Request) string { return "i" }}, exchange.ImporterOptions{})

@@ -87,7 +87,7 @@ type Importer struct {
 	heldChanged chan struct{}
 }
 
-// member is a member of the fleet that another process judges. Importer.mu guards judge, source, since, why, has, present and away.
+// member is a member of the fleet that another process judges. Importer.mu guards judge, source, since, why, has, present, away and lacks.
 type member struct {
 	name, uid string
 	judge     string    // by the map
@@ -96,7 +96,8 @@ type member struct {
 	why       string
 	has       *interest.Set // keys of which all was told, but for what was asked for since
 	present   bool          // something was told
-	away      bool          // it is shown as Stale: it need not have what is held
+	away      bool          // it is shown as Stale
+	lacks     bool          // and as Unread: it need not have what is held
 
 	// mu guards all below, and is held while the member is written.
 	mu      sync.Mutex
@@ -108,6 +109,7 @@ type member struct {
 	changed uint64 // the sequence of the last batch with something of it
 	number  uint64 // of what had been asked for by then
 	stale   string // why it is shown as Stale; "": it is not
+	unread  bool   // and as Unread
 }
 
 // scope is a scope of the index.
@@ -239,7 +241,7 @@ func (m *member) shown(told aggregate.Status) aggregate.Status {
 	if m.stale == "" || !told.State.Complete() && told.State != aggregate.Partial {
 		return told
 	}
-	return aggregate.Status{State: aggregate.Stale, Reason: m.stale, Unread: told.Unread}
+	return aggregate.Status{State: aggregate.Stale, Reason: m.stale, Unread: told.Unread || m.unread}
 }
 
 // Complete reports whether all of a member was told by its judge, who still tells what changes. Only then may a process

@@ -97,6 +97,7 @@ func (im *Importer) judge(now time.Time) time.Duration {
 	type verdict struct {
 		m     *member
 		stale string
+		lacks bool // what is asked for
 		keep  bool // within the grace: as it is
 	}
 	next := time.Hour
@@ -113,7 +114,7 @@ func (im *Importer) judge(now time.Time) time.Duration {
 		if m.source != "" && since.IsZero() && m.away && !im.sureLocked(m).keys().Covers(im.held) {
 			since, why = time.Unix(0, 0), "process "+m.source+" is being asked for more of it"
 		}
-		v := verdict{m: m}
+		v := verdict{m: m, lacks: !im.sureLocked(m).keys().Covers(im.interest.set)}
 		if !since.IsZero() {
 			left := since.Add(im.o.Grace).Sub(now)
 			if v.keep = left > 0; v.keep {
@@ -122,22 +123,21 @@ func (im *Importer) judge(now time.Time) time.Duration {
 				v.stale = clip.Line(why, maxReason)
 			}
 		}
-		if v.stale == "" && !v.keep {
-			m.away = false // from here on it counts
-		}
+		// From here on it counts, or holds up what is held no longer than until it is shown as one that lacks it.
+		m.away, m.lacks = m.away && (v.stale != "" || v.keep), m.lacks && v.lacks
 		verdicts = append(verdicts, v)
 	}
 	im.mu.Unlock()
 	stale := 0
 	for _, v := range verdicts {
 		v.m.mu.Lock()
-		if !v.keep && (v.stale == "") != (v.m.stale == "") {
-			v.m.show(im, v.stale)
+		if !v.keep && ((v.stale == "") != (v.m.stale == "") || v.stale != "" && v.lacks != v.m.unread) {
+			v.m.show(im, v.stale, v.lacks)
 		}
 		if v.m.stale != "" {
 			stale++
 			im.mu.Lock()
-			v.m.away = true
+			v.m.away, v.m.lacks = true, v.m.unread
 			im.mu.Unlock()
 		}
 		v.m.mu.Unlock()
@@ -149,9 +149,9 @@ func (im *Importer) judge(now time.Time) time.Duration {
 	return next
 }
 
-// show shows a member as Stale, or as it was told. m.mu must be held.
-func (m *member) show(im *Importer, stale string) {
-	m.stale = stale
+// show shows a member as Stale, and as Unread where it lacks what is asked for, or as it was told. m.mu must be held.
+func (m *member) show(im *Importer, stale string, lacks bool) {
+	m.stale, m.unread = stale, lacks
 	if m.removed || m.told == nil {
 		return
 	}
