@@ -95,9 +95,9 @@
 // # What is held
 //
 // [Importer.SetInterest] says what is asked for, of each peer one set at a time: the next one once the peer's frontier has the number
-// of the last. [Importer.Held] are keys of which all is there: for each member that is shown as it was told, each record that has one of
-// them, as of its source's last frontier. It grows when all sources of such members have told; one that is lost, and a member
-// without a source, are waited for until they are shown as Stale, and who is telling something that may become a member's until it has. It
+// of the last. [Importer.Held] are keys of which all is there: for each member that is shown as it was told, or as Stale and not Unread,
+// each record that has one of them, as of its source's last frontier. It grows when all sources of such members have told; one that is
+// lost, and a member without a source, are waited for until they are shown as Stale and Unread, and who is telling something that may become a member's until it has. It
 // shrinks before less is asked for. A member becomes another source's only by what has all that is held, and a Stale one is shown as it
 // was told only once it has. Where a stream breaks while something was asked for, that is asked for again before anything else,
 // since some members may have been told of it.

@@ -149,47 +149,6 @@ func TestImporter_StaleAfterTheGrace(t *testing.T) {
 	eventually(t, func() string { return differ(textOf(i.index.Snapshot(), m1), was) })
 }
 
-// TestImporter_SaysWhatALostPeerHasNotTold: nobody waits for it, and what reads it does not only rest on what was so a while ago.
-func TestImporter_SaysWhatALostPeerHasNotTold(t *testing.T) {
-	a, i := told(t, exchange.ExporterOptions{}, exchange.ImporterOptions{Grace: 50 * time.Millisecond})
-	shown := func(want aggregate.Status) {
-		t.Helper()
-		eventually(t, func() string {
-			if s := i.state(m1, "Pod"); s.State != want.State || s.Unread != want.Unread {
-				return fmt.Sprint(s)
-			}
-			return ""
-		})
-	}
-	i.SetInterest(nil)
-	eventually(t, func() string { return lines(i.index.Snapshot(), m1, "Pod", interest.Everything()) })
-	if err := a.proxy.Set(cut); err != nil {
-		t.Fatal(err)
-	}
-	shown(aggregate.Status{State: aggregate.Stale})
-	var b interest.Builder
-	b.Add(interest.Names("Pod"), interest.NameBucket("ns", "x"))
-	x := b.Take()
-	i.SetInterest(x)
-	for {
-		held, changed := i.Held()
-		if held.Equal(x) {
-			break
-		}
-		<-changed
-	}
-	if s := i.state(m1, "Pod"); s.State != aggregate.Stale || !s.Unread {
-		t.Error("it is held of all who count, and the one who does not is", s, s.Unread)
-	}
-	if err := a.proxy.Set(pass); err != nil {
-		t.Fatal(err)
-	}
-	shown(aggregate.Status{State: aggregate.Synced})
-	if got, want := lines(i.index.Snapshot(), m1, "Pod", interest.Everything()), lines(a.index.Snapshot(), m1, "Pod", x); got != want {
-		t.Error(differ(got, want))
-	}
-}
-
 func TestImporter_SilenceIsALoss(t *testing.T) {
 	a, i := told(t, exchange.ExporterOptions{Heartbeat: 50 * time.Millisecond}, exchange.ImporterOptions{Grace: 50 * time.Millisecond, Silence: 300 * time.Millisecond})
 	if err := a.proxy.Set(blackHole); err != nil {
@@ -338,6 +297,61 @@ func TestImporter_HoldsNoMoreThanWasAskedFor(t *testing.T) {
 	if got, want := lines(i.index.Snapshot(), m1, "Pod", interest.Everything()), lines(a.index.Snapshot(), m1, "Pod", x); got != want {
 		t.Error(differ(got, want))
 	}
+}
+
+// TestImporter_SaysWhatAStaleMemberLacks: what is held grows without a member whose process is away, which is Unread then, and not
+// before that is shown.
+func TestImporter_SaysWhatAStaleMemberLacks(t *testing.T) {
+	a, b := newProcess(t, "a", exchange.ExporterOptions{}), newProcess(t, "b", exchange.ExporterOptions{})
+	for _, p := range []*process{a, b} {
+		member := map[*process]string{a: m1, b: m2}[p]
+		p.put(member, member)
+		p.replace(member, "Pod", "digest", record("x", 1, "1"), record("y", 1, "1"))
+		p.tell()
+	}
+	of := func(name string) *interest.Set {
+		var s interest.Builder
+		s.Add(interest.Names("Pod"), interest.NameBucket("ns", name))
+		return s.Take()
+	}
+	i := newImporting(t, exchange.ImporterOptions{Grace: 50 * time.Millisecond}, a, b)
+	i.SetInterest(of("x"))
+	i.fleet(m1, "a", m2, "b")
+	holds := func(set *interest.Set) {
+		t.Helper()
+		eventually(t, func() string {
+			if held, _ := i.Held(); !held.Equal(set) {
+				return "it is not held"
+			}
+			return ""
+		})
+	}
+	shown := func(state aggregate.State, unread bool) {
+		t.Helper()
+		eventually(t, func() string {
+			if s := i.state(m1, "Pod"); s.State != state || s.Unread != unread {
+				return fmt.Sprint(s)
+			}
+			return ""
+		})
+	}
+	shown(aggregate.Synced, false)
+	holds(of("x"))
+	i.peers(b)
+	shown(aggregate.Stale, false)
+	both := of("x").With(of("y"))
+	i.SetInterest(both)
+	holds(both)
+	if s := i.state(m1, "Pod"); s.State != aggregate.Stale || !s.Unread {
+		t.Errorf("it has not what is held, and is %+v", s)
+	}
+	i.SetInterest(of("x"))
+	shown(aggregate.Stale, false)
+	i.SetInterest(both)
+	i.peers(a, b)
+	shown(aggregate.Synced, false)
+	holds(both)
+	i.equals(a, m1)
 }
 
 // TestExporter_WantsWhatWasAskedFor, of each importer by the name that its connection proves; who is not there wants all.

@@ -24,10 +24,11 @@ func (im *Importer) SetInterest(set *interest.Set) {
 	for _, l := range im.links {
 		l.askLocked()
 	}
+	im.wake.Fire() // members that are Stale may lack what is asked for
 }
 
-// Held returns keys of which the index has all, of each member that is neither Stale nor Unknown, as of when its process
-// told last; and a channel that is closed when these are others. They are a part of what is asked for.
+// Held returns keys of which the index has all, of each member that is neither Unknown nor, where it is Stale, Unread, as of when its
+// process told last; and a channel that is closed when these are others. They are a part of what is asked for.
 func (im *Importer) Held() (*interest.Set, <-chan struct{}) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
@@ -46,9 +47,8 @@ func (im *Importer) holdLocked(set *interest.Set) {
 	im.heldChanged = make(chan struct{})
 }
 
-// growLocked holds what all have told who count: the sources of members that are shown as they are, what has become of
-// members without a source, and those who are telling something that may become a member's. A member that is away need not have it,
-// but is shown as such first. Importer.mu must be held.
+// growLocked holds what all have told who count: the sources of members, what has become of members without a source, unless these are
+// shown as Stale and Unread, and those who are telling something that may become a member's. Importer.mu must be held.
 func (im *Importer) growLocked() {
 	if im.held.Covers(im.interest.set) {
 		return
@@ -69,17 +69,11 @@ func (im *Importer) growLocked() {
 			all = both(all, l.under)
 		}
 	}
-	for _, m := range im.members {
-		if m.present && m.away && !m.lacks && !im.held.Covers(all) && !im.sureLocked(m).keys().Covers(all) {
-			im.wake.Fire() // judge shows it
-			return
-		}
-	}
 	im.holdLocked(all)
 }
 
-// counts reports whether a member is shown as it was told.
-func (m *member) counts() bool { return m.present && !m.away }
+// counts reports whether a member is shown as one that has what is held.
+func (m *member) counts() bool { return m.present && !(m.away && m.lacks) }
 
 // sure says of which keys a member has all, whatever its source is telling: those that are in both. Of most members they are the
 // same two sets, which is seen without comparing what is in them.

@@ -87,8 +87,7 @@ type Importer struct {
 	heldChanged chan struct{}
 }
 
-// member is a member of the fleet that another process judges. Importer.mu guards judge, source, since, why, has, present, away and
-// lacks.
+// member is a member of the fleet that another process judges. Importer.mu guards judge, source, since, why, has, present, away and lacks.
 type member struct {
 	name, uid string
 	judge     string    // by the map
@@ -97,8 +96,8 @@ type member struct {
 	why       string
 	has       *interest.Set // keys of which all was told, but for what was asked for since
 	present   bool          // something was told
-	away      bool          // it is shown as Stale: it need not have what is held
-	lacks     bool          // it is shown as one of which not all was told that is asked for
+	away      bool          // it is shown as Stale
+	lacks     bool          // and as Unread: it need not have what is held
 
 	// mu guards all below, and is held while the member is written.
 	mu      sync.Mutex
@@ -110,7 +109,7 @@ type member struct {
 	changed uint64 // the sequence of the last batch with something of it
 	number  uint64 // of what had been asked for by then
 	stale   string // why it is shown as Stale; "": it is not
-	unread  bool   // so that not all that is read here was told
+	unread  bool   // and as Unread
 }
 
 // scope is a scope of the index.

@@ -97,7 +97,7 @@ func (im *Importer) judge(now time.Time) time.Duration {
 	type verdict struct {
 		m     *member
 		stale string
-		lacks bool
+		lacks bool // what is asked for
 		keep  bool // within the grace: as it is
 	}
 	next := time.Hour
@@ -114,26 +114,24 @@ func (im *Importer) judge(now time.Time) time.Duration {
 		if m.source != "" && since.IsZero() && m.away && !im.sureLocked(m).keys().Covers(im.held) {
 			since, why = time.Unix(0, 0), "process "+m.source+" is being asked for more of it"
 		}
-		v := verdict{m: m}
+		v := verdict{m: m, lacks: !im.sureLocked(m).keys().Covers(im.interest.set)}
 		if !since.IsZero() {
 			left := since.Add(im.o.Grace).Sub(now)
 			if v.keep = left > 0; v.keep {
 				next = min(next, left)
 			} else {
 				v.stale = clip.Line(why, maxReason)
-				v.lacks = !im.sureLocked(m).keys().Covers(im.interest.set)
 			}
 		}
-		if v.stale == "" && !v.keep {
-			m.away, m.lacks = false, false // from here on it counts
-		}
+		// From here on it counts, or holds up what is held no longer than until it is shown as one that lacks it.
+		m.away, m.lacks = m.away && (v.stale != "" || v.keep), m.lacks && v.lacks
 		verdicts = append(verdicts, v)
 	}
 	im.mu.Unlock()
 	stale := 0
 	for _, v := range verdicts {
 		v.m.mu.Lock()
-		if !v.keep && ((v.stale == "") != (v.m.stale == "") || v.lacks != v.m.unread) {
+		if !v.keep && ((v.stale == "") != (v.m.stale == "") || v.stale != "" && v.lacks != v.m.unread) {
 			v.m.show(im, v.stale, v.lacks)
 		}
 		if v.m.stale != "" {
@@ -151,9 +149,9 @@ func (im *Importer) judge(now time.Time) time.Duration {
 	return next
 }
 
-// show shows a member as Stale, perhaps without all that is read here, or as it was told. m.mu must be held.
-func (m *member) show(im *Importer, stale string, unread bool) {
-	m.stale, m.unread = stale, unread
+// show shows a member as Stale, and as Unread where it lacks what is asked for, or as it was told. m.mu must be held.
+func (m *member) show(im *Importer, stale string, lacks bool) {
+	m.stale, m.unread = stale, lacks
 	if m.removed || m.told == nil {
 		return
 	}
