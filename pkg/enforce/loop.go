@@ -76,6 +76,7 @@ type Loop struct {
 	// Only Run uses the following.
 	set      *policy.Set
 	bindings []policy.Binding // including expired exemptions
+	asOf     time.Time        // what the engine has is without exemptions that had expired by then
 	timer    *time.Timer
 	expires  time.Time      // when the next exemption does; zero: none
 	retry    time.Time      // when a quarantine ends; zero: none
@@ -115,8 +116,9 @@ func New(opts Options) (*Loop, error) {
 		opts: opts, requests: make(chan request), owners: make(chan ownerRequest), helds: make(chan heldRequest), stopped: make(chan struct{}),
 		set: opts.Set, bindings: slices.Clone(opts.Bindings), history: newHistory(opts),
 	}
+	l.asOf = opts.Clock()
 	var err error
-	engine := policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits, Clock: opts.Clock, Exports: opts.Exports, KeyOwner: opts.KeyOwner, Subscribe: opts.Subscribe}
+	engine := policy.EngineOptions{Set: opts.Set, Bindings: l.current(l.asOf), Limits: opts.Limits, Clock: opts.Clock, Exports: opts.Exports, KeyOwner: opts.KeyOwner, Subscribe: opts.Subscribe}
 	if opts.Memory != nil {
 		engine.Memory = opts.Memory
 	}
@@ -147,28 +149,6 @@ func (l *Loop) Stats() policy.Stats {
 		return *s
 	}
 	return policy.Stats{}
-}
-
-// current returns the bindings without exemptions that have expired.
-func (l *Loop) current() []policy.Binding {
-	now := l.opts.Clock()
-	out := make([]policy.Binding, len(l.bindings))
-	for i := range l.bindings {
-		out[i] = bindingAt(&l.bindings[i], now)
-	}
-	return out
-}
-
-// bindingAt returns a binding, and the version that is to take its place, without the exemptions that
-// have expired.
-func bindingAt(b *policy.Binding, now time.Time) policy.Binding {
-	out := b.At(now)
-	if b.Next != nil {
-		next := *b.Next
-		next.Binding = next.Binding.At(now)
-		out.Next = &next
-	}
-	return out
 }
 
 // Configure replaces policies and bindings and returns when their verdicts are there. After
@@ -294,27 +274,6 @@ func (l *Loop) next(ctx context.Context, c *cursors) bool {
 	return true
 }
 
-// tick re-evaluates what time alone has changed: without exemptions that have expired, what read an instant
-// that has passed, and members whose quarantine has ended. It reports whether the engine can continue.
-func (l *Loop) tick(ctx context.Context) bool {
-	start := l.opts.Clock()
-	if !l.expires.IsZero() && !start.Before(l.expires) {
-		return l.configure(ctx, request{set: l.set, bindings: l.bindings, done: make(chan error, 1)})
-	}
-	l.turn.begin()
-	defer l.turn.end()
-	changes, err := l.engine.Advance(ctx)
-	if err != nil {
-		l.failed(ctx, err)
-		return false
-	}
-	if changes != nil {
-		l.publish(changes, nil, start)
-	}
-	l.resetTimer()
-	return true
-}
-
 // apply applies a batch of each index, nil for none, and reports whether the engine can continue.
 func (l *Loop) apply(ctx context.Context, own, peers *aggregate.Batch) bool {
 	l.turn.begin()
@@ -431,9 +390,9 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 	l.turn.begin()
 	defer l.turn.end()
 	start := l.opts.Clock()
-	was, wasBindings := l.set, l.bindings
-	l.set, l.bindings = r.set, r.bindings
-	changes, err := l.engine.Configure(ctx, r.set, l.current())
+	was, wasBindings, wasAsOf := l.set, l.bindings, l.asOf
+	l.set, l.bindings, l.asOf = r.set, r.bindings, start
+	changes, err := l.engine.Configure(ctx, r.set, l.current(start))
 	l.resetTimer()
 	switch {
 	case ctx.Err() != nil:
@@ -444,53 +403,14 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 		l.failed(ctx, err)
 		return false
 	case err != nil: // nothing has changed
-		l.set, l.bindings = was, wasBindings
-		l.resetTimer()
+		l.set, l.bindings, l.asOf = was, wasBindings, wasAsOf
+		if l.resetTimer(); !l.expires.IsZero() && !start.Before(l.expires) {
+			l.timer.Reset(resetBackoff) // not at once
+		}
 		r.done <- err
 		return true
 	}
 	l.publish(changes, nil, start)
 	r.done <- nil
 	return true
-}
-
-// maxSleep bounds how long the loop does not look at the clock while policies or exemptions depend on it: a timer does not
-// notice that the clock is set, or that the machine was asleep.
-const maxSleep = time.Minute
-
-// versions returns the bindings, and the versions that are to take their places.
-func (l *Loop) versions() (all []*policy.Binding) {
-	for i := range l.bindings {
-		all = append(all, &l.bindings[i])
-		if next := l.bindings[i].Next; next != nil {
-			all = append(all, &next.Binding)
-		}
-	}
-	return all
-}
-
-// resetTimer sets the timer to when the next exemption expires, quarantine ends or instant passes.
-func (l *Loop) resetTimer() {
-	now := l.opts.Clock()
-	next := now.Add(24 * time.Hour)
-	l.expires = time.Time{}
-	for _, b := range l.versions() {
-		for _, e := range b.Exemptions {
-			if !e.Expires.IsZero() && e.Expires.After(now) && (l.expires.IsZero() || e.Expires.Before(l.expires)) {
-				l.expires = e.Expires
-			}
-		}
-		if p := l.set.Package(b.Package); p != nil && p.Reads.Time {
-			next = now.Add(maxSleep)
-		}
-	}
-	if !l.expires.IsZero() {
-		next = now.Add(maxSleep)
-	}
-	for _, at := range []time.Time{l.expires, l.retry, l.wake} {
-		if !at.IsZero() && at.Before(next) {
-			next = at
-		}
-	}
-	l.timer.Reset(next.Sub(now))
 }

@@ -107,6 +107,32 @@ func TestLoop_NoticesThatAnExemptionHasExpired(t *testing.T) {
 	})
 }
 
+// TestLoop_NoticesAnExemptionThatExpiresMeanwhile: while the loop evaluates something else.
+func TestLoop_NoticesAnExemptionThatExpiresMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		scope := scopeOf(t, index)
+		put(t, scope, "web", 1)
+		clock := &steppedClock{}
+		slow := true
+		loop := startLoop(t, enforce.Options{
+			Index: index, Clock: clock.now, Set: load(t, "input.object.spec.replicas > 0"),
+			Bindings: []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{{Reason: "x", Expires: time.Now().Add(time.Second)}}}},
+			Changed: func(*policy.Changes, *aggregate.Batch) {
+				if slow {
+					time.Sleep(2 * time.Second)
+				}
+				slow = false
+			},
+		})
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if got := loop.State().Total("b"); got.Exempt != 0 || got.Violations != 1 {
+			t.Errorf("2 s after it has expired: %+v", got)
+		}
+	})
+}
+
 // TestCorrector_WritesNothingOfATimeInDoubt has a remedy that is due from an instant on. When the clock is set
 // back before it, the correction is withdrawn until it passes again.
 func TestCorrector_WritesNothingOfATimeInDoubt(t *testing.T) {
