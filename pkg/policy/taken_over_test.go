@@ -122,6 +122,39 @@ func TestState_AwaitsWhatAMemberThatIsTakenOverReadsOfOthers(t *testing.T) {
 	k.is("everything is held", true)
 }
 
+// TestState_AwaitsWhatAMemberThatIsLetGoWasReadFor: verdicts that read a member here read of it, once another process tells of it, what
+// is held of that: what they have asked for in vain so far is missed then.
+func TestState_AwaitsWhatAMemberThatIsLetGoWasReadFor(t *testing.T) {
+	t.Parallel()
+	k := newTaker(t, load(t, sameApp), map[string]any{"app": "shop"})
+	k.tell(aggregate.Synced, false)
+	k.join("fleet/a")
+	k.join("fleet/b")
+	standby, _ := k.own.index.Snapshot().Member("fleet/b")
+	standby.Role = aggregate.Standby
+	if err := k.own.index.PutMember(standby); err != nil {
+		t.Fatal(err)
+	}
+	mustDo(t, k.own, deployment("fleet/a", "web", map[string]any{"app": "shop"}), deployment("fleet/b", "web", map[string]any{"app": "shop"}))
+	finds := func(want int) {
+		t.Helper()
+		v, _ := k.engine.State().Get("test.app", policy.Subject{Ref: aggregate.Ref{Member: "fleet/a", Kind: "Deployment.apps", Namespace: "shop", Name: "web"}})
+		if len(v.Violations) != want {
+			t.Errorf("it finds %+v", v)
+		}
+	}
+	k.is("all is read here", true)
+	finds(1)
+	mustDo(t, k.own, op{Do: "leave", Member: "fleet/b"})
+	k.is("the other is let go of", false, "fleet/a")
+	finds(0)
+	k.tell(aggregate.Synced, true)
+	k.is("it is told", false, "fleet/a")
+	k.hold(k.engine.State().Wanted())
+	k.is("that is held", true)
+	finds(1)
+}
+
 // TestState_DoesNotAwaitAMemberForGood that is taken over and whose objects read something else all the time.
 func TestState_DoesNotAwaitAMemberForGood(t *testing.T) {
 	t.Parallel()

@@ -61,6 +61,7 @@ func (e *Engine) Apply(ctx context.Context, own, peers *aggregate.Batch) (*Chang
 
 // applyMembers accounts for members that joined, left or changed.
 func (r *pass) applyMembers(change *fleetview.Change) {
+	letGo := false // of a member that was read here
 	for d := range change.Members() {
 		var name string
 		switch {
@@ -97,6 +98,7 @@ func (r *pass) applyMembers(change *fleetview.Change) {
 		if is {
 			r.takeOver(name, was)
 		}
+		letGo = letGo || was && is && !r.was.Away(name) && r.after.Away(name)
 		r.invalidateMember(d)
 		r.changedMembers = append(r.changedMembers, name)
 		if d.After == nil {
@@ -107,6 +109,9 @@ func (r *pass) applyMembers(change *fleetview.Change) {
 	}
 	if len(r.changedMembers) == 0 {
 		return
+	}
+	if letGo {
+		r.awaitWaiting()
 	}
 	// Visibility and tolerance may differ, and which members are away.
 	r.changes.compareAll = r.changes.compareAll || r.relabelled || r.e.subs != nil && r.e.subs.Waits()

@@ -103,6 +103,21 @@ func (r *pass) takeOver(member string, was bool) {
 	}
 }
 
+// awaitWaiting awaits the members with verdicts that wait for keys: what they have read of a member that is read here no longer may be
+// missing from now on.
+func (r *pass) awaitWaiting() {
+	if r.e.subs == nil || !r.e.subs.Waits() {
+		return
+	}
+	for _, b := range r.e.bindings {
+		for member := range b.Waiting() {
+			if _, is := r.after.Member(member); is && r.after.Judges(member) {
+				r.e.takeovers.Add(member)
+			}
+		}
+	}
+}
+
 // settleTakeovers forgets the members that are judged here since a moment, and have been told what they read of others, or are not any
 // more. It returns the others. Scopes of the kinds without are not waited for.
 func (r *pass) settleTakeovers(without map[aggregate.Kind]bool) []string {

@@ -107,6 +107,13 @@ func (b *Verdicts) WaitsIn(member string) bool {
 	return ok && t.waits()
 }
 
+// Waiting yields the members with such verdicts; "" is for keys of views.
+func (b *Verdicts) Waiting() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		b.tallies.Scan(func(t *tally) bool { return !t.waits() || yield(t.member) })
+	}
+}
+
 func (t *tally) waits() bool {
 	return slices.ContainsFunc(t.byReadSet, func(of readSetTally) bool { return of.readSet != nil && of.readSet.Unheld.Any() })
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // Takeovers are the members that another process has judged until a moment ago, while their verdicts read of others what this process
-// has not been told: they do not find yet what the other one had found. What verdicts read later, as objects change, is not waited for,
+// has not been told: they do not find yet what the other one had found. So are those whose verdicts read that of a member which was
+// read here until then. What verdicts read later, as objects change, is not waited for,
 // or a member whose objects change all the time would be for good.
 type Takeovers struct{ of map[string]*takeover }
 
