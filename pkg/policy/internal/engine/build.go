@@ -167,9 +167,8 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 		wait(b.scores.List())
 	}
 	parts.Bindings = publish(e.bindings)
-	unawaited := parts.Unawaited()
-	parts.Takeovers = r.settleTakeovers(unawaited)
-	e.synced = e.synced || e.gaps.Synced(unawaited) && (e.subs == nil || e.subs.Settled())
+	parts.Takeovers = r.settleTakeovers(&parts)
+	e.synced = e.synced || e.gaps.Synced(parts.Unawaited()) && (e.subs == nil || e.subs.Settled())
 	s := state.New(e.synced, retry, parts)
 	s.AsOf = time.Unix(e.clock.AsOf, 0).UTC()
 	if at, ok := e.instants.After(e.clock.Now); ok {

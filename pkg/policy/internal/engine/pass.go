@@ -119,8 +119,8 @@ func (r *pass) awaitWaiting() {
 }
 
 // settleTakeovers forgets the members that are judged here since a moment, and have been told what they read of others, or are not any
-// more. It returns the others. Scopes of the kinds without are not waited for.
-func (r *pass) settleTakeovers(without map[aggregate.Kind]bool) []string {
+// more. It returns the others.
+func (r *pass) settleTakeovers(parts *state.Parts) []string {
 	e := r.e
 	taken := e.takeovers.Members()
 	if len(taken) == 0 {
@@ -131,7 +131,7 @@ func (r *pass) settleTakeovers(without map[aggregate.Kind]bool) []string {
 		_, is := slices.BinarySearch(taken, member)
 		return is
 	}
-	for m := range e.gaps.AwaitedOf(isTaken, without) {
+	for m := range e.gaps.AwaitedOf(isTaken, parts.Unawaited()) {
 		unread[m] = true
 	}
 	for _, m := range taken {
