@@ -354,6 +354,52 @@ func TestImporter_SaysWhatAStaleMemberLacks(t *testing.T) {
 	i.equals(a, m1)
 }
 
+// TestImporter_SaysWhatAStaleMemberLacks_OfWhatItsJudgeCouldNotRead: that is Stale anyway, and Unread from when it lacks what is held.
+func TestImporter_SaysWhatAStaleMemberLacks_OfWhatItsJudgeCouldNotRead(t *testing.T) {
+	a := newProcess(t, "a", exchange.ExporterOptions{})
+	a.put(m1, m1)
+	for kind, state := range map[aggregate.Kind]aggregate.State{"Pod": aggregate.Synced, "Secret": aggregate.Stale, "Node": aggregate.OverBudget} {
+		s := a.scope(m1, kind, "digest")
+		if _, err := s.Replace([]aggregate.Item{s.Item(record("x", 1, "1")), s.Item(record("y", 1, "1"))}, aggregate.Status{State: state}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.tell()
+	of := func(name string) *interest.Set {
+		var s interest.Builder
+		s.Add(interest.Names("Pod"), interest.NameBucket("ns", name))
+		return s.Take()
+	}
+	i := newImporting(t, exchange.ImporterOptions{Grace: 50 * time.Millisecond}, a)
+	i.SetInterest(of("x"))
+	i.fleet(m1, "a")
+	shown := func(state aggregate.State) {
+		t.Helper()
+		eventually(t, func() string {
+			if s := i.state(m1, "Pod"); s.State != state {
+				return fmt.Sprint(s)
+			}
+			return ""
+		})
+	}
+	shown(aggregate.Synced)
+	i.peers()
+	shown(aggregate.Stale)
+	both := of("x").With(of("y"))
+	i.SetInterest(both)
+	eventually(t, func() string {
+		if held, _ := i.Held(); !held.Equal(both) {
+			return "it is not held"
+		}
+		return ""
+	})
+	for _, kind := range []aggregate.Kind{"Pod", "Secret", "Node"} {
+		if s := i.state(m1, kind); s.Read() {
+			t.Errorf("of %s it has not what is held, and is %+v", kind, s)
+		}
+	}
+}
+
 // TestExporter_WantsWhatWasAskedFor, of each importer by the name that its connection proves; who is not there wants all.
 func TestExporter_WantsWhatWasAskedFor(t *testing.T) {
 	a, i := told(t, exchange.ExporterOptions{Peer: func(*http.Request) string { return "i" }}, exchange.ImporterOptions{})

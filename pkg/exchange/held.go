@@ -89,6 +89,34 @@ func (im *Importer) sureLocked(m *member) sure {
 	return sure{m.has, m.has}
 }
 
+// haves says what a member has all of.
+type haves struct{ held, asked bool }
+
+// havesLocked returns what says of members, as long as Importer.mu is held, whether they have all that is held and all that is asked
+// for. It compares these once for all members that are sure of the same.
+func (im *Importer) havesLocked() func(*member) haves {
+	known := map[sure]haves{}
+	return func(m *member) haves {
+		s := im.sureLocked(m)
+		h, ok := known[s]
+		if !ok {
+			keys := s.keys()
+			h = haves{held: keys.Covers(im.held), asked: keys.Covers(im.interest.set)}
+			known[s] = h
+		}
+		return h
+	}
+}
+
+// bothLocked is both, and the same set where it is asked for the same again: that is done for one member after the other.
+// Importer.mu must be held.
+func (im *Importer) bothLocked(a, b *interest.Set) *interest.Set {
+	if im.common.a != a || im.common.b != b {
+		im.common.a, im.common.b, im.common.both = a, b, both(a, b)
+	}
+	return im.common.both
+}
+
 func both(a, b *interest.Set) *interest.Set {
 	if a == b {
 		return a
@@ -114,7 +142,7 @@ func (l *link) openLocked() (has, asks asked) {
 	if l.asks.number != l.has.number { // and was told in part
 		for _, m := range l.im.members {
 			if m.source == l.peer.ID {
-				m.has = both(m.has, l.asks.set)
+				m.has = l.im.bothLocked(m.has, l.asks.set)
 			}
 		}
 	}

@@ -85,6 +85,7 @@ type Importer struct {
 	interest    asked // by SetInterest
 	held        *interest.Set
 	heldChanged chan struct{}
+	common      struct{ a, b, both *interest.Set } // see bothLocked
 }
 
 // member is a member of the fleet that another process judges. Importer.mu guards judge, source, since, why, has, present, away and lacks.
@@ -238,10 +239,14 @@ func (m *member) put(index *aggregate.Index) error {
 
 // shown is the status of a scope as the index has it.
 func (m *member) shown(told aggregate.Status) aggregate.Status {
-	if m.stale == "" || !told.State.Complete() && told.State != aggregate.Partial {
+	if m.stale == "" {
 		return told
 	}
-	return aggregate.Status{State: aggregate.Stale, Reason: m.stale, Unread: told.Unread || m.unread}
+	told.Unread = told.Unread || m.unread
+	if told.State.Complete() || told.State == aggregate.Partial {
+		told.State, told.Reason = aggregate.Stale, m.stale
+	}
+	return told
 }
 
 // Complete reports whether all of a member was told by its judge, who still tells what changes. Only then may a process

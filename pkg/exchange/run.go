@@ -76,7 +76,7 @@ func (im *Importer) removeLocked(l *link) {
 // orphan says that nobody tells of a member any more, of which a peer did. Importer.mu must be held.
 func (m *member) orphan(from *link, why string) {
 	m.source, m.since, m.why = "", time.Now(), why
-	m.has = m.has.Both(from.asks.set) // and maybe less than it had
+	m.has = from.im.bothLocked(m.has, from.asks.set) // and maybe less than it had
 }
 
 func (im *Importer) stopAll() {
@@ -103,6 +103,7 @@ func (im *Importer) judge(now time.Time) time.Duration {
 	next := time.Hour
 	im.mu.Lock()
 	verdicts := make([]verdict, 0, len(im.members))
+	have := im.havesLocked()
 	for _, m := range im.members {
 		since, why := m.since, m.why
 		if m.source != "" {
@@ -111,10 +112,13 @@ func (im *Importer) judge(now time.Time) time.Duration {
 				since, why = l.lost, "process "+m.source+": "+l.reason
 			}
 		}
-		if m.source != "" && since.IsZero() && m.away && !im.sureLocked(m).keys().Covers(im.held) {
+		if m.source != "" && since.IsZero() && m.away && !have(m).held {
 			since, why = time.Unix(0, 0), "process "+m.source+" is being asked for more of it"
 		}
-		v := verdict{m: m, lacks: !im.sureLocked(m).keys().Covers(im.interest.set)}
+		v := verdict{m: m}
+		if m.lacks || !since.IsZero() {
+			v.lacks = !have(m).asked
+		}
 		if !since.IsZero() {
 			left := since.Add(im.o.Grace).Sub(now)
 			if v.keep = left > 0; v.keep {
