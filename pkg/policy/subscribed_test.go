@@ -19,7 +19,7 @@ violation contains {"msg": "several"} if count(data.fleet.views["test.app"].apps
 `
 
 // toldOf returns an index of what an engine exports.
-func toldOf(t *testing.T, x *policy.Export) *aggregate.Index {
+func toldOf(t testing.TB, x *policy.Export) *aggregate.Index {
 	t.Helper()
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(7)})
 	if err != nil {

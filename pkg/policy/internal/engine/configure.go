@@ -29,13 +29,7 @@ func (e *Engine) reset(ctx context.Context, s *fleetview.View) (*Changes, error)
 	e.resetReads()
 	e.readSets.Clear()
 	e.setMemberInputs()
-	for m := range s.Members() {
-		was := false
-		if r.was != nil {
-			_, was = r.was.Member(m.Name)
-		}
-		r.takeOver(m.Name, was)
-	}
+	r.takeAll()
 	for _, v := range e.views {
 		v.clear()
 		v.scores.Reset()

@@ -96,55 +96,6 @@ func (r *pass) invalidate(key uint64) {
 	}
 }
 
-// takeOver takes note of a member of the snapshot, if it is judged here unlike before. was is whether it was there.
-func (r *pass) takeOver(member string, was bool) {
-	if r.e.subs != nil && r.after.Judges(member) && !(was && r.judgedBefore(member)) {
-		r.e.takeovers.Add(member)
-	}
-}
-
-// awaitWaiting awaits the members with verdicts that wait for keys: what they have read of a member that is read here no longer may be
-// missing from now on.
-func (r *pass) awaitWaiting() {
-	if r.e.subs == nil || !r.e.subs.Waits() {
-		return
-	}
-	for _, b := range r.e.bindings {
-		for member := range b.Waiting() {
-			if _, is := r.after.Member(member); is && r.after.Judges(member) {
-				r.e.takeovers.Add(member)
-			}
-		}
-	}
-}
-
-// settleTakeovers forgets the members that are judged here since a moment, and have been told what they read of others, or are not any
-// more. It returns the others.
-func (r *pass) settleTakeovers(parts *state.Parts) []string {
-	e := r.e
-	taken := e.takeovers.Members()
-	if len(taken) == 0 {
-		return nil
-	}
-	unread := map[string]bool{}
-	isTaken := func(member string) bool {
-		_, is := slices.BinarySearch(taken, member)
-		return is
-	}
-	for m := range e.gaps.AwaitedOf(isTaken, parts.Unawaited()) {
-		unread[m] = true
-	}
-	for _, m := range taken {
-		if _, is := r.after.Member(m); !is || !r.after.Judges(m) {
-			e.takeovers.Remove(m)
-		}
-	}
-	e.takeovers.Settle(e.subs, func(member string) bool { return !unread[member] }, func(member string) bool {
-		return e.subs.Waits() && len(r.after.AwayMembers()) > 0 && slices.ContainsFunc(e.bindings, func(b *boundBinding) bool { return b.WaitsIn(member) })
-	})
-	return e.takeovers.Members()
-}
-
 // judgedBefore reports whether a member was judged here.
 func (r *pass) judgedBefore(member string) bool { return r.was != nil && r.was.Judges(member) }
 

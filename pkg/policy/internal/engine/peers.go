@@ -18,7 +18,6 @@ import (
 	"federator.dev/federator/pkg/policy/internal/projection"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/subscribed"
-	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
 // identityOf names a view in what processes tell each other. Indexes of the subject's own member are not told.
@@ -163,16 +162,7 @@ func (e *Engine) SetKeyOwner(ctx context.Context, owner fleetview.KeyOwner) (*Ch
 	r := e.startPass(ctx, e.fleet)
 	former := e.owner
 	e.owner = owner
-	for _, b := range e.bindings {
-		if b.pkg.Subject != module.ViewSubject {
-			continue
-		}
-		for k := range b.view.Keys() {
-			if former.Owns(b.Name, k) != owner.Owns(b.Name, k) {
-				r.markSubject(b, verdict.Subject{Key: k})
-			}
-		}
-	}
+	r.takeKeys(&former)
 	r.markPassed()
 	r.markRetries()
 	return r.finish(func() error {

@@ -59,7 +59,7 @@ type Parts struct {
 	// Wanted are the keys that verdicts have read of what others judge, and Held those of which this process has all.
 	Wanted, Held *interest.Set
 	// Takeovers are members, in order, that another process has judged until a moment ago: what their verdicts read of others is not
-	// held yet.
+	// held yet. "" is for keys of views.
 	Takeovers []string
 }
 

@@ -77,8 +77,12 @@ func (b *Binding) waitsForKeys(s *State) bool {
 	return b.Pkg.Subject == module.ViewSubject && !s.parts.Held.HasAll(b.Keys)
 }
 
-// HoldsKeys reports whether all is held of the views whose keys are subjects.
+// HoldsKeys reports whether all is held of the views whose keys are subjects, and what verdicts on keys read of others that another
+// process has judged until a moment ago.
 func (s *State) HoldsKeys() bool {
+	if s.awaitsKeys() {
+		return false
+	}
 	for _, b := range s.parts.Bindings {
 		for of := range b.Versions() {
 			if of.waitsForKeys(s) {
@@ -88,6 +92,9 @@ func (s *State) HoldsKeys() bool {
 	}
 	return true
 }
+
+// awaitsKeys reports whether keys are among the takeovers, of which these are the first.
+func (s *State) awaitsKeys() bool { return len(s.parts.Takeovers) > 0 && s.parts.Takeovers[0] == "" }
 
 // waits reports whether a version has verdicts on what is not held yet, or has subjects among it.
 func (s *State) waits(b *Binding) bool {

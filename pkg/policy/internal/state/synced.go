@@ -29,12 +29,17 @@ func (s *State) BindingSynced(binding string) bool {
 // their verdicts read of others to be told. Unlike Synced it is of now: a process that takes over a member has none of its verdicts
 // at first, and then those that follow from what it knows.
 func (s *State) Awaited() []string {
-	members := slices.AppendSeq(slices.Clone(s.parts.Takeovers), s.parts.Gaps.AwaitedOf(s.parts.Fleet.Judges, s.parts.Unawaited()))
+	taken := s.parts.Takeovers
+	if s.awaitsKeys() {
+		taken = taken[1:]
+	}
+	members := slices.AppendSeq(slices.Clone(taken), s.parts.Gaps.AwaitedOf(s.parts.Fleet.Judges, s.parts.Unawaited()))
 	slices.Sort(members)
 	return slices.Compact(members)
 }
 
-// SyncedNow is Synced as of now: no scope that policies read is waited for, wherever it is read, and no member is Awaited. Where
+// SyncedNow is Synced as of now: no scope that policies read is waited for, wherever it is read, and no member is Awaited, nor what
+// verdicts on keys read. Where
 // several processes share a fleet, verdicts are Unknown until then, without the violations that another process may have found.
 func (s *State) SyncedNow() bool {
 	return s.Synced && len(s.parts.Takeovers) == 0 && !s.parts.Gaps.Waits(s.parts.Unawaited())
