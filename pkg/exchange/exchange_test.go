@@ -358,6 +358,11 @@ func TestImporter_SaysWhatAStaleMemberLacks(t *testing.T) {
 func TestImporter_SaysWhatAStaleMemberLacks_OfWhatItsJudgeCouldNotRead(t *testing.T) {
 	a := newProcess(t, "a", exchange.ExporterOptions{})
 	a.put(m1, m1)
+	member, _ := a.index.Snapshot().Member(m1)
+	member.GivenUp = true
+	if err := a.index.PutMember(member); err != nil {
+		t.Fatal(err)
+	}
 	for kind, state := range map[aggregate.Kind]aggregate.State{"Pod": aggregate.Synced, "Secret": aggregate.Stale, "Node": aggregate.OverBudget} {
 		s := a.scope(m1, kind, "digest")
 		if _, err := s.Replace([]aggregate.Item{s.Item(record("x", 1, "1")), s.Item(record("y", 1, "1"))}, aggregate.Status{State: state}); err != nil {
@@ -385,6 +390,13 @@ func TestImporter_SaysWhatAStaleMemberLacks_OfWhatItsJudgeCouldNotRead(t *testin
 	shown(aggregate.Synced)
 	i.peers()
 	shown(aggregate.Stale)
+	givenUp := func(want bool) {
+		t.Helper()
+		if m, _ := i.index.Snapshot().Member(m1); m.GivenUp != want {
+			t.Errorf("it is given up: %t", m.GivenUp)
+		}
+	}
+	givenUp(true)
 	both := of("x").With(of("y"))
 	i.SetInterest(both)
 	eventually(t, func() string {
@@ -393,6 +405,7 @@ func TestImporter_SaysWhatAStaleMemberLacks_OfWhatItsJudgeCouldNotRead(t *testin
 		}
 		return ""
 	})
+	givenUp(false) // its next judge may read what it lacks
 	for _, kind := range []aggregate.Kind{"Pod", "Secret", "Node"} {
 		if s := i.state(m1, kind); s.Read() {
 			t.Errorf("of %s it has not what is held, and is %+v", kind, s)

@@ -232,7 +232,8 @@ func (m *member) put(index *aggregate.Index) error {
 		now = *m.told
 	}
 	if m.stale != "" {
-		now.Serves, now.Silent = nil, nil // what it serves is known no longer
+		now.Serves, now.Silent = nil, nil      // what it serves is known no longer
+		now.GivenUp = now.GivenUp && !m.unread // what it lacks was not given up
 	}
 	return index.PutMember(now)
 }
