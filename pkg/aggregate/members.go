@@ -93,10 +93,17 @@ type Role uint8
 
 // The roles of a process.
 const (
-	Judge   Role = iota // reads the member, and judges its objects
-	Standby             // reads the member, which another process judges
-	Joining             // begins to read the member: another process judges it, and knows more of it
+	Judge         Role = iota // reads the member, and judges its objects
+	Standby                   // reads the member, which another process judges
+	Joining                   // begins to read the member: another process judges it, and knows more of it
+	StandbyUnread             // is a Standby that has not read all of the member yet: as Joining, the judge knows more of it
 )
+
+// StandsBy reports whether a process with the role answers for the member while the one that judges it does not.
+func (r Role) StandsBy() bool { return r == Standby || r == StandbyUnread }
+
+// KnowsLess reports whether a process with the role has read less of the member than the one that judges it.
+func (r Role) KnowsLess() bool { return r == Joining || r == StandbyUnread }
 
 // Cluster is what is known of a member's Cluster besides its labels: nothing, where there is
 // none. Its size is bounded by the code that fills it in.

@@ -390,11 +390,11 @@ func (mb *member) publish(spec Spec) {
 	}
 }
 
-// role is what this process is to the member. One that is to stand by, and has not read it yet, only begins to: the judge knows
-// more, and policies go on with what that tells.
+// role is what this process is to the member. The judge knows more than one that stands by, and has not read it all yet: policies go on
+// with what that tells. There may be a kind that cannot be read, for good.
 func (mb *member) role(spec *Spec) aggregate.Role {
 	if spec.Role == aggregate.Standby && !mb.synced.Load() {
-		return aggregate.Joining
+		return aggregate.StandbyUnread
 	}
 	return spec.Role
 }

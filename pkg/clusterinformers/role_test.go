@@ -48,7 +48,7 @@ func TestMember_StandsByOnceItIsRead(t *testing.T) {
 		return m.Role
 	}
 	r.until("it is being read", func() bool { return faults.Seen() > 0 })
-	if got := role(); got != aggregate.Joining {
+	if got := role(); got != aggregate.StandbyUnread {
 		t.Errorf("while it is being read the role is %d", got)
 	}
 	clear()

@@ -379,7 +379,7 @@ func standsIn(member, process string) string {
 // holds reports whether this process holds a member without judging it.
 func (s *Server) holds(member string) bool {
 	m, ok := s.options.Index.Snapshot().Member(member)
-	return ok && m.Role == aggregate.Standby
+	return ok && m.Role.StandsBy()
 }
 
 // unjudged is the error for a member that nobody answers for. Whether there is such a member is not for

@@ -32,14 +32,21 @@ func (f *sharedFleet) standBy(to *process, member string, pods int) {
 }
 
 // TestShared_AStandbyAnswersForOneMember: who asks for one member is answered by the process that stands by, wherever that is, and
-// told so, when its judge is away: refusing, or silent.
+// told so, when its judge is away: refusing, or silent. There may be kinds that it has not read, which is no reason to answer nothing.
 func TestShared_AStandbyAnswersForOneMember(t *testing.T) {
-	for _, silent := range []bool{false, true} {
+	for _, c := range []struct {
+		silent bool
+		role   aggregate.Role
+	}{{false, aggregate.Standby}, {true, aggregate.Standby}, {false, aggregate.StandbyUnread}} {
+		silent := c.silent
 		f := share(t, 3, nil)
 		f.join("a/eu-1", "a/eu-2", "a/eu-3")
 		f.put(7, sharedObject{"a/eu-2", "Pod", "blue", "p0", "a", "1"}, sharedObject{"a/eu-2", "Pod", "blue", "p1", "a", "1"})
 		judge, standby := f.processes[1], f.processes[2]
 		f.standBy(standby, "a/eu-2", 2)
+		at, _ := standby.index.Snapshot().Member("a/eu-2")
+		at.Role = c.role
+		f.must(standby.index.PutMember(at))
 		if judge.slow.Store(silent); !silent {
 			f.kill(judge)
 		}

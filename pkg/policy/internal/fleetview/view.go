@@ -1,7 +1,7 @@
 // Package fleetview joins two indexes of one fleet for the policies that read it: the one of this process, and the
 // one of what its peers have told of the members that they read.
 //
-// A member is taken from the own index where it is there, unless this process only begins to read it (role Joining)
+// A member is taken from the own index where it is there, unless this process only begins to read it (role Joining, or StandbyUnread)
 // and a peer knows more of it. Otherwise it is taken from the peers' index: such a member is away. This process
 // judges the members that are in its own index with role Judge, and all members where it has no peers.
 //
@@ -91,7 +91,7 @@ func placesOf(own, peers *aggregate.Snapshot) *places {
 		}
 	}
 	for m := range peers.Members() {
-		if held, ok := own.Member(m.Name); !ok || held.Role == aggregate.Joining {
+		if held, ok := own.Member(m.Name); !ok || held.Role.KnowsLess() {
 			p.of[m.Name] = away
 			p.away = append(p.away, m.Name)
 		}
@@ -208,7 +208,7 @@ func merge[T any](v *View, own iter.Seq[T], others func(names []string) iter.Seq
 	at := ""
 	for x := range own {
 		name := member(x)
-		if v.of[name] == away { // which is Joining
+		if v.of[name] == away { // which knows less
 			continue
 		}
 		if name != at && len(rest) > 0 && rest[0] < name {

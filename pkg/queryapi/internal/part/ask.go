@@ -97,7 +97,7 @@ func (a *Ask) Answers(m *aggregate.Member) bool {
 		return !not
 	}
 	_, also := slices.BinarySearch(a.Also, m.Name)
-	return also && m.Role == aggregate.Standby
+	return also && m.Role.StandsBy()
 }
 
 // Digest is a digest of names of members, which are sorted.

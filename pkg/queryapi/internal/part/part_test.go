@@ -75,7 +75,7 @@ func TestAsk_TravelsInAHeader(t *testing.T) {
 		role aggregate.Role
 		want bool
 	}{
-		{"a/b", aggregate.Judge, true}, {"c/d", aggregate.Judge, false}, {"a/b", aggregate.Standby, false}, {"e/f", aggregate.Standby, true}, {"e/f", aggregate.Joining, false},
+		{"a/b", aggregate.Judge, true}, {"c/d", aggregate.Judge, false}, {"a/b", aggregate.Standby, false}, {"e/f", aggregate.Standby, true}, {"e/f", aggregate.Joining, false}, {"e/f", aggregate.StandbyUnread, true},
 	} {
 		if is := got.Answers(&aggregate.Member{Name: c.name, Role: c.role}); is != c.want {
 			t.Errorf("%s as %d: %t", c.name, c.role, is)
