@@ -275,9 +275,7 @@ func TestImporter_HoldsNoMoreThanWasAskedFor(t *testing.T) {
 	if err := a.proxy.Set(blackHole); err != nil { // a is asked for nothing, and for no more before it has told
 		t.Fatal(err)
 	}
-	var b interest.Builder
-	b.Add(interest.Names("Pod"), interest.NameBucket("ns", "x"))
-	x := b.Take()
+	x := pod("x")
 	for range 50 { // members are looked at in any order
 		i.SetInterest(nil)
 		i.SetInterest(x)
@@ -309,13 +307,8 @@ func TestImporter_SaysWhatAStaleMemberLacks(t *testing.T) {
 		p.replace(member, "Pod", "digest", record("x", 1, "1"), record("y", 1, "1"))
 		p.tell()
 	}
-	of := func(name string) *interest.Set {
-		var s interest.Builder
-		s.Add(interest.Names("Pod"), interest.NameBucket("ns", name))
-		return s.Take()
-	}
 	i := newImporting(t, exchange.ImporterOptions{Grace: 50 * time.Millisecond}, a, b)
-	i.SetInterest(of("x"))
+	i.SetInterest(pod("x"))
 	i.fleet(m1, "a", m2, "b")
 	holds := func(set *interest.Set) {
 		t.Helper()
@@ -336,16 +329,16 @@ func TestImporter_SaysWhatAStaleMemberLacks(t *testing.T) {
 		})
 	}
 	shown(aggregate.Synced, false)
-	holds(of("x"))
+	holds(pod("x"))
 	i.peers(b)
 	shown(aggregate.Stale, false)
-	both := of("x").With(of("y"))
+	both := pod("x").With(pod("y"))
 	i.SetInterest(both)
 	holds(both)
 	if s := i.state(m1, "Pod"); s.State != aggregate.Stale || !s.Unread {
 		t.Errorf("it has not what is held, and is %+v", s)
 	}
-	i.SetInterest(of("x"))
+	i.SetInterest(pod("x"))
 	shown(aggregate.Stale, false)
 	i.SetInterest(both)
 	i.peers(a, b)
@@ -370,13 +363,8 @@ func TestImporter_SaysWhatAStaleMemberLacks_OfWhatItsJudgeCouldNotRead(t *testin
 		}
 	}
 	a.tell()
-	of := func(name string) *interest.Set {
-		var s interest.Builder
-		s.Add(interest.Names("Pod"), interest.NameBucket("ns", name))
-		return s.Take()
-	}
 	i := newImporting(t, exchange.ImporterOptions{Grace: 50 * time.Millisecond}, a)
-	i.SetInterest(of("x"))
+	i.SetInterest(pod("x"))
 	i.fleet(m1, "a")
 	shown := func(state aggregate.State) {
 		t.Helper()
@@ -397,7 +385,7 @@ func TestImporter_SaysWhatAStaleMemberLacks_OfWhatItsJudgeCouldNotRead(t *testin
 		}
 	}
 	givenUp(true)
-	both := of("x").With(of("y"))
+	both := pod("x").With(pod("y"))
 	i.SetInterest(both)
 	eventually(t, func() string {
 		if held, _ := i.Held(); !held.Equal(both) {
@@ -424,9 +412,7 @@ func TestExporter_WantsWhatWasAskedFor(t *testing.T) {
 	if !wants("i", "x") || !wants("i", "y") {
 		t.Error("who asks for everything does not want it")
 	}
-	var b interest.Builder
-	b.Add(interest.Names("Pod"), interest.NameBucket("ns", "x"))
-	i.SetInterest(b.Take())
+	i.SetInterest(pod("x"))
 	eventually(t, func() string {
 		if wants("i", "y") {
 			return "it wants what it does not ask for any more"

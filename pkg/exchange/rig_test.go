@@ -476,3 +476,10 @@ func (h *history) snapshot(r aggregate.Revision) *aggregate.Snapshot {
 	defer h.mu.Unlock()
 	return h.at[r]
 }
+
+// pod is what is asked for by who reads the Pod of a name.
+func pod(name string) *interest.Set {
+	var b interest.Builder
+	b.Add(interest.Names("Pod"), interest.NameBucket("ns", name))
+	return b.Take()
+}

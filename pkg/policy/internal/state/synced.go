@@ -39,8 +39,8 @@ func (s *State) Awaited() []string {
 }
 
 // SyncedNow is Synced as of now: no scope that policies read is waited for, wherever it is read, and no member is Awaited, nor what
-// verdicts on keys read. Where
-// several processes share a fleet, verdicts are Unknown until then, without the violations that another process may have found.
+// verdicts on keys read. Where several processes share a fleet, verdicts are Unknown until then, without the violations that another
+// process may have found.
 func (s *State) SyncedNow() bool {
 	return s.Synced && len(s.parts.Takeovers) == 0 && !s.parts.Gaps.Waits(s.parts.Unawaited())
 }
