@@ -116,6 +116,7 @@ ui: ui-modules ## build the web UI, which the binary embeds, from ui/
 .PHONY: ui-check
 ui-check: ui-modules ## check, test and build the web UI, and compare it with what is committed
 	cd ui && npm test
+	mkdir -p $(CACHE)
 	cp -R pkg/webui/dist $(CACHE)/ui-committed.$$$$ && trap "rm -rf $(CACHE)/ui-committed.$$$$" EXIT && \
 		cd ui && npm run build && node scripts/compare.mjs $(CACHE)/ui-committed.$$$$ ../pkg/webui/dist
 
