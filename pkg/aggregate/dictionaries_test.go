@@ -71,6 +71,9 @@ func TestTrain_DictionariesGoWithTheirKinds(t *testing.T) {
 // more than their objects, however many a member invents, and those of many objects keep
 // what serves them.
 func TestTrain_DictionariesAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine trains, for long where races are looked for")
+	}
 	const base = 64 << 20
 	x := newIndex(t, aggregate.Options{})
 	pods := openScope(t, x, "m", "Pod")
@@ -122,6 +125,9 @@ func TestTrain_DictionariesAreBounded(t *testing.T) {
 // TestLoad_GoesOnWithItsDictionaries: what was loaded is neither trained nor encoded again, and what comes is
 // encoded as it is.
 func TestLoad_GoesOnWithItsDictionaries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine trains, for long where races are looked for")
+	}
 	x := newIndex(t, aggregate.Options{})
 	s := openScope(t, x, "m", "Pod")
 	fill(t, s, 300, func(i int) []byte { return shape(1, i) })

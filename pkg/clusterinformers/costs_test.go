@@ -202,6 +202,9 @@ func (c *costs) settled(maxHeap int64) (u costsUsage) {
 // TestCosts_FollowTheNumberOfConnections: empty kinds cost no goroutine, no descriptor of their
 // own, no line of /metrics, and little memory.
 func TestCosts_FollowTheNumberOfConnections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it measures, slowly where races are looked for")
+	}
 	if runtime.GOOS != "linux" {
 		t.Skip("descriptors are counted in /proc")
 	}

@@ -39,7 +39,11 @@ func scopeContent(x *aggregate.Snapshot, m string) (out string) {
 // TestStore_EqualsModelWhereverItIsKilled: kills at any point between the writes of a batch, with members that leave, rejoin, are rewritten and
 // compacted at once; then ends cut at a random byte.
 func TestStore_EqualsModelWhereverItIsKilled(t *testing.T) {
-	for seed := uint64(1); seed <= 20 && !t.Failed(); seed++ {
+	most := uint64(20)
+	if testing.Short() {
+		most = 4
+	}
+	for seed := uint64(1); seed <= most && !t.Failed(); seed++ {
 		runModel(t, seed)
 	}
 }

@@ -487,5 +487,5 @@ func TestEngine_EqualsFullEvaluation(t *testing.T) {
 		}
 		oracles = append(oracles, o)
 	}
-	small.playAll(t, 3000, func(uint64) ([]policySet, []*oracle) { return sets, oracles })
+	small.playAll(t, 1000, func(uint64) ([]policySet, []*oracle) { return sets, oracles })
 }

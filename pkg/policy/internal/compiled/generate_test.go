@@ -17,7 +17,7 @@ import (
 )
 
 // programsByDefault is how many evaluations of generated programs are compared.
-const programsByDefault = 20_000
+const programsByDefault = 6_000
 
 // TestGenerated_AgreesWithTopdown compares evaluations of random programs with topdown's.
 // ORACLE_PROGRAMS sets how many.
