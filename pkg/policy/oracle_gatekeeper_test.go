@@ -438,7 +438,7 @@ func TestGatekeeper_EqualsFullEvaluation(t *testing.T) {
 	t.Parallel()
 	templates := plainTemplates(t)
 	files := slices.DeleteFunc(gatekeeperFiles(t), func(f policy.File) bool { return f.Path == "constraints.yaml" })
-	n, base := 2000, uint64(1)
+	n, base := 700, uint64(1)
 	if testing.Short() {
 		n = 40
 	}
