@@ -32,7 +32,10 @@ type Config struct {
 	Index       Index       `yaml:"index" doc:"The index."`
 	Persistence Persistence `yaml:"persistence" doc:"What is kept of the index over a restart, which then lists nothing again."`
 
+	History History `yaml:"history" doc:"What is kept of what happened: transitions of members, objects and verdicts, as long as persistence keeps the index."`
+
 	Metrics  Metrics  `yaml:"metrics" doc:"What /metrics shows."`
+	Traces   Traces   `yaml:"traces" doc:"OpenTelemetry traces: of each change that leads to an Action, from the member's event to the corrective write and its echo, of those that are slow, and of a sample of the others and of queries."`
 	Policies Policies `yaml:"policies" doc:"Policies that are evaluated on the fleet."`
 	Query    Query    `yaml:"query" doc:"The query API: the whole fleet, and each member, for kubectl and client-go."`
 	UI       UI       `yaml:"ui" doc:"The web UI, served with the query API."`
@@ -260,8 +263,10 @@ func Default() Config {
 			},
 		},
 		Persistence: Persistence{MaxBytes: 16 << 30},
+		History:     History{MaxBytes: 2 << 30, MaxAge: 7 * 24 * time.Hour},
 		Policies:    Policies{Namespace: DefaultNamespace, ReportInterval: 30 * time.Second, ActionRetention: 7 * 24 * time.Hour, ActionsKept: 100, Corrections: defaultCorrections(), Notify: defaultNotify()},
 
+		Traces: defaultTraces(),
 		Query:  defaultQueryConfig(),
 		UI:     UI{Enabled: true},
 		Listen: Listen{Serve: addressDefault, Admin: DefaultAdmin},

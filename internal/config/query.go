@@ -25,6 +25,7 @@ type Query struct {
 	MaxWatches  int           `yaml:"maxWatches" doc:"Open watches."`
 	Timeout     time.Duration `yaml:"timeout" doc:"Timeout of a request, watches excluded."`
 	Audit       QueryAudit    `yaml:"audit" doc:"The audit log of requests."`
+	MCP         bool          `yaml:"mcp" doc:"Serve tools for assistants at /mcp (Model Context Protocol). They show what the caller may read to an assistant, and so to those who run its model."`
 }
 
 // QueryTLS is the server's certificate.

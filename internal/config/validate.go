@@ -36,12 +36,14 @@ func (c *Config) validate(doc *document) error {
 	c.validateKinds(p)
 	c.validateNumbers(p)
 	c.validatePersistence(p)
+	c.validateHistory(p)
 	c.validateListen(p)
 	c.validateAgents(p)
 	c.validateShards(p)
 	c.validateQuery(p)
 	c.validateUI(p)
 	c.validatePolicies(p)
+	c.validateTraces(p)
 	if _, err := c.AllowedPrefixes(); err != nil {
 		p.errs = append(p.errs, prefixErrors(doc, c.Network.Allow)...)
 	}
@@ -150,6 +152,7 @@ func (c *Config) validateNumbers(p *problems) {
 		{"parallelSyncs", int64(c.ParallelSyncs)},
 		{"index.logBytes", c.Index.LogBytes},
 		{"persistence.maxBytes", c.Persistence.MaxBytes},
+		{"history.maxBytes", c.History.MaxBytes},
 		{"audit.bytesPerSecond", c.Audit.BytesPerSecond},
 	} {
 		if n.value <= 0 {
@@ -174,6 +177,7 @@ func (c *Config) validateNumbers(p *problems) {
 		path  string
 		value time.Duration
 	}{
+		{"history.maxAge", c.History.MaxAge},
 		{"audit.interval", c.Audit.Interval},
 		{"audit.firstTier", c.Audit.FirstTier},
 		{"discoveryInterval", c.DiscoveryInterval},

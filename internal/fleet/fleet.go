@@ -18,6 +18,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // Fleet is the index and the manager that writes it.
@@ -55,6 +56,8 @@ type Options struct {
 	Sources func([]clusterinformers.Source) []clusterinformers.Source
 	// TakeOver is as in clusterinformers.Options.
 	TakeOver func(context.Context, clusterinformers.TakeOver) map[aggregate.Kind]time.Time
+	// Tracer is as in clusterinformers.Options.
+	Tracer *tracing.Tracer
 	// OnLoss is called when an audit has found that events were lost, as in clusterinformers.Options.
 	OnLoss func(clusterinformers.Loss)
 	// OnKept is called, if it is not nil, when nothing is kept over a restart any more although it should, with
@@ -71,7 +74,8 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 	var kept *keeper
 	if opts.Persist {
 		var err error
-		if kept, err = openKeeper(&cfg, form, opts); err != nil {
+		read := func(kind aggregate.Kind) bool { return manager.Requires(kind) }
+		if kept, err = openKeeper(&cfg, form, read, opts); err != nil {
 			return nil, err
 		}
 	}
@@ -120,6 +124,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 		Audit:             cfg.Audit.Options(),
 		OnLoss:            opts.OnLoss,
 		TakeOver:          opts.TakeOver,
+		Tracer:            opts.Tracer,
 		MetricsPerScope:   cfg.Metrics.PerScope,
 		Installation:      opts.Installation,
 	})

@@ -24,6 +24,7 @@ import (
 	"federator.dev/federator/internal/verdictmemory"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/history"
 	"federator.dev/federator/pkg/persistence"
 	"federator.dev/federator/pkg/queryapi"
 )
@@ -34,6 +35,7 @@ type keeper struct {
 	grants *grantmemory.Memory
 	// verdicts is what outlasts the process of verdicts.
 	verdicts *verdictmemory.Memory
+	history  *history.History // nil: it is not kept
 	why      error
 	log      *slog.Logger
 	onKept   func(why string)
@@ -42,7 +44,7 @@ type keeper struct {
 
 // openKeeper opens the directory that the index is kept in, nil where none is configured. A directory
 // that cannot be used is no reason not to serve: what is there is listed.
-func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, opts Options) (*keeper, error) {
+func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, read func(aggregate.Kind) bool, opts Options) (*keeper, error) {
 	dir, err := PersistenceDirectory(cfg)
 	if dir == "" || err != nil {
 		return nil, err
@@ -57,12 +59,14 @@ func openKeeper(cfg *config.Config, form func(aggregate.Kind) string, opts Optio
 		return nil, err
 	}
 	k.store, k.why = persistence.Open(persistence.Options{
-		Directory: dir, MaxBytes: cfg.Persistence.MaxBytes, Key: key, Form: form, Log: log, OnChange: opts.OnKept,
+		Directory: dir, MaxBytes: cfg.Persistence.MaxBytes, Key: key, Form: form, Log: log, OnChange: opts.OnKept, Ahead: k.ahead,
 	})
 	if k.why != nil {
 		k.loaded.Store(true) // as empty as it is
 		log.Error("nothing is kept over a restart", "error", k.why)
+		return k, nil
 	}
+	k.openHistory(cfg, dir, key, read, opts)
 	return k, nil
 }
 
@@ -114,6 +118,7 @@ func (f *Fleet) Load(ctx context.Context) {
 		return
 	}
 	defer k.loaded.Store(true)
+	defer k.beginHistory(f.Index)
 	from := time.Now()
 	k.verdicts.Open(func() (aggregate.Revision, bool) {
 		if f.Loading() {
@@ -185,9 +190,19 @@ func (f *Fleet) Keep(ctx context.Context) error {
 		return nil
 	}
 	beside, end := context.WithCancel(ctx) // a store that ends before ctx ends all of it
-	var wg sync.WaitGroup
+	recorded, endHistory := context.WithCancel(context.WithoutCancel(ctx))
+	var wg, recording sync.WaitGroup
 	wg.Go(func() { k.verdicts.Run(beside) })
+	if k.history != nil {
+		recording.Go(func() {
+			if err := k.history.Run(recorded); err != nil {
+				k.log.Error("what happens is not recorded any more", "error", err)
+			}
+		})
+	}
 	err := k.store.Run(ctx, f.Index)
+	endHistory() // the store waits for it until its last write
+	recording.Wait()
 	end()
 	wg.Wait()
 	k.grants.Close(ctx.Err() != nil) // readers are served until ctx is done

@@ -25,7 +25,9 @@ type record struct {
 	scope    *scopeID // of changes
 	changes  []change
 	bulk     []scopeChange
-	cut      bool // it has only the names of its scopes, not the changes
+	cut      bool        // it has only the names of its scopes, not the changes
+	status   *[2]Status  // of the scope before and after; nil: it stayed
+	members  *[2]*Member // before and after a change of what is known of the member
 
 	// The bytes that the record keeps alive besides the present state, as of its creation:
 	// former objects of changes, and of bulk.
@@ -33,7 +35,8 @@ type record struct {
 }
 
 const (
-	recordOverhead = 128
+	recordOverhead = 144
+	statusOverhead = 96 // of a change of a status
 	changeOverhead = 16
 	bulkOverhead   = 160 // a scope's root without its trees
 )
@@ -58,7 +61,10 @@ func newRecord(from, to Revision, scope *scopeID, changes []change, released int
 
 // stub returns a record with only the names of its scopes.
 func (r *record) stub() *record {
-	s := &record{from: r.from, to: r.to, since: r.since, member: r.member, left: r.left, scope: r.scope, bytes: recordOverhead, cut: true}
+	s := &record{from: r.from, to: r.to, since: r.since, member: r.member, left: r.left, members: r.members, scope: r.scope, status: r.status, bytes: recordOverhead, cut: true}
+	if s.status != nil {
+		s.bytes += statusOverhead
+	}
 	if len(r.bulk) == 1 {
 		s.scope = r.bulk[0].scope()
 		return s

@@ -107,7 +107,10 @@ func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *r
 		x.setWriter(root.scopeID, s)
 		s.id = root.scopeID
 	}
-	x.exchange(s.codec, root, r.to)
+	if was := x.exchange(s.codec, root, r.to); was.status != root.status {
+		r.status = &[2]Status{was.status, root.status}
+		r.bytes += statusOverhead
+	}
 	x.publish(r)
 	if s.foreign.Load() {
 		s.foreign.Store(false)
@@ -128,8 +131,9 @@ func (x *Index) setWriter(id *scopeID, s *Scope) {
 	id.writer = s
 }
 
-// exchange puts a scope's next root in place of the one before. x.mu must be held.
-func (x *Index) exchange(codec *kindCodec, root *scopeRoot, at Revision) {
+// exchange puts a scope's next root in place of the one before, which it returns: an empty one where there was
+// none. x.mu must be held.
+func (x *Index) exchange(codec *kindCodec, root *scopeRoot, at Revision) (was *scopeRoot) {
 	before, ok := x.scopes.Set(root)
 	x.totals.add(root, 1)
 	codec.held.add(root, 1)
@@ -137,7 +141,7 @@ func (x *Index) exchange(codec *kindCodec, root *scopeRoot, at Revision) {
 	case !ok:
 		x.count(root.kind, root.resource(), 1)
 		x.reshaped, root.changed = true, at
-		return
+		return &scopeRoot{}
 	case before.objects != root.objects:
 		root.changed = at
 	default:
@@ -150,6 +154,7 @@ func (x *Index) exchange(codec *kindCodec, root *scopeRoot, at Revision) {
 		x.count(root.kind, is, 1)
 	}
 	x.reshaped = x.reshaped || before.scopeID != root.scopeID || before.status != root.status
+	return before
 }
 
 // Replace makes the scope hold exactly these objects: one commit, whatever their number.

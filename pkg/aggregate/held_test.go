@@ -121,3 +121,37 @@ func TestPending_HasEveryCommit(t *testing.T) {
 		t.Errorf("%d changes, want 5: %v", len(changes), changes)
 	}
 }
+
+// A commit about a member has it before and after, so that two members of one name are told apart.
+func TestCommit_HasItsMember(t *testing.T) {
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1), Hold: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []aggregate.Member{{Name: "m", UID: "a"}, {Name: "m", UID: "a", Version: "v1"}, {}, {Name: "m", UID: "b"}} {
+		if m.Name == "" {
+			x.RemoveMember("m")
+		} else if err := x.PutMember(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, _ := x.Pending(x.Snapshot())
+	commits, ok := p.Commits()
+	if !ok {
+		t.Fatal("the change log does not have the commits")
+	}
+	text := func(m *aggregate.Member) string {
+		if m == nil {
+			return "-"
+		}
+		return m.UID + m.Version
+	}
+	got := ""
+	for c := range commits {
+		before, after := c.Members()
+		got += text(before) + ">" + text(after) + " "
+	}
+	if want := "->a a>av1 av1>- ->b "; got != want {
+		t.Errorf("members are %q, want %q", got, want)
+	}
+}

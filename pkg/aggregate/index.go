@@ -196,7 +196,8 @@ func (x *Index) PutMember(m Member) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	next := &memberRoot{Member: m}
-	if held, ok := x.members.Get(next); ok {
+	held, ok := x.members.Get(next)
+	if ok {
 		if held.UID != m.UID {
 			return fmt.Errorf("member %q: %w (uid %s, not %s)", m.Name, ErrIdentity, held.UID, m.UID)
 		}
@@ -210,7 +211,12 @@ func (x *Index) PutMember(m Member) error {
 		return fmt.Errorf("member %q: %w", m.Name, err)
 	}
 	x.setMember(next)
-	x.publish(memberRecord(at, at+1, next.Name, nil, 0))
+	rec := memberRecord(at, at+1, next.Name, nil, 0)
+	if rec.members = (&[2]*Member{1: &next.Member}); ok {
+		rec.members[0] = &held.Member
+		rec.bytes += memberSize(&held.Member)
+	}
+	x.publish(rec)
 	return nil
 }
 
@@ -244,7 +250,7 @@ func (x *Index) RemoveMember(name string) bool {
 		x.setWriter(b.before.scopeID, nil)
 	}
 	rec := memberRecord(at, at+revisions, m.Name, bulk, pinned)
-	rec.left = true
+	rec.left, rec.members = true, &[2]*Member{&m.Member}
 	x.publish(rec)
 	return true
 }

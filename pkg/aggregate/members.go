@@ -216,6 +216,20 @@ func cloneMember(m Member) Member {
 	return m
 }
 
+// memberSize returns about how many bytes a member has of its own.
+func memberSize(m *Member) int64 {
+	n := 512 + 16*(len(m.APIs)+len(m.Serves)+len(m.Silent))
+	for _, labels := range [...][]Label{m.Labels, m.Cluster.Annotations} {
+		for _, l := range labels {
+			n += 32 + len(l.Key) + len(l.Value)
+		}
+	}
+	for _, c := range m.Cluster.Conditions {
+		n += 64 + len(c.Type) + len(c.Status)
+	}
+	return int64(n)
+}
+
 func equalMembers(a, b Member) bool {
 	return a.Name == b.Name && a.UID == b.UID && a.Discovery == b.Discovery && a.Version == b.Version && a.GivenUp == b.GivenUp && a.Role == b.Role &&
 		slices.Equal(a.Labels, b.Labels) && a.Cluster.Equal(&b.Cluster) && slices.Equal(a.APIs, b.APIs) &&

@@ -37,6 +37,28 @@ func (c Commit) Cut() bool {
 	return len(b) == 1 && b[0].before != nil && b[0].after != nil && b[0].before.as != b[0].after.as
 }
 
+// Status returns the status of the scope before and after the commit, and whether the commit changed it. A
+// scope that the commit made was Unknown.
+func (c Commit) Status() (before, after Status, changed bool) {
+	if c.record.status == nil {
+		return Status{}, Status{}, false
+	}
+	return c.record.status[0], c.record.status[1], true
+}
+
+// Net reports whether the commit is of a list, or of a scope or member that left: its changes are what differs
+// between before and after, and what was in between is not known.
+func (c Commit) Net() bool { return c.record.bulk != nil || c.record.cut }
+
+// Members returns the member before and after a commit about itself, nil where it was or is not there. The commits of an
+// earlier process do not have them.
+func (c Commit) Members() (before, after *Member) {
+	if m := c.record.members; m != nil {
+		return m[0], m[1]
+	}
+	return nil, nil
+}
+
 // Past is a commit before what was loaded of a member: what it changed is undone to know what was
 // before it.
 type Past struct {

@@ -297,15 +297,27 @@ func (s *Scope) Size() (objects int, bytes int64) {
 	return s.root.objects.Len(), s.root.bytes
 }
 
-// Upsert adds or updates an object at the next Commit. An item with the version in the index
-// changes nothing.
-func (s *Scope) Upsert(item Item) {
+// Upsert adds or updates an object at the next Commit, and returns the position of that among the changes that it will publish, from 1. An item
+// with the version in the index changes nothing, which is 0.
+func (s *Scope) Upsert(item Item) (position int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return // another writer may continue with the sets
+		return 0 // another writer may continue with the sets
 	}
-	s.upsert(item.e, true)
+	before := len(s.changes)
+	if s.upsert(item.e, true); len(s.changes) == before {
+		return 0
+	}
+	return len(s.changes)
+}
+
+// Pending returns the number of changes by Upsert and Delete since the last commit. Commit gives the last of them the
+// revision that it returns, and those before it the revisions before it, in order.
+func (s *Scope) Pending() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.changes)
 }
 
 // upsert adds an entry to the private trees. With note it becomes an individual change in
@@ -350,18 +362,21 @@ func sameIndexed(a, b *identity) bool {
 	return a.labels == b.labels && a.fields == b.fields && a.owners == b.owners
 }
 
-// Delete removes an object at the next Commit, if it exists.
-func (s *Scope) Delete(namespace, name string) {
+// Delete removes an object at the next Commit, if it exists, and returns the position of that, as Upsert does.
+func (s *Scope) Delete(namespace, name string) (position int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return
+		return 0
 	}
 	p := s.index.pivots.Get().(*pivot)
 	defer s.index.pivots.Put(p)
-	if old, ok := s.remove(p.at(namespace, name)); ok {
-		s.changes = append(s.changes, change{before: old})
+	old, ok := s.remove(p.at(namespace, name))
+	if !ok {
+		return 0
 	}
+	s.changes = append(s.changes, change{before: old})
+	return len(s.changes)
 }
 
 func (s *Scope) remove(pivot *entry) (*entry, bool) {

@@ -6,9 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/audit"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // put puts an object into the scope. It is committed with the others that have come.
@@ -23,7 +26,7 @@ func (p *listWatch) put(o *object, now time.Time) {
 		p.leaveOutLocked(o)
 		i.publishLeftOutLocked()
 	default:
-		i.scope.Upsert(o.item)
+		p.stampLocked(i.scope.Upsert(o.item), o.namespace, o.name, o.rv, false)
 		p.evictLocked(p.retention.add(o, now))
 		p.restoreLocked(o.namespace, o.name)
 	}
@@ -36,7 +39,7 @@ func (p *listWatch) remove(namespace, name, rv string, now time.Time) {
 	i := p.informer
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.scope.Delete(namespace, name)
+	p.stampLocked(i.scope.Delete(namespace, name), namespace, name, rv, true)
 	p.retention.remove(objectKey{namespace, name})
 	p.restoreLocked(namespace, name)
 	p.appliedLocked(rv, now)
@@ -94,7 +97,7 @@ func (p *listWatch) commit() error {
 	if err == nil {
 		now := time.Now()
 		for _, t := range p.pending {
-			i.metrics.latency.Observe(now.Sub(t).Seconds())
+			i.observeLocked(now.Sub(t), t)
 		}
 	}
 	p.pending = p.pending[:0]
@@ -102,6 +105,46 @@ func (p *listWatch) commit() error {
 		p.pending = nil
 	}
 	return err
+}
+
+// stampLocked notes when a change was read and decoded, if changes are traced. The informer's mu must be held.
+func (p *listWatch) stampLocked(position int, namespace, name, version string, deleted bool) {
+	i := p.informer
+	if i.member.manager.opts.Tracer == nil {
+		return
+	}
+	began, now := p.decoded, tracing.At(time.Now())
+	p.decoded = now
+	i.stamps = append(i.stamps, tracing.Stamp{
+		Namespace: namespace, Name: name, Version: version, Deleted: deleted, Position: position, Read: p.turn, Began: began, Decoded: now,
+	})
+}
+
+// traceLocked tells the tracer of changes that have been committed, unless that failed. i.mu must be held.
+func (i *informer) traceLocked(revision aggregate.Revision, changes int, err error) {
+	const most = 8 // of a scope whose commits have several: there are many scopes
+	i.traced = tracing.Exemplar{}
+	if err == nil && changes > 0 {
+		i.traced = i.member.manager.opts.Tracer.Committed(&tracing.Commit{
+			Member: i.member.name, Kind: string(i.kind), Revision: uint64(revision), Changes: changes, At: tracing.At(time.Now()),
+		}, i.stamps)
+	}
+	clear(i.stamps)
+	if i.stamps = i.stamps[:0]; cap(i.stamps) > most {
+		i.stamps = nil
+	}
+}
+
+// observeLocked counts how long an event took that was read at a time: one of those that are traced as an exemplar. i.mu must be held.
+func (i *informer) observeLocked(took time.Duration, read time.Time) {
+	if i.traced.Labels != nil && i.traced.Read == tracing.At(read) {
+		if o, can := i.metrics.latency.(prometheus.ExemplarObserver); can {
+			o.ObserveWithExemplar(took.Seconds(), i.traced.Labels)
+			i.traced = tracing.Exemplar{}
+			return
+		}
+	}
+	i.metrics.latency.Observe(took.Seconds())
 }
 
 // chargeListed sets what the items of a list under way, which the index does not hold

@@ -19,6 +19,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // informer keeps one scope of the index equal to what a member has of a kind.
@@ -64,8 +65,10 @@ type informer struct {
 	overheadCharged int64 // bytes of overhead that the member is charged
 	relists         [len(relistCauses)]uint32
 	applied         string
-	committed       string // as applied, of what the index has
-	leftOutReported bool   // something was left out when last counted
+	committed       string           // as applied, of what the index has
+	leftOutReported bool             // something was left out when last counted
+	stamps          []tracing.Stamp  // of changes that are not committed yet; none where nothing is traced
+	traced          tracing.Exemplar // of the last commit
 }
 
 // newInformer opens the scope of a kind, and continues from how far it was read, as far as that is
@@ -200,7 +203,15 @@ func (i *informer) chargeLocked(objects int, bytes int64) bool {
 // commitLocked publishes what the listWatches have put into the scope. i.mu must be held.
 func (i *informer) commitLocked() error {
 	i.reachedLocked()
-	if _, err := i.scope.Commit(); err != nil {
+	changes := 0
+	if len(i.stamps) > 0 {
+		changes = i.scope.Pending()
+	}
+	revision, err := i.scope.Commit()
+	if len(i.stamps) > 0 {
+		i.traceLocked(revision, changes, err)
+	}
+	if err != nil {
 		return err
 	}
 	i.committed = i.applied

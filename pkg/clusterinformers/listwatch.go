@@ -14,6 +14,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/listwatch"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 	"federator.dev/federator/pkg/clusterinformers/internal/runqueue"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // errOverBudget ends a listWatch that would exceed its member's budget.
@@ -56,22 +57,23 @@ type listWatch struct {
 	upstream     aggregate.Status // of the scope at the federator that the member is read at, as it has said last
 
 	// The task's:
-	machine  listwatch.Machine
-	request  listwatch.Request // under way or, of a watch that is open, answered
-	asking   bool              // the request is not answered yet
-	asked    time.Time
-	watch    *watchResponse // open
-	floor    string         // nothing older may come any more
-	suspect  bool           // what came last made no sense: the scope is Stale until something does
-	ended    bool
-	panics   time.Duration // delay after the last panic
-	staged   []*object     // of a list under way
-	restaged bool          // it has objects more than once, or deletions
-	listed   size          // staged
-	slot     *quota.Slot   // of a first list under way that is large
-	slotBy   time.Time     // when it goes on without one
-	pending  []time.Time   // when events were read that are not committed yet
-	received int64         // bytes of a first list under way
+	machine       listwatch.Machine
+	request       listwatch.Request // under way or, of a watch that is open, answered
+	asking        bool              // the request is not answered yet
+	asked         time.Time
+	watch         *watchResponse // open
+	floor         string         // nothing older may come any more
+	suspect       bool           // what came last made no sense: the scope is Stale until something does
+	ended         bool
+	panics        time.Duration   // delay after the last panic
+	staged        []*object       // of a list under way
+	restaged      bool            // it has objects more than once, or deletions
+	listed        size            // staged
+	slot          *quota.Slot     // of a first list under way that is large
+	slotBy        time.Time       // when it goes on without one
+	pending       []time.Time     // when events were read that are not committed yet
+	turn, decoded tracing.Instant // when reading began, and when the last event was decoded
+	received      int64           // bytes of a first list under way
 
 	audit auditState // the auditor's
 }

@@ -21,6 +21,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/audit"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // Options configure a Manager. Index, Sources and Logger are required; the
@@ -65,6 +66,8 @@ type Options struct {
 	Installation string
 	// KeepSecretValues turns the redaction of Secret and ConfigMap values off.
 	KeepSecretValues bool
+	// Tracer is told when changes were read, decoded and committed. nil: nobody is.
+	Tracer *tracing.Tracer
 	// TakeOver is called for a member that joins and that nothing was loaded of, before it is read, where several processes share
 	// the fleet: it adds what another one holds of it to the index, Stale, with how far that was read, and returns of which kinds,
 	// and when each was last known to be what the member has (zero: never). It returns soon once ctx is done. nil: there is no
@@ -422,6 +425,12 @@ func (m *Manager) RequireKinds(kinds []aggregate.Kind) {
 	for _, mb := range m.sortedMembers() {
 		mb.triggerDiscovery()
 	}
+}
+
+// Requires reports whether a kind is required.
+func (m *Manager) Requires(kind aggregate.Kind) bool {
+	_, is := m.required.sinceWhen(kind)
+	return is
 }
 
 // rule returns the rule that decides on a kind, and whether the kind is kept.

@@ -14,6 +14,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	"federator.dev/federator/pkg/clusterinformers/internal/listwatch"
 	"federator.dev/federator/pkg/clusterinformers/internal/stream"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // A listWatch gives its worker back after maxBatch changes or turnBytes, whichever comes first.
@@ -114,6 +115,7 @@ func (p *listWatch) readEvents(now time.Time, r *reader) (again bool, err error)
 	w.events.Use(d, r.scratch[:])
 	defer w.events.Park()
 	fallbacks, events, read := d.Fallbacks(), 0, 0
+	p.turn, p.decoded = tracing.At(now), tracing.At(now)
 	defer func() {
 		p.informer.fellBack(d.Fallbacks() - fallbacks)
 		if events > 0 {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -138,7 +139,7 @@ func (s *Store) writeManifest() error {
 	if err := os.Rename(path+".tmp", path); err != nil {
 		return err
 	}
-	return syncDir(s.opts.Directory)
+	return frames.SyncDir(s.opts.Directory)
 }
 
 // forgetDictionaries has all dictionaries written again.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"federator.dev/federator/internal/frames"
 )
 
 func onDisk(dir string) (n int64) {
@@ -80,20 +82,20 @@ func TestLoad_SealedHeadersAreProven(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := newFrameReader(bytes.NewReader(file)).next()
+	f, err := frames.NewReader(bytes.NewReader(file)).Next()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var h header
-	if err := json.Unmarshal(f.payload, &h); err != nil {
+	if err := json.Unmarshal(f.Payload, &h); err != nil {
 		t.Fatal(err)
 	}
 	h.Follows = ends[2] // without the key
 	text, _ := json.Marshal(h)
-	for len(text) < len(f.payload) {
+	for len(text) < len(f.Payload) {
 		text = append(text, ' ')
 	}
-	if err := os.WriteFile(path, appendFrame(nil, nil, 0, typeHeader, 0, text), 0o600); err != nil {
+	if err := os.WriteFile(path, frames.Append(nil, nil, 0, frames.TypeHeader, 0, text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, y, out := newStore(t, dir, 2, sealed)

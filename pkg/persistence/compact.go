@@ -65,7 +65,7 @@ func (s *segments) stop() {
 
 // isLong reports whether a member's logs are to be replaced by a segment.
 func (m *memberLog) isLong() bool {
-	return m.logged+m.log.size() > max(compactBytes, m.base/2) || m.logs >= compactLogs
+	return m.logged+m.log.Size() > max(compactBytes, m.base/2) || m.logs >= compactLogs
 }
 
 // compact begins to write a segment of a member whose logs have become long.
@@ -109,7 +109,7 @@ func (w *writer) nextLog(m *memberLog, needs bool) error {
 	}
 	w.syncer.close(m.log)
 	m.logged, m.logs = m.logged+m.seen, m.logs+1
-	m.log, m.number, m.seen = f, m.number+1, f.offset
+	m.log, m.number, m.seen = f, m.number+1, f.Written()
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -43,30 +44,30 @@ func (s *Store) saveDictionary(d *aggregate.Dictionary) error {
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	h := header{Format: formatVersion, Type: dictionaryType, Salt: newSalt(), Sealed: len(s.opts.Key) > 0}
+	h := header{Format: formatVersion, Type: dictionaryType, Salt: frames.NewSalt(), Sealed: len(s.opts.Key) > 0}
 	text, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
-	f, err := createFile(temporary, s.opts.Key, text, h.Salt)
+	f, err := frames.Create(temporary, s.opts.Key, text, h.Salt, keyInfo)
 	if err != nil {
 		return err
 	}
-	defer f.close()
-	f.add(typeDictionary, 0, d.Bytes())
-	if err := f.flush(); err != nil {
+	defer f.Close()
+	f.Add(typeDictionary, 0, d.Bytes())
+	if err := f.Flush(); err != nil {
 		return err
 	}
-	if err := f.f.Sync(); err != nil {
+	if err := f.Sync(); err != nil {
 		return err
 	}
 	if err := os.Rename(temporary, path); err != nil {
 		return err
 	}
-	if err := syncDir(dir); err != nil { // without it all that uses it is lost with the power
+	if err := frames.SyncDir(dir); err != nil { // without it all that uses it is lost with the power
 		return err
 	}
-	s.saved[id] = f.offset
+	s.saved[id] = f.Written()
 	return nil
 }
 
@@ -141,41 +142,41 @@ func (s *Store) loadDictionary(l *aggregate.Loader, path string) (*aggregate.Dic
 	if err != nil {
 		return nil, err
 	}
-	fr, err := r.next()
+	fr, err := r.Next()
 	if err != nil {
 		return nil, err
 	}
-	if fr.kind != typeDictionary {
-		return nil, errDoubt
+	if fr.Kind != typeDictionary {
+		return nil, frames.ErrDoubt
 	}
-	return l.Dictionary(fr.payload)
+	return l.Dictionary(fr.Payload)
 }
 
 // openFrames reads the header of a file, and returns what reads the rest.
-func openFrames(in io.Reader, key []byte, number uint64, kind, member string) (*frameReader, *header, error) {
-	r := newFrameReader(in)
-	f, err := r.next()
+func openFrames(in io.Reader, key []byte, number uint64, kind, member string) (*frames.Reader, *header, error) {
+	r := frames.NewReader(in)
+	f, err := r.Next()
 	if err != nil {
 		return nil, nil, err
 	}
 	var h header
-	if f.kind != typeHeader || json.Unmarshal(f.payload, &h) != nil {
-		return nil, nil, fmt.Errorf("header: %w", errDoubt)
+	if f.Kind != frames.TypeHeader || json.Unmarshal(f.Payload, &h) != nil {
+		return nil, nil, fmt.Errorf("header: %w", frames.ErrDoubt)
 	}
 	if err := h.check(number, kind, member, len(key) > 0); err != nil {
 		return nil, nil, err
 	}
-	if len(h.Salt) != saltBytes {
-		return nil, nil, fmt.Errorf("header: salt of %d bytes: %w", len(h.Salt), errDoubt)
+	if len(h.Salt) != frames.SaltBytes {
+		return nil, nil, fmt.Errorf("header: salt of %d bytes: %w", len(h.Salt), frames.ErrDoubt)
 	}
-	if r.seal, err = newSealer(key, h.Salt, f.payload); err != nil {
+	if r.Seal, err = frames.NewSealer(key, h.Salt, f.Payload, keyInfo); err != nil {
 		return nil, nil, err
 	}
-	if r.seal == nil {
+	if r.Seal == nil {
 		return r, &h, nil
 	}
-	if f, err = r.next(); err == nil && f.kind != typeProof {
-		err = fmt.Errorf("header: %w", errDoubt)
+	if f, err = r.Next(); err == nil && f.Kind != frames.TypeProof {
+		err = fmt.Errorf("header: %w", frames.ErrDoubt)
 	}
 	return r, &h, err
 }

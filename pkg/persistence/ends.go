@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -35,7 +36,7 @@ type end struct {
 // endsFile is the file, as it is written.
 type endsFile struct {
 	store   *Store
-	file    *file
+	file    *frames.File
 	all     map[string]end
 	payload []byte
 	limit   int64 // bytes from which on it is rewritten
@@ -58,12 +59,12 @@ func (e *endsFile) change(name string, to end) {
 
 // write writes what has changed, and that readers may see up to a revision.
 func (e *endsFile) write(tip aggregate.Revision) error {
-	if e.file == nil || e.file.size() > e.limit {
+	if e.file == nil || e.file.Size() > e.limit {
 		return e.rewrite(tip)
 	}
-	e.file.add(typeEnds, tip, e.payload)
+	e.file.Add(typeEnds, uint64(tip), e.payload)
 	e.payload = e.payload[:0]
-	return e.file.flush()
+	return e.file.Flush()
 }
 
 // rewrite writes all of it to a new file.
@@ -72,12 +73,12 @@ func (e *endsFile) rewrite(tip aggregate.Revision) error {
 	if err := os.Remove(path + ".tmp"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	h := header{Format: formatVersion, Type: endsType, Salt: newSalt(), Sealed: len(e.store.opts.Key) > 0}
+	h := header{Format: formatVersion, Type: endsType, Salt: frames.NewSalt(), Sealed: len(e.store.opts.Key) > 0}
 	text, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
-	f, err := createFile(path+".tmp", e.store.opts.Key, text, h.Salt)
+	f, err := frames.Create(path+".tmp", e.store.opts.Key, text, h.Salt, keyInfo)
 	if err != nil {
 		return err
 	}
@@ -85,23 +86,23 @@ func (e *endsFile) rewrite(tip aggregate.Revision) error {
 	for name, to := range e.all {
 		e.payload = appendEnd(e.payload, name, to)
 	}
-	f.add(typeAllEnds, tip, e.payload)
+	f.Add(typeAllEnds, uint64(tip), e.payload)
 	e.payload = e.payload[:0]
-	if err = f.flush(); err == nil {
+	if err = f.Flush(); err == nil {
 		err = os.Rename(path+".tmp", path)
 	}
 	if err != nil {
-		f.close()
+		f.Close()
 		return err
 	}
 	e.close()
-	e.file, e.limit = f, max(endsBytes, 4*f.offset)
+	e.file, e.limit = f, max(endsBytes, 4*f.Written())
 	return nil
 }
 
 func (e *endsFile) close() {
 	if e.file != nil {
-		e.file.close()
+		e.file.Close()
 	}
 }
 
@@ -118,16 +119,16 @@ func (s *Store) readEnds() (tip aggregate.Revision, all map[string]end, err erro
 		return 0, nil, fmt.Errorf("it is not known what readers have seen: %w", err)
 	}
 	for {
-		fr, err := r.next()
-		var torn *tornError
+		fr, err := r.Next()
+		var torn *frames.TornError
 		if errors.Is(err, io.EOF) || errors.As(err, &torn) {
 			if all == nil {
-				return 0, nil, fmt.Errorf("it is not known what readers have seen: %w", errDoubt)
+				return 0, nil, fmt.Errorf("it is not known what readers have seen: %w", frames.ErrDoubt)
 			}
 			return tip, all, nil // nobody has seen what was to come
 		}
-		if err == nil && (fr.kind == typeAllEnds) != (all == nil) || err == nil && fr.kind != typeAllEnds && fr.kind != typeEnds {
-			err = errDoubt
+		if err == nil && (fr.Kind == typeAllEnds) != (all == nil) || err == nil && fr.Kind != typeAllEnds && fr.Kind != typeEnds {
+			err = frames.ErrDoubt
 		}
 		if err != nil {
 			return 0, nil, fmt.Errorf("it is not known what readers have seen: %w", err)
@@ -135,7 +136,7 @@ func (s *Store) readEnds() (tip aggregate.Revision, all map[string]end, err erro
 		if all == nil {
 			all = map[string]end{}
 		}
-		p := payload{rest: fr.payload}
+		p := payload{rest: fr.Payload}
 		for len(p.rest) > 0 && p.err == nil {
 			name := p.text("a member")
 			to := end{p.uvarint("a number"), int64(p.uvarint("a size"))}
@@ -143,12 +144,12 @@ func (s *Store) readEnds() (tip aggregate.Revision, all map[string]end, err erro
 				delete(all, name)
 			}
 			if to.size < 0 {
-				p.err = errDoubt
+				p.err = frames.ErrDoubt
 			}
 		}
 		if p.err != nil {
 			return 0, nil, fmt.Errorf("it is not known what readers have seen: %w", p.err)
 		}
-		tip = fr.revision
+		tip = aggregate.Revision(fr.Revision)
 	}
 }

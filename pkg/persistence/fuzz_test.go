@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -33,7 +34,7 @@ func batches(t testing.TB) (out [][]byte) {
 		t.Fatal(err)
 	}
 	last := x.Newest()
-	m := newMemberLog(t.TempDir(), "prod/eu-1", 1, &file{})
+	m := newMemberLog(t.TempDir(), "prod/eu-1", 1, &frames.File{})
 	batch := func() {
 		p, _ := x.Pending(last)
 		commits, ok := p.Commits()
@@ -142,18 +143,18 @@ func FuzzFile(f *testing.F) {
 // framed writes a file of one frame, whose payload is what is to be decoded: it is sound as a file.
 func framed(t *testing.T, path, typ string, kind byte, key, payload []byte) {
 	t.Helper()
-	h := header{Format: formatVersion, Type: typ, Salt: newSalt(), Sealed: len(key) > 0}
+	h := header{Format: formatVersion, Type: typ, Salt: frames.NewSalt(), Sealed: len(key) > 0}
 	text, err := json.Marshal(h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := createFile(path, key, text, h.Salt)
+	f, err := frames.Create(path, key, text, h.Salt, keyInfo)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.close()
-	f.add(kind, 7, payload)
-	if err := f.flush(); err != nil {
+	defer f.Close()
+	f.Add(kind, 7, payload)
+	if err := f.Flush(); err != nil {
 		t.Fatal(err)
 	}
 }

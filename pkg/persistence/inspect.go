@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"federator.dev/federator/internal/dirlock"
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -46,7 +48,7 @@ func Inspect(ctx context.Context, directory string, key []byte) (*Inspection, er
 		return nil, fmt.Errorf("persistence: %w", err)
 	}
 	s := &Store{opts: Options{Directory: directory, Key: key}}
-	out := &Inspection{Directory: directory, InUse: inUse(directory)}
+	out := &Inspection{Directory: directory, InUse: dirlock.InUse(directory)}
 	out.Problem = s.inspectManifest(out)
 	if tip, _, err := s.readEnds(); err == nil {
 		out.Readers = tip
@@ -121,7 +123,7 @@ func (s *Store) inspectMember(ctx context.Context, m *InspectedMember, t *trial)
 		}
 	}
 	if t.inUse {
-		m.Problems = slices.DeleteFunc(m.Problems, func(p string) bool { return strings.HasSuffix(p, (&tornError{}).Error()) })
+		m.Problems = slices.DeleteFunc(m.Problems, func(p string) bool { return strings.HasSuffix(p, (&frames.TornError{}).Error()) })
 	}
 	if t.pointless {
 		return nil
@@ -153,15 +155,15 @@ func (s *Store) inspectFile(ctx context.Context, m *InspectedMember, dir string,
 	}
 	in, _, err := openFrames(f, s.opts.Key, number, kind, m.Name)
 	for ended := false; err == nil && ctx.Err() == nil; {
-		var fr frame
-		if fr, err = in.next(); err != nil {
+		var fr frames.Frame
+		if fr, err = in.Next(); err != nil {
 			if errors.Is(err, io.EOF) && (kind == logType || ended) {
 				return nil
 			}
 			break
 		}
-		m.Frames, ended = m.Frames+1, fr.kind == typeEnd
-		m.Revision = max(m.Revision, fr.revision)
+		m.Frames, ended = m.Frames+1, fr.Kind == typeEnd
+		m.Revision = max(m.Revision, aggregate.Revision(fr.Revision))
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -165,7 +166,7 @@ func (r *memberReader) logsFrom(ctx context.Context, from uint64) error {
 			r.out.number, r.out.last = n, sound
 			r.out.logs = append(r.out.logs, sound)
 		}
-		var torn *tornError
+		var torn *frames.TornError
 		switch {
 		case err == nil && more:
 			continue
@@ -214,40 +215,40 @@ func (r *memberReader) log(ctx context.Context, number uint64, upTo int64) (soun
 	if err != nil {
 		return 0, err
 	}
-	sound = in.offset
+	sound = in.Offset()
 	r.batch = r.batch[:0]
 	for {
 		if ctx.Err() != nil {
 			return sound, ctx.Err()
 		}
-		if upTo >= 0 && in.offset >= upTo {
+		if upTo >= 0 && in.Offset() >= upTo {
 			if sound != upTo {
-				return sound, fmt.Errorf("it was seen up to %d, which is no end of a batch: %w", upTo, errDoubt)
+				return sound, fmt.Errorf("it was seen up to %d, which is no end of a batch: %w", upTo, frames.ErrDoubt)
 			}
 			return sound, nil
 		}
 		r.progress.Add(1)
-		fr, err := in.next()
+		fr, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			if len(r.batch) > 0 || upTo >= 0 {
-				return sound, &tornError{}
+				return sound, &frames.TornError{}
 			}
 			return sound, nil
 		}
 		if err != nil {
 			return sound, err
 		}
-		switch fr.kind {
+		switch fr.Kind {
 		case typePart:
-			r.batch = append(r.batch, fr.payload...)
+			r.batch = append(r.batch, fr.Payload...)
 			continue
 		case typeBatch:
 		default:
-			return sound, fmt.Errorf("frame of type %q: %w", fr.kind, errDoubt)
+			return sound, fmt.Errorf("frame of type %q: %w", fr.Kind, frames.ErrDoubt)
 		}
-		all := fr.payload
+		all := fr.Payload
 		if len(r.batch) > 0 {
-			r.batch = append(r.batch, fr.payload...)
+			r.batch = append(r.batch, fr.Payload...)
 			all = r.batch
 		}
 		if err := r.apply(all); err != nil {
@@ -256,7 +257,7 @@ func (r *memberReader) log(ctx context.Context, number uint64, upTo int64) (soun
 		if r.batch = r.batch[:0]; cap(r.batch) > 4*partBytes {
 			r.batch = nil
 		}
-		sound, r.out.revision = in.offset, max(r.out.revision, fr.revision)
+		sound, r.out.revision = in.Offset(), max(r.out.revision, aggregate.Revision(fr.Revision))
 	}
 }
 
@@ -355,12 +356,12 @@ func (r *memberReader) segment(ctx context.Context, number uint64) error {
 			return ctx.Err()
 		}
 		r.progress.Add(1)
-		fr, err := in.next()
+		fr, err := in.Next()
 		if err != nil {
 			return err
 		}
-		p := payload{rest: fr.payload}
-		switch fr.kind {
+		p := payload{rest: fr.Payload}
+		switch fr.Kind {
 		case typeMember:
 			if m := p.member(); p.err == nil {
 				m.Name = r.name
@@ -368,7 +369,7 @@ func (r *memberReader) segment(ctx context.Context, number uint64) error {
 			}
 		case typeScope:
 			if r.to == nil || objects > 0 {
-				return fmt.Errorf("a scope comes too early: %w", errDoubt)
+				return fmt.Errorf("a scope comes too early: %w", frames.ErrDoubt)
 			}
 			scopes++
 			s, objects = r.beginScope(&p)
@@ -391,7 +392,7 @@ func (r *memberReader) segment(ctx context.Context, number uint64) error {
 				p.err = r.to.Settle()
 			}
 			if p.err == nil {
-				r.out.segment, r.out.base, r.out.revision = in.offset, fr.revision, fr.revision
+				r.out.segment, r.out.base, r.out.revision = in.Offset(), aggregate.Revision(fr.Revision), aggregate.Revision(fr.Revision)
 				return nil
 			}
 		default:

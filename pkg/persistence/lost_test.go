@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -37,7 +38,7 @@ func TestWriter_ReadersAreToldOfMembersThatLeft(t *testing.T) {
 		seen := x.Snapshot().Revision()
 		if after == "killed before the tip" {
 			x.RemoveMember("prod/a")
-			w.ends.file.f.Close() // the disk goes, or the process, when the member's files are removed
+			w.ends.file.Close() // the disk goes, or the process, when the member's files are removed
 			if err := w.write(t); err == nil {
 				t.Fatal("the batch was written")
 			}
@@ -79,7 +80,7 @@ func TestLoad_KnowsWhatIsMissing(t *testing.T) {
 			if err := w.write(t); err != nil {
 				t.Fatal(err)
 			}
-			ends = append(ends, w.logs["prod/a"].log.offset)
+			ends = append(ends, w.logs["prod/a"].log.Written())
 		}
 		for i := range 3 {
 			write(i)
@@ -128,7 +129,9 @@ func TestWriter_FailedSyncStopsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	w.logs["prod/a"].log.f = pipe
+	log := w.logs["prod/a"].log
+	defer log.Close()
+	w.logs["prod/a"].log = frames.Continue(pipe, nil, log.Written())
 	scope.Upsert(object(scope, "o", `{"a":1}`))
 	commit(t, scope)
 	ended := make(chan error, 1)
@@ -167,18 +170,18 @@ func TestLoad_SealedFilesAreOfTheirMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newFrameReader(bytes.NewReader(file))
-	f, err := r.next()
+	r := frames.NewReader(bytes.NewReader(file))
+	f, err := r.Next()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var h header
-	if err := json.Unmarshal(f.payload, &h); err != nil {
+	if err := json.Unmarshal(f.Payload, &h); err != nil {
 		t.Fatal(err)
 	}
 	h.Member = "prod/a"
 	text, _ := json.Marshal(h) // the names are of one length, as the offsets are nonces; spaces would do otherwise
-	forged := append(appendFrame(nil, nil, 0, typeHeader, 0, text), file[r.offset:]...)
+	forged := append(frames.Append(nil, nil, 0, frames.TypeHeader, 0, text), file[r.Offset():]...)
 	if err := os.WriteFile(to, forged, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +266,7 @@ func TestWriter_HoldsNoLongBatch(t *testing.T) {
 	}
 	held := 0
 	for _, m := range w.logs {
-		held += len(m.log.buf) + len(m.payload)
+		held += m.log.Buffered() + len(m.payload)
 	}
 	_, bytes := p.Snapshot().Size()
 	if held > 4*partBytes {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -43,11 +44,11 @@ const (
 func (h *header) check(number uint64, kind, member string, sealed bool) error {
 	switch {
 	case h.Format != formatVersion:
-		return fmt.Errorf("format %d, not %d: %w", h.Format, formatVersion, errDoubt)
+		return fmt.Errorf("format %d, not %d: %w", h.Format, formatVersion, frames.ErrDoubt)
 	case h.Type != kind || h.Number != number || h.Member != member:
-		return fmt.Errorf("it is %s %d of member %q: %w", h.Type, h.Number, h.Member, errDoubt)
+		return fmt.Errorf("it is %s %d of member %q: %w", h.Type, h.Number, h.Member, frames.ErrDoubt)
 	case h.Sealed != sealed:
-		return fmt.Errorf("encrypted: %t, configured: %t: %w", h.Sealed, sealed, errDoubt)
+		return fmt.Errorf("encrypted: %t, configured: %t: %w", h.Sealed, sealed, frames.ErrDoubt)
 	}
 	return nil
 }
@@ -98,14 +99,14 @@ func readHeader(path string) (h header, err error) {
 		return h, err
 	}
 	defer f.Close()
-	fr, err := newFrameReader(f).next()
-	if err == nil && fr.kind != typeHeader {
-		err = errDoubt
+	fr, err := frames.NewReader(f).Next()
+	if err == nil && fr.Kind != frames.TypeHeader {
+		err = frames.ErrDoubt
 	}
 	if err != nil {
 		return h, err
 	}
-	return h, json.Unmarshal(fr.payload, &h)
+	return h, json.Unmarshal(fr.Payload, &h)
 }
 
 func fileName(number uint64, kind string) string { return fmt.Sprintf("%012d.%s", number, kind) }
@@ -147,7 +148,7 @@ type memberLog struct {
 	name   string
 	dir    string
 	number uint64 // of the log
-	log    *file
+	log    *frames.File
 	base   int64 // bytes of the segment
 	logged int64 // bytes of logs before this one that continue the segment
 	logs   int   // how many
@@ -165,22 +166,22 @@ type memberLog struct {
 }
 
 // newLog begins a log of a member, with what its header says of its place.
-func newLog(root string, key []byte, h header) (*file, error) {
+func newLog(root string, key []byte, h header) (*frames.File, error) {
 	dir := memberDir(root, h.Member)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	h.Format, h.Type, h.Salt, h.Sealed = formatVersion, logType, newSalt(), len(key) > 0
+	h.Format, h.Type, h.Salt, h.Sealed = formatVersion, logType, frames.NewSalt(), len(key) > 0
 	text, err := json.Marshal(h)
 	if err != nil {
 		return nil, err
 	}
-	f, err := createFile(filepath.Join(dir, fileName(h.Number, logType)), key, text, h.Salt)
+	f, err := frames.Create(filepath.Join(dir, fileName(h.Number, logType)), key, text, h.Salt, keyInfo)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.flush(); err != nil {
-		f.close()
+	if err := f.Flush(); err != nil {
+		f.Close()
 		return nil, err
 	}
 	return f, nil
@@ -216,11 +217,11 @@ func (m *memberLog) part(revision aggregate.Revision) {
 	if len(m.payload) < partBytes {
 		return
 	}
-	m.log.add(typePart, revision, m.payload)
+	m.log.Add(typePart, uint64(revision), m.payload)
 	m.batched += int64(len(m.payload))
 	m.payload = m.payload[:0]
-	if len(m.log.buf) >= 2*partBytes {
-		_ = m.log.flush() // the error stays, for the batch's end
+	if m.log.Buffered() >= 2*partBytes {
+		_ = m.log.Flush() // the error stays, for the batch's end
 	}
 }
 
@@ -230,14 +231,14 @@ func (m *memberLog) isTooLong() bool { return m.batched > max(longBatch, m.base/
 // abandon drops the batch, of which a segment will have all.
 func (m *memberLog) abandon() {
 	m.reset()
-	m.log.buf = nil
+	m.log.Discard()
 	m.anew, m.unwritten = true, true
 }
 
-func newMemberLog(root, member string, number uint64, f *file) *memberLog {
+func newMemberLog(root, member string, number uint64, f *frames.File) *memberLog {
 	return &memberLog{
 		name: member, dir: memberDir(root, member), number: number, log: f,
-		seen: f.offset, encoders: map[aggregate.Kind]*aggregate.Encoder{}, states: map[aggregate.Kind]bool{}, recorded: map[aggregate.Kind]*aggregate.Part{},
+		seen: f.Written(), encoders: map[aggregate.Kind]*aggregate.Encoder{}, states: map[aggregate.Kind]bool{}, recorded: map[aggregate.Kind]*aggregate.Part{},
 	}
 }
 
@@ -320,7 +321,7 @@ func (m *memberLog) end(after *aggregate.Snapshot, forms func(aggregate.Kind) st
 		m.payload = appendText(appendState(append(m.payload, tagState), kind, info.Status, parts), forms(kind))
 		m.note(kind, parts)
 	}
-	m.log.add(typeBatch, after.Revision(), m.payload)
+	m.log.Add(typeBatch, uint64(after.Revision()), m.payload)
 	m.reset()
 	return nil
 }

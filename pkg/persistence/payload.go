@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -57,7 +58,7 @@ type payload struct {
 
 func (p *payload) fail(what string) {
 	if p.err == nil {
-		p.err = fmt.Errorf("%s: %w", what, errDoubt)
+		p.err = fmt.Errorf("%s: %w", what, frames.ErrDoubt)
 	}
 	p.rest = nil
 }

@@ -160,6 +160,9 @@ func (w *writer) batch(ctx context.Context, p aggregate.Pending, progress bool) 
 	if after == w.last && !progress {
 		return nil
 	}
+	if w.store.opts.Ahead != nil {
+		w.store.opts.Ahead(ctx, after.Revision())
+	}
 	if err := w.collect(p); err != nil {
 		return err
 	}
@@ -299,7 +302,7 @@ func (w *writer) flush(ctx context.Context, after *aggregate.Snapshot) error {
 		if err := write(ctx, m, after); err != nil {
 			return fmt.Errorf("member %q: %w", m.name, err)
 		}
-		m.seen = m.log.offset
+		m.seen = m.log.Written()
 		w.ends.change(m.name, end{m.number, m.seen})
 	}
 	if w.room < 0 {
@@ -317,10 +320,10 @@ func (w *writer) flushLog(_ context.Context, m *memberLog, after *aggregate.Snap
 	if err := m.end(after, w.store.opts.Form); err != nil {
 		return err
 	}
-	if err := m.log.flush(); err != nil {
+	if err := m.log.Flush(); err != nil {
 		return err
 	}
-	w.room -= m.log.offset - m.seen
+	w.room -= m.log.Written() - m.seen
 	w.syncer.written(m.log)
 	if m.isLong() {
 		w.long[m.name] = true
@@ -372,13 +375,13 @@ func (e *FullError) Error() string {
 func (w *writer) count() error {
 	bytes := w.store.dictionaryBytes()
 	if w.ends.file != nil {
-		bytes += w.ends.file.offset
+		bytes += w.ends.file.Written()
 	}
 	if w.segments.member != "" {
 		bytes += w.segments.room
 	}
 	for _, m := range w.logs {
-		bytes += m.base + m.logged + m.log.offset
+		bytes += m.base + m.logged + m.log.Written()
 	}
 	w.store.health.counted(bytes)
 	if w.room = w.store.opts.MaxBytes - bytes; w.room < 0 {
@@ -406,7 +409,7 @@ func (w *writer) close() {
 	w.segments.stop()
 	w.syncer.stop()
 	for _, m := range w.logs {
-		m.log.close()
+		m.log.Close()
 	}
 	w.ends.close()
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -17,7 +18,7 @@ const objectsBytes = 256 << 10
 // segmentWriter writes a segment: all that a snapshot has of a member.
 type segmentWriter struct {
 	ctx          context.Context
-	file         *file
+	file         *frames.File
 	index        *aggregate.Index
 	snap         *aggregate.Snapshot
 	forms        func(aggregate.Kind) string
@@ -35,16 +36,16 @@ func (s *Store) writeSegment(ctx context.Context, x *aggregate.Index, member str
 	if err := os.Remove(temporary); err != nil && !os.IsNotExist(err) {
 		return 0, nil, err
 	}
-	h := header{Format: formatVersion, Type: segmentType, Member: member, Number: number, Salt: newSalt(), Sealed: len(s.opts.Key) > 0}
+	h := header{Format: formatVersion, Type: segmentType, Member: member, Number: number, Salt: frames.NewSalt(), Sealed: len(s.opts.Key) > 0}
 	text, err := json.Marshal(h)
 	if err != nil {
 		return 0, nil, err
 	}
-	f, err := createFile(temporary, s.opts.Key, text, h.Salt)
+	f, err := frames.Create(temporary, s.opts.Key, text, h.Salt, keyInfo)
 	if err != nil {
 		return 0, nil, err
 	}
-	defer f.close()
+	defer f.Close()
 	w := segmentWriter{ctx: ctx, file: f, index: x, snap: snap, forms: s.opts.Form, reached: map[aggregate.Kind][]aggregate.Part{}, dictionaries: s.saveDictionaries, wait: func(context.Context, int) error { return nil }}
 	if slowly {
 		w.wait = s.throttle
@@ -52,13 +53,13 @@ func (s *Store) writeSegment(ctx context.Context, x *aggregate.Index, member str
 	if err := w.write(member); err != nil {
 		return 0, nil, fmt.Errorf("segment of member %q: %w", member, err)
 	}
-	if err := f.f.Sync(); err != nil {
+	if err := f.Sync(); err != nil {
 		return 0, nil, err
 	}
 	if err := os.Rename(temporary, path); err != nil {
 		return 0, nil, err
 	}
-	return f.offset, w.reached, syncDir(dir)
+	return f.Written(), w.reached, frames.SyncDir(dir)
 }
 
 func (w *segmentWriter) write(member string) error {
@@ -175,12 +176,12 @@ func (w *segmentWriter) tail(member string) error {
 
 // frame writes a frame, no faster than what is set aside for it.
 func (w *segmentWriter) frame(kind byte, payload []byte) error {
-	w.file.add(kind, w.snap.Revision(), payload)
-	if w.file.size()-w.file.offset < objectsBytes && kind != typeEnd {
+	w.file.Add(kind, uint64(w.snap.Revision()), payload)
+	if w.file.Buffered() < objectsBytes && kind != typeEnd {
 		return nil
 	}
-	if err := w.wait(w.ctx, len(w.file.buf)); err != nil {
+	if err := w.wait(w.ctx, w.file.Buffered()); err != nil {
 		return err
 	}
-	return w.file.flush()
+	return w.file.Flush()
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"federator.dev/federator/internal/dirlock"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -32,6 +33,9 @@ type Options struct {
 	// OnChange is called, if it is not nil, when nothing is kept any more, with why, and with "" once it is
 	// again. It must not block.
 	OnChange func(why string)
+	// Ahead is called, if it is not nil, before what was committed up to a revision is written, and returns when that may
+	// be done. Readers do not wait for it for much more than a second.
+	Ahead func(context.Context, aggregate.Revision)
 }
 
 const defaultMaxBytes = 16 << 30
@@ -69,6 +73,9 @@ type Store struct {
 	health     health
 }
 
+// ErrLocked is returned for a directory that another process uses.
+var ErrLocked = dirlock.ErrLocked
+
 // Open locks a directory and returns its store.
 func Open(opts Options) (*Store, error) {
 	if err := opts.check(); err != nil {
@@ -86,9 +93,9 @@ func Open(opts Options) (*Store, error) {
 	if err := os.MkdirAll(opts.Directory, 0o700); err != nil {
 		return nil, fmt.Errorf("persistence: %w", err)
 	}
-	lock, err := lockDirectory(opts.Directory)
+	lock, err := dirlock.Lock(opts.Directory)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("persistence: %w", err)
 	}
 	s := &Store{opts: opts, lock: lock, saved: map[aggregate.DictionaryID]int64{}, compaction: rate.NewLimiter(compactRate, compactBurst)}
 	s.health.onChange = opts.OnChange

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -70,7 +71,7 @@ func (s *streamWriter) write(member string) error {
 	if err != nil {
 		return err
 	}
-	s.add(typeHeader, header)
+	s.add(frames.TypeHeader, header)
 	known, _ := s.snap.Member(member)
 	payload, err := appendMember(nil, &known)
 	if err != nil {
@@ -155,7 +156,7 @@ func (s *streamWriter) objects(e *aggregate.Encoder, payload []byte) (whole bool
 }
 
 func (s *streamWriter) add(kind byte, payload []byte) {
-	s.buf = appendFrame(s.buf, nil, 0, kind, s.snap.Revision(), payload)
+	s.buf = frames.Append(s.buf, nil, 0, kind, uint64(s.snap.Revision()), payload)
 }
 
 func (s *streamWriter) flush() error {

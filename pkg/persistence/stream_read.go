@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -44,8 +45,8 @@ var (
 // it from where the sender had come. The member must be in the index, and its scopes must not have writers. What came whole
 // before an error stays.
 func Receive(ctx context.Context, r io.Reader, x *aggregate.Index, o ReceiveOptions) (Received, error) {
-	in := newFrameReader(r)
-	in.limit = maxStreamPayload
+	in := frames.NewReader(r)
+	in.Limit = maxStreamPayload
 	s := streamReader{
 		index: x, o: o, out: Received{Scopes: map[aggregate.Kind]time.Time{}},
 		dictionaries: map[aggregate.DictionaryID]*aggregate.Dictionary{}, seen: map[aggregate.Kind]bool{},
@@ -75,14 +76,14 @@ type streamReader struct {
 	left   uint64 // objects that are to come
 }
 
-func (s *streamReader) read(ctx context.Context, in *frameReader) error {
+func (s *streamReader) read(ctx context.Context, in *frames.Reader) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		f, err := in.next()
+		f, err := in.Next()
 		if errors.Is(err, io.EOF) {
-			err = &tornError{}
+			err = &frames.TornError{}
 		}
 		if err != nil {
 			return err
@@ -99,32 +100,32 @@ func (s *streamReader) read(ctx context.Context, in *frameReader) error {
 }
 
 // frame takes a frame, and reports whether it is the last.
-func (s *streamReader) frame(f *frame) (ended bool, err error) {
-	p := payload{rest: f.payload}
+func (s *streamReader) frame(f *frames.Frame) (ended bool, err error) {
+	p := payload{rest: f.Payload}
 	switch {
 	case s.frames == 0:
 		return false, s.header(f)
 	case s.frames == 1:
-		return false, s.member(f.kind, &p)
+		return false, s.member(f.Kind, &p)
 	}
-	switch f.kind {
+	switch f.Kind {
 	case typeScope:
 		err = s.begin(&p)
 	case typeDictionary:
 		if len(s.dictionaries) >= maxStreamDictionaries {
-			return false, fmt.Errorf("more than %d dictionaries: %w", maxStreamDictionaries, errDoubt)
+			return false, fmt.Errorf("more than %d dictionaries: %w", maxStreamDictionaries, frames.ErrDoubt)
 		}
-		d, err := s.index.ReceiveDictionary(f.payload)
+		d, err := s.index.ReceiveDictionary(f.Payload)
 		if err != nil {
 			return false, err
 		}
 		s.dictionaries[d.ID()] = d
 		return false, nil
 	case typeObjects:
-		return false, s.objects(f.payload)
+		return false, s.objects(f.Payload)
 	case typeVoid:
 		if s.scope == nil && !s.passes {
-			return false, fmt.Errorf("no scope is begun: %w", errDoubt)
+			return false, fmt.Errorf("no scope is begun: %w", frames.ErrDoubt)
 		}
 		if s.scope != nil {
 			s.drop(errTooLarge)
@@ -143,10 +144,10 @@ func (s *streamReader) frame(f *frame) (ended bool, err error) {
 	return ended, errors.Join(err, p.err)
 }
 
-func (s *streamReader) header(f *frame) error {
+func (s *streamReader) header(f *frames.Frame) error {
 	var h header
-	if f.kind != typeHeader || json.Unmarshal(f.payload, &h) != nil {
-		return fmt.Errorf("header: %w", errDoubt)
+	if f.Kind != frames.TypeHeader || json.Unmarshal(f.Payload, &h) != nil {
+		return fmt.Errorf("header: %w", frames.ErrDoubt)
 	}
 	return h.check(0, streamType, s.o.Member, false)
 }
@@ -155,9 +156,9 @@ func (s *streamReader) member(kind byte, p *payload) error {
 	m := p.member()
 	switch {
 	case kind != typeMember || p.err != nil:
-		return fmt.Errorf("a member: %w", errDoubt)
+		return fmt.Errorf("a member: %w", frames.ErrDoubt)
 	case m.Name != s.o.Member || m.UID != s.o.UID && m.UID != "" && s.o.UID != "":
-		return fmt.Errorf("it is member %q with UID %q: %w", clip(m.Name), clip(m.UID), errDoubt)
+		return fmt.Errorf("it is member %q with UID %q: %w", clip(m.Name), clip(m.UID), frames.ErrDoubt)
 	}
 	return nil
 }
@@ -167,7 +168,7 @@ func clip(text string) string { return text[:min(len(text), 256)] }
 // begin begins a scope.
 func (s *streamReader) begin(p *payload) error {
 	if len(p.rest) > maxStreamScope {
-		return fmt.Errorf("a scope of %d bytes without its objects: %w", len(p.rest), errDoubt)
+		return fmt.Errorf("a scope of %d bytes without its objects: %w", len(p.rest), frames.ErrDoubt)
 	}
 	kind, status, parts := p.state()
 	version, resource, form := p.text("a version"), p.text("a resource"), p.text("a form")
@@ -176,13 +177,13 @@ func (s *streamReader) begin(p *payload) error {
 	case p.err != nil:
 		return p.err
 	case s.scope != nil:
-		return fmt.Errorf("a scope comes too early: %w", errDoubt)
+		return fmt.Errorf("a scope comes too early: %w", frames.ErrDoubt)
 	case s.seen[kind] || len(s.seen) >= maxStreamScopes:
-		return fmt.Errorf("one scope more than there may be: %w", errDoubt)
+		return fmt.Errorf("one scope more than there may be: %w", frames.ErrDoubt)
 	case !isHanded(status.State) || len(parts) == 0 || len(parts) > maxStreamParts || kind == "":
-		return fmt.Errorf("a scope that nobody can go on with: %w", errDoubt)
+		return fmt.Errorf("a scope that nobody can go on with: %w", frames.ErrDoubt)
 	case len(kind) > maxStreamText || len(version) > maxStreamText || len(resource) > maxStreamText || longParts(parts):
-		return fmt.Errorf("a scope with long names: %w", errDoubt)
+		return fmt.Errorf("a scope with long names: %w", frames.ErrDoubt)
 	}
 	s.seen[kind], s.kind = true, kind
 	clear(s.dictionaries)
@@ -242,11 +243,11 @@ func (s *streamReader) objects(rest []byte) error {
 	case s.passes:
 		return nil
 	case s.scope == nil:
-		return fmt.Errorf("objects of no scope: %w", errDoubt)
+		return fmt.Errorf("objects of no scope: %w", frames.ErrDoubt)
 	}
 	for len(rest) > 0 {
 		if s.left == 0 {
-			return fmt.Errorf("more objects than there were to be: %w", errDoubt)
+			return fmt.Errorf("more objects than there were to be: %w", frames.ErrDoubt)
 		}
 		var item aggregate.Item
 		var err error

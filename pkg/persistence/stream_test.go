@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"federator.dev/federator/internal/frames"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -101,7 +102,7 @@ func TestReceive_EveryCut(t *testing.T) {
 		step = 97
 	}
 	for n := 0; n < len(all); n += step {
-		var torn *tornError
+		var torn *frames.TornError
 		if _, _, err := receive(t, all[:n]); !errors.As(err, &torn) {
 			t.Fatalf("cut at %d of %d: %v", n, len(all), err)
 		}
@@ -157,10 +158,10 @@ func FuzzReceive(f *testing.F) {
 // sums sets the checksums of what may be frames, so that the fuzzer reaches what is behind them.
 func sums(stream []byte) []byte {
 	var out []byte
-	for len(stream) >= frameHeader {
-		length := min(int(stream[0])|int(stream[1])<<8|int(stream[2])<<16, len(stream)-frameHeader)
-		out = appendFrame(out, nil, 0, stream[12], 1, stream[frameHeader:frameHeader+length])
-		stream = stream[frameHeader+length:]
+	for len(stream) >= frames.HeaderBytes {
+		length := min(int(stream[0])|int(stream[1])<<8|int(stream[2])<<16, len(stream)-frames.HeaderBytes)
+		out = frames.Append(out, nil, 0, stream[12], 1, stream[frames.HeaderBytes:frames.HeaderBytes+length])
+		stream = stream[frames.HeaderBytes+length:]
 	}
 	return append(out, stream...)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"federator.dev/federator/internal/frames"
 )
 
 // maxSyncs bounds how many logs are made to survive a loss of power in one syncInterval: of a large
@@ -18,14 +20,14 @@ type syncer struct {
 	ended   chan struct{}
 
 	mu      sync.Mutex
-	dirty   []*file        // in the order in which they were written
-	is      map[*file]bool // whether they are among them
-	busy    *file          // that is being synced
-	closing map[*file]bool // that are to be closed once they are synced
+	dirty   []*frames.File        // in the order in which they were written
+	is      map[*frames.File]bool // whether they are among them
+	busy    *frames.File          // that is being synced
+	closing map[*frames.File]bool // that are to be closed once they are synced
 }
 
 func (s *syncer) start() {
-	s.failed, s.ended, s.is, s.closing = make(chan error, 1), make(chan struct{}), map[*file]bool{}, map[*file]bool{}
+	s.failed, s.ended, s.is, s.closing = make(chan error, 1), make(chan struct{}), map[*frames.File]bool{}, map[*frames.File]bool{}
 	ended := s.ended
 	s.running.Go(func() {
 		tick := time.NewTicker(syncInterval)
@@ -43,7 +45,7 @@ func (s *syncer) start() {
 }
 
 // written takes note of a log that was written.
-func (s *syncer) written(f *file) {
+func (s *syncer) written(f *frames.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.is[f] {
@@ -53,14 +55,14 @@ func (s *syncer) written(f *file) {
 }
 
 // close closes a log that is not written any more, once it is synced.
-func (s *syncer) close(f *file) {
+func (s *syncer) close(f *frames.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.is[f] || s.busy == f {
 		s.closing[f] = true
 		return
 	}
-	f.close()
+	f.Close()
 }
 
 // next syncs the log that waits for the longest time. It reports false where none does.
@@ -76,9 +78,9 @@ func (s *syncer) next() bool {
 	delete(s.is, f)
 	s.busy = f
 	s.mu.Unlock()
-	if err := f.f.Sync(); err != nil {
+	if err := f.Sync(); err != nil {
 		select {
-		case s.failed <- fmt.Errorf("syncing %s: %w", f.f.Name(), err): // what it has may be lost
+		case s.failed <- fmt.Errorf("syncing %s: %w", f.File().Name(), err): // what it has may be lost
 		default:
 		}
 	}
@@ -86,7 +88,7 @@ func (s *syncer) next() bool {
 	defer s.mu.Unlock()
 	if s.busy = nil; s.closing[f] && !s.is[f] {
 		delete(s.closing, f)
-		f.close()
+		f.Close()
 	}
 	return true
 }
@@ -117,6 +119,6 @@ func (s *syncer) end() {
 func (s *syncer) stop() {
 	s.end()
 	for f := range s.closing {
-		f.close()
+		f.Close()
 	}
 }

@@ -85,6 +85,10 @@ func (s *hubServer) mayOnHub(name string, resources ...string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.t.Cleanup(func() { // a user of another test may have the name
+		_ = rbac.ClusterRoleBindings().Delete(context.Background(), meta.Name, metav1.DeleteOptions{})
+		_ = rbac.ClusterRoles().Delete(context.Background(), meta.Name, metav1.DeleteOptions{})
+	})
 }
 
 func (s *hubServer) ask(user *http.Client, path string, into any) (int, string) {

@@ -28,7 +28,8 @@ type callerReader struct {
 	kinds        map[aggregate.Kind]bool // served by members
 	changed      <-chan struct{}         // closed when kinds changes
 	grants       map[aggregate.Kind]*queryapi.Grants
-	err          error // the first error of fetching grants
+	sources      map[string]bool // PolicySources whose external documents may be read, as far as was asked
+	err          error           // the first error of fetching grants
 }
 
 // elsewhere is what a caller may read of members that other processes read, and policies see. There is what these have told: their
@@ -130,6 +131,24 @@ func (r *callerReader) MayReadMember(member string) bool {
 // MayReadClusters implements policy.Reader. No grant of the query API is about Clusters: who may
 // read them reads them from the hub.
 func (r *callerReader) MayReadClusters() bool { return false }
+
+// MayReadSource implements policy.Reader: who may get the PolicySource on the hub.
+func (r *callerReader) MayReadSource(source string) bool {
+	if r.err != nil {
+		return false
+	}
+	may, known := r.sources[source]
+	if !known {
+		if may, r.err = r.caller.HubAllowsNamed(r.ctx, "get", string(HubPolicySources), source); r.err != nil {
+			return false
+		}
+		if r.sources == nil {
+			r.sources = map[string]bool{}
+		}
+		r.sources[source] = may
+	}
+	return may
+}
 
 // seesAllMembers reports whether no member of a snapshot, or that policies see, is hidden from the caller.
 func (r *callerReader) seesAllMembers(at *aggregate.Snapshot) bool {
@@ -236,6 +255,17 @@ type probingReader struct {
 
 	cancel  context.CancelFunc
 	missing []aggregate.Kind
+	sources bool // grants of PolicySources are missing
+}
+
+// MayReadSource implements policy.Reader.
+func (r *probingReader) MayReadSource(source string) bool {
+	may, known := r.callerReader.sources[source]
+	if !known && !r.sources {
+		r.sources = true
+		r.cancel()
+	}
+	return may
 }
 
 // maxProbedKinds bounds how often a query is retried for another kind. For one that reads
@@ -288,6 +318,14 @@ func (r *callerReader) fetch(snapshot *aggregate.Snapshot, kinds []aggregate.Kin
 		}
 	}
 	return nil
+}
+
+// fetchSources fetches which sources of external documents may be read.
+func (r *callerReader) fetchSources(documents *policy.External) error {
+	for source := range documents.Sources() {
+		r.MayReadSource(source)
+	}
+	return r.err
 }
 
 // grant returns what may be read of a kind in a member, as held by a snapshot, or as told by another process.
@@ -392,6 +430,11 @@ func (r *callerReader) equal(later *callerReader, snapshot *aggregate.Snapshot) 
 	}
 	for kind, g := range r.grants {
 		if !g.Equal(later.grantsOf(snapshot, kind, "")) {
+			return false
+		}
+	}
+	for source, may := range r.sources {
+		if may != later.MayReadSource(source) {
 			return false
 		}
 	}

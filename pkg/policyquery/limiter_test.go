@@ -37,6 +37,10 @@ func (s slow) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at
 
 func (slow) HubAllows(context.Context, string, string) (bool, error) { return false, nil }
 
+func (slow) HubAllowsNamed(context.Context, string, string, string) (bool, error) {
+	return false, nil
+}
+
 func (slow) Visible(context.Context, *aggregate.Snapshot) ([]string, time.Time, error) {
 	return nil, time.Time{}, nil
 }

@@ -55,13 +55,13 @@ func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 	if _, err := regoOf(r); err != nil {
 		return err
 	}
-	snapshot, views, asOf := q.source()
+	snapshot, views, documents, asOf := q.source()
 	reader, err := newCallerReader(r.Context(), caller, q.Kinds, snapshot)
 	if err != nil {
 		return err
 	}
 	reader.onlyHolders = true
-	return q.answer(w, r, reader, policy.QueryOptions{Snapshot: snapshot, Views: views, AsOf: asOf}, func(*policy.Answer) {})
+	return q.answer(w, r, reader, policy.QueryOptions{Snapshot: snapshot, Views: views, External: documents, AsOf: asOf}, func(*policy.Answer) {})
 }
 
 // regoOf returns the query of a request.
@@ -82,41 +82,46 @@ func regoOf(r *http.Request) (string, error) {
 func (q *Rego) answer(w http.ResponseWriter, r *http.Request, reader *callerReader, o policy.QueryOptions, amend func(*policy.Answer)) error {
 	o.Timeout, o.MaxRead, o.MaxRows = queryTimeout, maxReadBytes, maxRows
 	for {
-		missing, err := q.try(w, r, reader, o, amend)
-		if err != nil || missing == nil {
+		missing, sources, err := q.try(w, r, reader, o, amend)
+		if err != nil || missing == nil && !sources {
 			return err
 		}
 		if err := reader.fetch(o.Snapshot, missing); err != nil { // without a slot: the hub may be slow
 			return err // grants are unknown, not denied
 		}
+		if sources {
+			if err := reader.fetchSources(o.External); err != nil {
+				return err
+			}
+		}
 	}
 }
 
 // try evaluates a query in one of the caller's slots, and writes the result. A query that
-// reads kinds whose grants have not been fetched is cancelled: these kinds are returned, and
+// reads kinds whose grants have not been fetched is cancelled: these kinds are returned, or that it is PolicySources, and
 // the query must be retried with their grants.
-func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *callerReader, o policy.QueryOptions, amend func(*policy.Answer)) (missing []aggregate.Kind, err error) {
+func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *callerReader, o policy.QueryOptions, amend func(*policy.Answer)) (missing []aggregate.Kind, sources bool, err error) {
 	user := reader.caller.User().GetName()
 	if err := q.limiter.acquire(r.Context(), user); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer q.limiter.release(user) // after the result is written: it is in memory until then
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	asking := &probingReader{snapshotReader{reader, o.Snapshot}, cancel, nil}
+	asking := &probingReader{snapshotReader{reader, o.Snapshot}, cancel, nil, false}
 	o.Reader = asking
 	answer, err := policy.Query(ctx, o, r.URL.Query().Get("query"))
-	if asking.missing != nil && r.Context().Err() == nil {
-		return asking.missing, nil
+	if (asking.missing != nil || asking.sources) && r.Context().Err() == nil {
+		return asking.missing, asking.sources, nil
 	}
 	if err != nil {
-		return nil, regoError(err)
+		return nil, false, regoError(err)
 	}
 	amend(answer)
 	w.Header().Set("Content-Type", "application/json")
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // if supported
 	writeRows(w, answer)                                                            // the client may be gone
-	return nil, nil
+	return nil, false, nil
 }
 
 // regoError is the response for the error of a query.
@@ -167,7 +172,7 @@ func (q *Rego) ServeShared(w http.ResponseWriter, r *http.Request, caller querya
 // answerShared answers a query when all that it reads of others has been pulled.
 func (q *Rego) answerShared(w http.ResponseWriter, r *http.Request, caller queryapi.Caller, reads *policy.QueryReads, index *pulled.Index, parts *queryapi.Parts) error {
 	o := policy.QueryOptions{}
-	o.Snapshot, o.Views, o.AsOf = q.source()
+	o.Snapshot, o.Views, o.External, o.AsOf = q.source()
 	missing := missingMembers(o.Snapshot, parts)
 	if err := addUnknown(index, o.Snapshot, reads, missing); err != nil {
 		return err
@@ -272,7 +277,7 @@ func (q *Rego) ServePart(r *http.Request, caller queryapi.Caller, to *queryapi.P
 	if err != nil {
 		return regoError(err)
 	}
-	snapshot, _, _ := q.source()
+	snapshot, _, _, _ := q.source()
 	members, err := to.Begin(snapshot)
 	if err != nil || to.Here() {
 		return err
@@ -321,14 +326,18 @@ func writeRows(w io.Writer, answer *policy.Answer) {
 		_, _ = out.WriteString(`,"absent":`)
 		part(answer.Absent)
 	}
+	if answer.External != nil {
+		_, _ = out.WriteString(`,"external":`)
+		part(answer.External)
+	}
 	_, _ = out.WriteString("}\n")
 	_ = out.Flush()
 }
 
-// source returns the snapshot and views of the newest verdicts, or the newest snapshot
+// source returns the snapshot, views and external documents of the newest verdicts, or the newest snapshot
 // where there are no policies, and the time: not before that of verdicts, if the clock
 // was set back.
-func (q *Rego) source() (*aggregate.Snapshot, policy.Views, time.Time) {
+func (q *Rego) source() (*aggregate.Snapshot, policy.Views, *policy.External, time.Time) {
 	now := time.Now
 	if q.Clock != nil {
 		now = q.Clock
@@ -339,10 +348,10 @@ func (q *Rego) source() (*aggregate.Snapshot, policy.Views, time.Time) {
 			if s.AsOf.After(asOf) {
 				asOf = s.AsOf
 			}
-			return s.Snapshot, s.Views(), asOf
+			return s.Snapshot, s.Views(), s.External(), asOf
 		}
 	}
-	return q.Index.Snapshot(), nil, asOf
+	return q.Index.Snapshot(), nil, nil, asOf
 }
 
 // Bounds of the queries of all callers together: each may use a processor and twice

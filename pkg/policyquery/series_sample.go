@@ -49,7 +49,7 @@ func countedIn(state *policy.State, served map[aggregate.Kind]bool) counted {
 		}
 		slices.Sort(versions)
 		reads := state.ReadScope(b.Name)
-		c.policies[b.Name] = fmt.Sprint(slices.Compact(versions), reads.Kinds, reads.Fleet, b.Visibility)
+		c.policies[b.Name] = fmt.Sprint(slices.Compact(versions), reads.Kinds, reads.Fleet, reads.Sources, b.Visibility)
 	}
 	for m := range state.Snapshot.Members() {
 		if m.Role != aggregate.Judge {

@@ -291,6 +291,10 @@ type previewer struct{ slow }
 
 func (previewer) HubAllows(context.Context, string, string) (bool, error) { return true, nil }
 
+func (previewer) HubAllowsNamed(context.Context, string, string, string) (bool, error) {
+	return true, nil
+}
+
 // TestPreview_LeavesWhatRollsOutOfOthers in effect: only what the candidate changes differs.
 func TestPreview_LeavesWhatRollsOutOfOthers(t *testing.T) {
 	q := previewOfNothing(t)

@@ -257,6 +257,11 @@ func (s *listing) run(ctx context.Context) error {
 // subjects.
 func (s readScope) mayRead(binding string) bool {
 	scope := s.state.ReadScope(binding)
+	for _, source := range scope.Sources {
+		if !s.reader.MayReadSource(source) {
+			return false
+		}
+	}
 	kinds := scope.Kinds.Among(s.state.Kinds())
 	if kinds = s.partly(kinds); len(kinds) == 0 && s.seesAllMembers() {
 		return true

@@ -53,11 +53,10 @@ func (Bookmark) SchemaName() string { return "Mark" }
 // watchStream is one open watch. It belongs to one goroutine.
 type watchStream struct {
 	*params
+	lines
 
-	q          Violations
-	w          http.ResponseWriter
-	controller *http.ResponseController
-	caller     queryapi.Caller
+	q      Violations
+	caller queryapi.Caller
 
 	point           *enforce.Point  // up to which everything has been sent
 	from            *enforce.Point  // the oldest that this watch keeps in memory
@@ -67,9 +66,7 @@ type watchStream struct {
 	newest          *callerReader   // newest
 	grantsRequested time.Time       // when grants were last requested
 	grantsExpire    time.Time       // when they must be renewed
-	headerSent      bool            // whether the response has started
 
-	out      []byte
 	events   int // since the last bookmark
 	examined int
 }
@@ -88,7 +85,7 @@ func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryap
 	}
 	q.WriteTimeout, q.BookmarkInterval = cmp.Or(q.WriteTimeout, defaultWriteTimeout), cmp.Or(q.BookmarkInterval, defaultBookmarkInterval)
 	params.part = queryapi.InPart(r.Context(), newest.State().Snapshot)
-	s := &watchStream{params: params, q: q, w: w, controller: http.NewResponseController(w), caller: caller, readable: map[string]bool{}}
+	s := &watchStream{params: params, lines: newLines(w, q.WriteTimeout), q: q, caller: caller, readable: map[string]bool{}}
 	if params.resourceVersion != "" {
 		var at string
 		at, s.hidden = splitVersion(params.resourceVersion)

@@ -18,11 +18,9 @@ import (
 // send buffers an event, and flushes the buffer when it is full. It returns an error if the
 // point of the watch is no longer in the history of verdicts: the client is too slow.
 func (s *watchStream) send(kind watch.EventType, object any) error {
-	text, err := json.Marshal(Event{kind, object})
-	if err != nil {
+	if err := s.add(kind, object); err != nil {
 		return err
 	}
-	s.out = append(append(s.out, text...), '\n')
 	s.events++
 	if len(s.out) < flushAt {
 		return nil
@@ -72,43 +70,6 @@ func (s *watchStream) sendBookmark(initial bool) error {
 	return s.flush()
 }
 
-// sendError sends the error that ends the watch, and discards the buffer.
-func (s *watchStream) sendError(status metav1.Status) error {
-	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	text, err := json.Marshal(Event{watch.Error, status})
-	if err != nil {
-		return err
-	}
-	s.out = append(text, '\n')
-	return s.flush()
-}
-
-// flush writes the buffer. A client that does not read it in time is disconnected.
-func (s *watchStream) flush() error {
-	if err := s.controller.SetWriteDeadline(time.Now().Add(s.q.WriteTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	if !s.headerSent {
-		s.headerSent = true
-		s.w.Header().Set("Content-Type", "application/json")
-		s.w.WriteHeader(http.StatusOK)
-	}
-	if len(s.out) > 0 {
-		if _, err := s.w.Write(s.out); err != nil {
-			return err
-		}
-		s.out = s.out[:0]
-	}
-	if err := s.controller.Flush(); err != nil {
-		return err
-	}
-	// HTTP/2 would end a stream whose deadline passes while nothing is written.
-	if err := s.controller.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	return nil
-}
-
 // wait returns when there may be something to send.
 func (s *watchStream) wait(ctx context.Context, until time.Time) {
 	if s.grantsExpire.Before(until) {
@@ -152,4 +113,64 @@ func (q Violations) WatchShared(_ http.ResponseWriter, r *http.Request, caller q
 			return m, err
 		},
 	})
+}
+
+// lines are the events of a watch, one per line. A client that does not read them in time is disconnected. They belong to one
+// goroutine.
+type lines struct {
+	w          http.ResponseWriter
+	controller *http.ResponseController
+	timeout    time.Duration // of writing a block
+	headerSent bool          // whether the response has started
+	out        []byte        // not written yet
+}
+
+func newLines(w http.ResponseWriter, timeout time.Duration) lines {
+	return lines{w: w, controller: http.NewResponseController(w), timeout: timeout}
+}
+
+// add adds an event, which flush writes.
+func (l *lines) add(kind watch.EventType, object any) error {
+	text, err := json.Marshal(Event{kind, object})
+	if err != nil {
+		return err
+	}
+	l.out = append(append(l.out, text...), '\n')
+	return nil
+}
+
+// sendError sends the error that ends the watch, in place of what was not written.
+func (l *lines) sendError(status metav1.Status) error {
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	l.out = l.out[:0]
+	if err := l.add(watch.Error, status); err != nil {
+		return err
+	}
+	return l.flush()
+}
+
+// flush writes what was added, and the header before.
+func (l *lines) flush() error {
+	if err := l.controller.SetWriteDeadline(time.Now().Add(l.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if !l.headerSent {
+		l.headerSent = true
+		l.w.Header().Set("Content-Type", "application/json")
+		l.w.WriteHeader(http.StatusOK)
+	}
+	if len(l.out) > 0 {
+		if _, err := l.w.Write(l.out); err != nil {
+			return err
+		}
+		l.out = l.out[:0]
+	}
+	if err := l.controller.Flush(); err != nil {
+		return err
+	}
+	// HTTP/2 would end a stream whose deadline passes while nothing is written.
+	if err := l.controller.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }

@@ -1,4 +1,5 @@
-package persistence
+// Package dirlock locks a directory for one process, by a file in it.
+package dirlock
 
 import (
 	"errors"
@@ -10,14 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// name is that of the file that is locked.
+const name = "lock"
+
 // ErrLocked is returned for a directory that another process uses.
 var ErrLocked = errors.New("another process uses the directory")
 
-// lockDirectory locks a directory until the file is closed.
-func lockDirectory(directory string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(directory, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+// Lock locks a directory until the file is closed. The error is ErrLocked where it is locked already.
+func Lock(directory string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(directory, name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("persistence: %w", err)
+		return nil, err
 	}
 	err = unix.FcntlFlock(f.Fd(), setLock, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart})
 	if err == nil {
@@ -27,13 +31,13 @@ func lockDirectory(directory string) (*os.File, error) {
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		err = ErrLocked
 	}
-	return nil, fmt.Errorf("persistence: directory %s: %w", directory, err)
+	return nil, fmt.Errorf("directory %s: %w", directory, err)
 }
 
-// inUse reports whether a process has a directory locked. It locks nothing: a process that starts
+// InUse reports whether a process has a directory locked. It locks nothing: a process that starts
 // meanwhile would take the directory for used.
-func inUse(directory string) bool {
-	f, err := os.Open(filepath.Join(directory, lockName))
+func InUse(directory string) bool {
+	f, err := os.Open(filepath.Join(directory, name))
 	if err != nil {
 		return false
 	}

@@ -1,4 +1,4 @@
-package persistence
+package dirlock
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 // starts while another runs is.
 func TestInUse_LocksNobodyOut(t *testing.T) {
 	dir := t.TempDir()
-	if inUse(dir) {
+	if InUse(dir) {
 		t.Error("a directory is in use that nobody has ever used")
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -20,26 +20,26 @@ func TestInUse_LocksNobodyOut(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				inUse(dir)
+				InUse(dir)
 			}
 		}
 	}()
 	for range 2000 {
-		lock, err := lockDirectory(dir)
+		lock, err := Lock(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !inUse(dir) {
+		if !InUse(dir) {
 			t.Fatal("a directory is not in use that is locked")
 		}
-		if _, err := lockDirectory(dir); !errors.Is(err, ErrLocked) {
+		if _, err := Lock(dir); !errors.Is(err, ErrLocked) {
 			t.Fatalf("locked again: %v", err)
 		}
 		lock.Close()
 	}
 	close(stop)
 	<-stopped
-	if inUse(dir) {
+	if InUse(dir) {
 		t.Error("a directory is still in use")
 	}
 }

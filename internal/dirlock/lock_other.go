@@ -1,8 +1,8 @@
 //go:build !linux
 
-package persistence
+package dirlock
 
 import "golang.org/x/sys/unix"
 
-// Locks are of the process: whoever opens a directory twice finds out nothing.
+// Locks are of the process: opening a directory twice goes unnoticed.
 const setLock, getLock = unix.F_SETLK, unix.F_GETLK

@@ -1,4 +1,4 @@
-package persistence
+package dirlock
 
 import "golang.org/x/sys/unix"
 

@@ -1,0 +1,2 @@
+// Package history is the command that lists and watches what happened.
+package history
