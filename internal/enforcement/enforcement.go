@@ -23,11 +23,14 @@ import (
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/hub/bulkrollback"
+	"federator.dev/federator/pkg/hub/externaldocs"
 	"federator.dev/federator/pkg/hub/notices"
 	"federator.dev/federator/pkg/notify"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
+	"federator.dev/federator/pkg/policysource/externaldata"
 	"federator.dev/federator/pkg/remediate"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // Members are the members of the fleet.
@@ -96,6 +99,7 @@ type Options struct {
 	// Clock is the time by which exemptions expire, and that windows, limits and Actions go
 	// by; nil means time.Now.
 	Clock   func() time.Time
+	Tracer  *tracing.Tracer       // follows changes and corrections; nil: none
 	Logger  *slog.Logger          // nil: none
 	Metrics prometheus.Registerer // nil: none
 }
@@ -105,7 +109,9 @@ type Options struct {
 type Enforcement struct {
 	Git     *policysource.Manager
 	Sources *hub.PolicySources
-	Loop    *enforce.Loop
+	// External are the documents from outside the fleet.
+	External *externaldata.Manager
+	Loop     *enforce.Loop
 
 	policies   *hub.FleetPolicies
 	approvals  *hub.Approvals
@@ -113,6 +119,7 @@ type Enforcement struct {
 	reports    *hub.Reports
 	dispatcher *remediate.Dispatcher
 	stop       *hub.Stop
+	hub        *rest.Config
 	rollbacks  *hub.Rollbacks
 	bulk       *bulkrollback.Controller
 	gitops     *hub.GitOps
@@ -121,6 +128,7 @@ type Enforcement struct {
 	notifier   *notify.Notifier // nil without receivers
 	members    Members
 	corrector  *enforce.Corrector
+	configMaps *externaldocs.ConfigMaps
 	shards     *shards // nil without any
 }
 
@@ -143,11 +151,15 @@ func New(opts Options) (*Enforcement, error) {
 	if e.Git, err = policysource.NewManager(git); err != nil {
 		return nil, fmt.Errorf("policies: %w", err)
 	}
+	if err := e.wireExternal(&opts); err != nil {
+		return nil, err
+	}
 	if e.elector, err = election.New(opts.Hub, opts.Namespace, opts.Identity, opts.Logger); err != nil {
 		return nil, err
 	}
 	statuses := rest.CopyConfig(opts.Hub)
 	statuses.QPS, statuses.Burst = 50, 100 // client-go's 5 would keep hundreds of FleetPolicies waiting
+	e.hub = statuses
 	corrector, err := e.wireCorrections(&opts, statuses)
 	if err != nil {
 		return nil, err
@@ -200,7 +212,7 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, MemberUID: memberUID(opts.Index), Health: hub.Health(hub.HealthOptions{Index: opts.Index, Applied: opts.Applied, Dropped: opts.Dropped}),
 		Retention: opts.Retention, Keep: opts.Keep, MaxActions: opts.MaxActions, MaxActionBytes: opts.MaxActionBytes, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
 		Ceiling: func(source string) string { return e.Sources.CeilingVersion(source) }, Owner: e.gitops.Owner, Bounds: opts.Bounds, DryRuns: opts.DryRuns, Away: opts.Away, MemberAway: opts.MemberAway, Verdicts: e.verdicts, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
-		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
+		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Clock: opts.Clock, Tracer: opts.Tracer, Logger: log, Metrics: opts.Metrics,
 	}
 	if opts.Shards != nil {
 		if err := e.wireShards(opts, &options); err != nil {
@@ -233,7 +245,7 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	if e.shards != nil {
 		e.corrector = enforce.NewCorrector(e.shards.sender, log)
 	}
-	return e.corrector, nil
+	return e.corrector.WithTracer(opts.Tracer), nil
 }
 
 // memberUID returns a function that returns the UID of a member's Cluster, "" for one that
@@ -270,6 +282,16 @@ func (e *Enforcement) notify() {
 	}
 }
 
+// NewFacts returns a source of what goes on on the hub. It is the caller's to run.
+func (e *Enforcement) NewFacts() (*notices.Source, error) {
+	return notices.New(notices.Options{Config: e.hub, Stops: e.stop.Active})
+}
+
+// Notified returns the FleetPolicies that name a Notification and may, as hub.FleetPolicies does.
+func (e *Enforcement) Notified(notification string) map[string]bool {
+	return e.policies.Notified(notification)
+}
+
 // verdicts returns how many violations and Unknown verdicts a policy has, by member.
 func (e *Enforcement) verdicts(name string) map[string]remediate.Verdicts {
 	out := map[string]remediate.Verdicts{}
@@ -295,7 +317,7 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 		e.policies.VerdictsChanged(c, batch)
 	}
 	loop := enforce.Options{
-		Index: opts.Index, Memory: opts.Memory, Set: set, Bindings: own, Limits: opts.Limits, Changed: changed, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
+		Index: opts.Index, Memory: opts.Memory, Set: set, Bindings: own, Limits: opts.Limits, Changed: changed, Clock: opts.Clock, Tracer: opts.Tracer, Logger: log, Metrics: opts.Metrics,
 	}
 	if e.shards != nil {
 		loop.Peers, loop.Exports, loop.KeyOwner, loop.Subscribe = e.shards.Told, true, e.shards.KeyOwner, e.shards.Subscribe
@@ -315,7 +337,7 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 		verdicts, found, ofCommit = e.shards.fleetVerdicts, e.shards.facts.Evidence, e.shards.facts.CommitEvidence
 	}
 	e.Sources, err = hub.NewPolicySources(hub.PolicySourcesOptions{
-		Config: statuses, Manager: e.Git, SecretNamespaces: opts.SecretNamespaces, ReservedNames: reserved, IsLeader: e.isLeader, OnChange: e.trigger,
+		Config: statuses, Manager: e.Git, External: e.External, Namespace: opts.Namespace, SecretNamespaces: opts.SecretNamespaces, ReservedNames: reserved, IsLeader: e.isLeader, OnChange: e.trigger,
 		Approved: func(source, commit string) remediate.Approved { return e.approvals.Commit(source, commit) },
 		State:    e.Loop.State, Evidence: ofCommit, Events: e.events, Logger: log,
 	})
@@ -338,7 +360,7 @@ func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, correct
 	}
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
 		Config: statuses, Library: e.Sources, Loop: e.Loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: e.isLeader,
-		Verdicts: verdicts, Evidence: found, Proofs: e.approvals, Signers: opts.Signers, Events: e.events, Clock: opts.Clock, Logger: log,
+		Documents: e.documentsWith, Verdicts: verdicts, Evidence: found, Proofs: e.approvals, Signers: opts.Signers, Events: e.events, Clock: opts.Clock, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -374,6 +396,7 @@ func (e *Enforcement) Run(ctx context.Context) error {
 	})
 	components := []func(context.Context) error{
 		e.Git.Run, e.stop.Run, e.evaluate, e.dispatcher.Run, e.gitops.Run, e.rollbacks.Run, e.bulk.Run, e.Sources.Run, e.policies.Run, e.approvals.Run, e.events.Run, e.reports.Run, e.requireKinds,
+		e.External.Run, e.configMaps.Run, e.followCommits, e.followExternal,
 	}
 	if e.shards != nil {
 		components = append(components, e.shards.receiver.Run, e.shards.facts.Run)

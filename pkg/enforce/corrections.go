@@ -11,6 +11,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // corrections are the corrections that a policy's verdicts require now.
@@ -145,10 +146,31 @@ func (c *Corrector) newIntent(spec *compiledSpec, v *policy.Verdict, x *policy.V
 		f := &spec.Rollout.Former
 		i.Source, i.Commit, i.Path = f.Source, f.Commit, f.Path
 	}
+	i.Cause = c.causeOf(v.Subject)
 	if pkg := c.state.Package(v.Binding); pkg != nil {
 		i.Package = packagePath(pkg.Name)
 	}
 	return i
+}
+
+// causeOf returns the change that a subject was evaluated for, or the last one of its object; nil where nothing is traced.
+func (c *Corrector) causeOf(s policy.Subject) *tracing.Change {
+	if c.tracer == nil {
+		return nil
+	}
+	object := func(r aggregate.Ref) tracing.Object {
+		return tracing.Object{Member: r.Member, Kind: string(r.Kind), Namespace: r.Namespace, Name: r.Name}
+	}
+	if c.changes != nil {
+		if cause, ok := c.changes.Cause(s); ok {
+			return c.tracer.Cause(uint64(cause.Revision), object(cause.Ref))
+		}
+	}
+	revision := c.state.Snapshot.Revision()
+	if o, ok := c.state.Snapshot.Get(s.Ref); ok {
+		revision = o.Revision()
+	}
+	return c.tracer.Cause(uint64(revision), object(s.Ref))
 }
 
 // packagePath returns the path of a package, without what names the version of a candidate.

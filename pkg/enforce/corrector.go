@@ -11,6 +11,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // Actor carries out corrections: a remediate.Dispatcher.
@@ -30,11 +31,13 @@ type Actor interface {
 // The cost of a batch follows what it changed, however many corrections there are. Its
 // Changed is for Options.Changed of a Loop; SetSpecs and Status may be called at any time.
 type Corrector struct {
-	actor Actor
-	log   *slog.Logger
+	actor  Actor
+	log    *slog.Logger
+	tracer *tracing.Tracer // nil: no intent has a cause
 
 	mu           sync.Mutex
 	state        *policy.State
+	changes      *policy.Changes // that are being applied; nil: none
 	specs        map[string]*compiledSpec
 	bindings     map[string]*corrections
 	targetCounts map[aggregate.Ref]int // policies that have corrections of a target
@@ -66,6 +69,12 @@ func NewCorrector(actor Actor, log *slog.Logger) *Corrector {
 		actor: actor, log: log, specs: map[string]*compiledSpec{}, bindings: map[string]*corrections{},
 		targetCounts: map[aggregate.Ref]int{}, statuses: map[string]EnforcementStatus{},
 	}
+}
+
+// WithTracer has intents name the changes that they come of. It is called before anything else.
+func (c *Corrector) WithTracer(t *tracing.Tracer) *Corrector {
+	c.tracer = t
+	return c
 }
 
 // SetSpecs sets the specs of all policies, by binding; violations of bindings without a
@@ -167,7 +176,8 @@ func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.state = changes.After
+	c.state, c.changes = changes.After, changes
+	defer func() { c.changes = nil }()
 	if membersChanged(changes, batch) {
 		for _, name := range sortedNames(c.specs) {
 			c.rebuildLocked(name)
@@ -192,7 +202,7 @@ func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
 		case b == nil:
 			c.rebuildLocked(name)
 			c.dispatchLocked(name)
-		case len(b.changed) > 0 || b.statusChanged || !b.complete || !maps.Equal(b.unread, c.state.Unread(name)):
+		case len(b.changed) > 0 || b.statusChanged || !b.complete || !maps.Equal(b.unread, c.state.Unread(name)) || b.rollout != nil && b.rollout.External != c.state.ExternalDigest(name):
 			c.dispatchLocked(name)
 		}
 	}
@@ -267,6 +277,11 @@ func (c *Corrector) dispatchLocked(name string) {
 	}
 	if b.rollout == nil {
 		rollout := spec.rolloutSpec(c.state.Snapshot, mode == policy.DryRun)
+		b.rollout = &rollout
+	}
+	if digest := c.state.ExternalDigest(name); digest != b.rollout.External {
+		rollout := *b.rollout // that of before is the actor's
+		rollout.External = digest
 		b.rollout = &rollout
 	}
 	totals := remediate.Totals{Members: map[string]int{}, Violations: map[string]int{}, Unknown: map[string]int{}, Unread: b.unread}

@@ -16,6 +16,7 @@ import (
 	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policy/explain"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // ErrStopped is returned by Configure when the loop has stopped.
@@ -38,11 +39,15 @@ type Options struct {
 	// Subscribe says that Peers has only keys that policies read, as far as SetHeld has said: State.Wanted says which.
 	Subscribe bool
 
+	// External are the documents from outside the fleet, until SetExternal says; nil: nothing is known of them yet.
+	External *policy.External
+
 	// Changed is called with the changes of the verdicts by each batch, in order, on the
 	// loop's goroutine. The batch is of Index, and empty where only Peers or keys have changed; it is nil where policies
 	// or bindings were replaced, or everything was re-evaluated. May be nil.
 	Changed func(*policy.Changes, *aggregate.Batch)
 	Memory  Memory                // what outlasts the process; nil: nothing
+	Tracer  *tracing.Tracer       // is told when batches were evaluated; nil: nobody is
 	Clock   func() time.Time      // by which instants pass and exemptions end; nil means time.Now
 	Logger  *slog.Logger          // nil: none
 	Metrics prometheus.Registerer // nil: none
@@ -69,6 +74,7 @@ type Loop struct {
 	turn          turn
 	owners        chan ownerRequest
 	helds         chan heldRequest
+	externals     chan externalRequest
 	oldestPending atomic.Int64 // an upper bound, as UnixNano, of when the oldest change was committed that is not evaluated; 0: none
 
 	heard atomic.Uint64 // the changes of Peers that are evaluated
@@ -113,12 +119,12 @@ func New(opts Options) (*Loop, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	l := &Loop{
-		opts: opts, requests: make(chan request), owners: make(chan ownerRequest), helds: make(chan heldRequest), stopped: make(chan struct{}),
+		opts: opts, requests: make(chan request), owners: make(chan ownerRequest), helds: make(chan heldRequest), externals: make(chan externalRequest), stopped: make(chan struct{}),
 		set: opts.Set, bindings: slices.Clone(opts.Bindings), history: newHistory(opts),
 	}
 	l.asOf = opts.Clock()
 	var err error
-	engine := policy.EngineOptions{Set: opts.Set, Bindings: l.current(l.asOf), Limits: opts.Limits, Clock: opts.Clock, Exports: opts.Exports, KeyOwner: opts.KeyOwner, Subscribe: opts.Subscribe}
+	engine := policy.EngineOptions{Set: opts.Set, Bindings: l.current(l.asOf), Limits: opts.Limits, Clock: opts.Clock, Exports: opts.Exports, KeyOwner: opts.KeyOwner, Subscribe: opts.Subscribe, Causes: opts.Tracer != nil, External: opts.External}
 	if opts.Memory != nil {
 		engine.Memory = opts.Memory
 	}
@@ -232,6 +238,8 @@ func (l *Loop) watchIndex(ctx context.Context) {
 			ok = l.setKeyOwner(ctx, r)
 		case r := <-l.helds:
 			ok = l.setHeld(ctx, r)
+		case r := <-l.externals:
+			ok = l.setExternal(ctx, r)
 		case <-l.timer.C:
 			ok = l.tick(ctx)
 		default:
@@ -266,6 +274,8 @@ func (l *Loop) next(ctx context.Context, c *cursors) bool {
 		return l.setKeyOwner(ctx, r)
 	case r := <-l.helds:
 		return l.setHeld(ctx, r)
+	case r := <-l.externals:
+		return l.setExternal(ctx, r)
 	case r := <-l.requests:
 		return l.configure(ctx, r)
 	case <-l.timer.C:
@@ -325,7 +335,9 @@ func (l *Loop) answer(ctx context.Context, done chan<- error, take func() (*poli
 		l.failed(ctx, err)
 		return false
 	}
-	l.publish(changes, changes.After.Snapshot.Still(), start)
+	if changes != nil {
+		l.publish(changes, changes.After.Snapshot.Still(), start)
+	}
 	done <- nil
 	return true
 }
@@ -379,10 +391,39 @@ func (l *Loop) publish(changes *policy.Changes, batch *aggregate.Batch, start ti
 	if l.opts.Memory != nil {
 		l.opts.Memory.Record(changes, l.engine.Quarantines())
 	}
-	l.metrics.batches.Observe(l.opts.Clock().Sub(start).Seconds())
+	l.observe(changes, batch, start)
 	if l.opts.Changed != nil {
 		l.opts.Changed(changes, batch)
 	}
+	changes.ForgetCauses()
+}
+
+// observe says that a batch was evaluated, or everything.
+func (l *Loop) observe(changes *policy.Changes, batch *aggregate.Batch, start time.Time) {
+	now := l.opts.Clock()
+	took := now.Sub(start).Seconds()
+	if before, after := revisions(changes, batch); before < after {
+		traced := l.opts.Tracer.Evaluated(tracing.Batch{
+			Before: uint64(before), After: uint64(after),
+			Started: tracing.At(start), Viewed: tracing.At(changes.Viewed), Evaluated: tracing.At(changes.Evaluated), Published: tracing.At(now),
+		})
+		if o, can := l.metrics.batches.(prometheus.ExemplarObserver); can && traced != nil {
+			o.ObserveWithExemplar(took, traced)
+			return
+		}
+	}
+	l.metrics.batches.Observe(took)
+}
+
+// revisions returns what was evaluated: the changes after a revision, up to another. Without a batch that is what has changed since the state before.
+func revisions(changes *policy.Changes, batch *aggregate.Batch) (before, after aggregate.Revision) {
+	switch {
+	case batch != nil:
+		return batch.Before.Revision(), batch.After.Revision()
+	case changes.Before == nil || changes.After == nil:
+		return 0, 0
+	}
+	return changes.Before.Snapshot.Revision(), changes.After.Snapshot.Revision()
 }
 
 // configure replaces policies and bindings and reports whether the engine can continue.

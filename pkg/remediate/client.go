@@ -18,6 +18,7 @@ import (
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/values"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // ClientFactory creates clients of members. It is safe for concurrent use.
@@ -36,6 +37,9 @@ type Client struct {
 }
 
 const requestTimeout = 30 * time.Second
+
+// auditIDHeader names a request in the audit log of an API server, which keeps what a client says, whatever its length.
+const auditIDHeader = "Audit-ID"
 
 // get returns the target, nil where there is none.
 func (c *Client) get(ctx context.Context, intent *Intent) (map[string]any, error) {
@@ -94,6 +98,12 @@ func (c *Client) do(ctx context.Context, intent *Intent, req *request, dryRun bo
 	}
 	if text != nil {
 		r = r.SetHeader("Content-Type", req.contentType).Body(text)
+	}
+	if req.auditID != "" {
+		r = r.SetHeader(auditIDHeader, req.auditID)
+	}
+	if parent := tracing.Traceparent(ctx); parent != "" {
+		r = r.SetHeader("Traceparent", parent)
 	}
 	if intent.ActAs != "" {
 		r = r.SetHeader("Impersonate-User", intent.ActAs)

@@ -71,7 +71,7 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 			Verb:  v1alpha1.Verb(a.Remedy.Action),
 			Force: a.Force, ActAs: a.ActAs, BeforeHash: v1alpha1.Digest(a.BeforeHash), AfterHash: v1alpha1.Digest(a.AfterHash), ChangedHash: v1alpha1.Digest(a.ChangedHash),
 			Reason: clip.Text(a.Reason, maxMessage), RollbackOf: a.RollbackOf,
-			Generation: v1alpha1.RolloutGeneration(a.Generation), Wave: a.Wave,
+			Generation: v1alpha1.RolloutGeneration(a.Generation), Wave: a.Wave, TraceID: v1alpha1.TraceID(a.TraceID), AuditID: a.AuditID,
 		},
 	}
 	if a.tried {
@@ -242,6 +242,7 @@ func decodeAction(in *v1alpha1.Action) *Action {
 		},
 		Phase: decodePhase(in), Message: in.Status.Message, Manager: in.Status.Manager, Attempts: int(in.Status.Attempts),
 		BeforeHash: string(s.BeforeHash), AfterHash: string(s.AfterHash), ChangedHash: string(s.ChangedHash), WrittenVersion: in.Status.ResourceVersion,
+		TraceID: string(s.TraceID), AuditID: s.AuditID,
 		Started: timeOf(in.Status.StartedAt), Ended: timeOf(in.Status.EndedAt),
 	}
 	revision, _ := strconv.ParseUint(s.Revision, 10, 64) // the CRD lets numbers in only

@@ -23,6 +23,7 @@ import (
 	"federator.dev/federator/pkg/remediate/internal/ledger"
 	"federator.dev/federator/pkg/remediate/internal/planstore"
 	"federator.dev/federator/pkg/remediate/internal/quota"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // ErrNoHalt is returned for the acknowledgement of a halt that does not exist.
@@ -119,6 +120,7 @@ type Options struct {
 	// Clock is the time that windows, limits and Actions go by; nil: time.Now. Leases end by
 	// time.Now, whatever it says.
 	Clock   func() time.Time
+	Tracer  *tracing.Tracer       // follows corrections; nil: none
 	Logger  *slog.Logger          // nil: none
 	Metrics prometheus.Registerer // nil: none
 

@@ -15,6 +15,7 @@ import (
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/objects"
 	"federator.dev/federator/pkg/remediate/internal/values"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // Retries of temporary failures.
@@ -66,7 +67,7 @@ type observed struct{ object, after map[string]any }
 // known: of the journal, of checkWrite, of the context, or of a member that does not
 // answer. The intent may be retried, which writes nothing twice.
 func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
-	a := &Action{Name: i.actionName(), Intent: *i, Phase: v1alpha1.PhaseWriting, Started: x.clock()}
+	a := &Action{Name: i.actionName(), Intent: *i, Phase: v1alpha1.PhaseWriting, Started: x.clock(), TraceID: tracing.TraceID(ctx)}
 	a.APIVersion = i.apiVersion()
 	if why := x.protection.protected(i.Remedy.Target, nil); why != "" {
 		return x.finish(a, v1alpha1.PhaseProtected, why), nil
@@ -123,7 +124,8 @@ func (x *executor) refusal(i *Intent) string {
 func (x *executor) startWrite(ctx context.Context, a *Action, before *observed) (*Action, error) {
 	for n := range maxRepeats {
 		a.Name = a.repeatName(n)
-		err := x.journal.create(ctx, a)
+		a.setAuditID()
+		err := x.create(ctx, a)
 		switch {
 		case err == nil:
 			return x.write(ctx, a, before)
@@ -185,8 +187,8 @@ func (x *executor) recheck(ctx context.Context, a *Action) error {
 // recordTried records an action that was tried and not written. All versions of its target
 // share one record: what cannot be written stays so while others change the target.
 func (x *executor) recordTried(ctx context.Context, a *Action) (*Action, error) {
-	a.Name, a.tried = a.triedName(), true
-	err := x.journal.create(ctx, a)
+	a.Name, a.tried, a.AuditID = a.triedName(), true, ""
+	err := x.create(ctx, a)
 	switch {
 	case err == nil:
 		return a, nil
@@ -304,8 +306,9 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 		x.finish(a, v1alpha1.PhaseNoOp, "the target is gone")
 		return now, nil
 	}
+	traced := tracing.Start(ctx, tracing.DryRun)
 	after, err := c.send(ctx, &a.Intent, req, nil)
-	if err != nil {
+	if traced(err); err != nil {
 		return now, err
 	}
 	a.takesOwn = req.force
@@ -366,10 +369,11 @@ func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Act
 		if err != nil {
 			return err
 		}
-		req.force = req.force || a.takesOwn
+		req.force, req.auditID = req.force || a.takesOwn, a.AuditID
 		before = nil // the next attempt reads it again
+		traced := tracing.Start(ctx, tracing.Write)
 		object, err := c.send(ctx, &a.Intent, req, x.checkWrite)
-		if err != nil {
+		if traced(err); err != nil {
 			maybeWritten = maybeWritten || !notExecuted(err)
 			return err
 		}
@@ -402,26 +406,6 @@ func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Act
 		x.addInDoubt(a)
 	}
 	return a, err
-}
-
-// record records an action's phase, even while the process ends: a member may have executed
-// the request. An action that is rolled back is marked first.
-func (x *executor) record(ctx context.Context, a *Action) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
-	defer cancel()
-	if a.Phase == v1alpha1.PhaseSucceeded && a.RollbackOf != "" {
-		of, err := x.journal.get(ctx, a.RollbackOf)
-		if err == nil && of.Phase == v1alpha1.PhaseSucceeded {
-			err = x.journal.update(ctx, x.finish(of, v1alpha1.PhaseRolledBack, "by "+a.Name))
-		}
-		if err != nil && !errors.Is(err, ErrNoAction) {
-			return fmt.Errorf("record the rollback: %w", err)
-		}
-	}
-	if err := x.journal.update(ctx, a); err != nil {
-		return fmt.Errorf("record: %w", err)
-	}
-	return nil
 }
 
 // checkError is an error of checkWrite, which is not one of a request.

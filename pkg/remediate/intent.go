@@ -16,6 +16,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/objects"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // Intent is a correction that a verdict requires.
@@ -62,6 +63,8 @@ type Intent struct {
 	Wave       int32  // from 1; 0 for none
 
 	Acknowledged *Acknowledgement // that it follows, nil for none
+
+	Cause *tracing.Change `json:",omitempty"` // of an object, that it comes of; nil where nothing is traced
 }
 
 // attributed returns an intent that names the acknowledgement that it follows, and what it is
@@ -160,6 +163,8 @@ type Action struct {
 	Inverse               json.RawMessage
 	Irreversible          string // why it is
 	WrittenVersion        string // resourceVersion that the write gave
+	TraceID               string // in hexadecimal; "" where nothing is traced
+	AuditID               string // that the requests of the write have in the member's audit log
 	Started, Ended        time.Time
 
 	withheld         bool   // values of the target are not recorded
@@ -171,6 +176,15 @@ type Action struct {
 	recordUID     types.UID
 	recordBytes   int64     // of the record, as quotas count them
 	created       time.Time // the record
+}
+
+// setAuditID gives the action the ID of its write in audit logs: a UUID (version 8 of RFC 9562) that follows from what names the
+// action, so that the same history has the same IDs.
+func (a *Action) setAuditID() {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%s%d:%s%d", len(a.MemberUID), a.MemberUID, len(a.Name), a.Name, a.Started.UnixNano()))
+	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80
+	h := hex.EncodeToString(sum[:16])
+	a.AuditID = h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
 // written returns the target as the action has left it.

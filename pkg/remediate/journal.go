@@ -22,6 +22,7 @@ import (
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/remediate/internal/hubclient"
 	"federator.dev/federator/pkg/remediate/internal/quota"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // Requests to the hub.
@@ -201,6 +202,9 @@ func (j hubClient) request(verb string, path ...string) *rest.Request {
 }
 
 func (j hubClient) do(ctx context.Context, r *rest.Request, into any) error {
+	if parent := tracing.Traceparent(ctx); parent != "" {
+		r = r.SetHeader("Traceparent", parent)
+	}
 	return hubclient.Client{REST: j.hub}.Do(ctx, r, into)
 }
 
@@ -405,4 +409,34 @@ func (j *hubJournal) delete(ctx context.Context, a endedAction) (deleted bool, e
 		return err
 	})
 	return deleted, err
+}
+
+// record records an action's phase, even while the process ends: a member may have executed
+// the request. An action that is rolled back is marked first.
+func (x *executor) record(ctx context.Context, a *Action) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
+	if a.Phase == v1alpha1.PhaseSucceeded && a.RollbackOf != "" {
+		of, err := x.journal.get(ctx, a.RollbackOf)
+		if err == nil && of.Phase == v1alpha1.PhaseSucceeded {
+			err = x.journal.update(ctx, x.finish(of, v1alpha1.PhaseRolledBack, "by "+a.Name))
+		}
+		if err != nil && !errors.Is(err, ErrNoAction) {
+			return fmt.Errorf("record the rollback: %w", err)
+		}
+	}
+	traced := tracing.Start(ctx, tracing.Outcome)
+	err := x.journal.update(ctx, a)
+	if traced(err); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	return nil
+}
+
+// create records a new action.
+func (x *executor) create(ctx context.Context, a *Action) error {
+	traced := tracing.Start(ctx, tracing.Record)
+	err := x.journal.create(ctx, a)
+	traced(err)
+	return err
 }

@@ -13,6 +13,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // Run corrects until the context ends. Whenever this process comes to lead, it first
@@ -410,14 +411,36 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 	d.trigger()
 }
 
-// executeSafely confines a panic to one correction.
+// executeSafely confines a panic to one correction, and traces it.
 func (d *Dispatcher) executeSafely(ctx context.Context, i *Intent) (a *Action, err error) {
+	target := i.Remedy.Target
+	ctx, attempt := d.opts.Tracer.Begin(ctx, i.Cause, tracing.Correction{
+		Policy: i.Binding, Name: i.actionName(),
+		Target: tracing.Object{Member: target.Member, Kind: string(target.Kind), Namespace: target.Namespace, Name: target.Name},
+	})
+	defer func() { endAttempt(attempt, a, err) }()
 	defer func() {
 		if p := recover(); p != nil {
 			a, err = &Action{Name: i.actionName(), Intent: *i}, fmt.Errorf("panicked: %v", p)
 		}
 	}()
 	return d.exec.execute(ctx, i)
+}
+
+// endAttempt says how a correction has ended.
+func endAttempt(attempt *tracing.Attempt, a *Action, err error) {
+	switch {
+	case errors.Is(err, ErrNotNow):
+		attempt.Drop() // it is tried again later
+	case err != nil:
+		attempt.End(tracing.Ended{Action: a.Name, Message: "the outcome is not known", AuditID: a.AuditID})
+	default:
+		ended := tracing.Ended{Action: a.Name, Phase: string(a.Phase), Message: a.Message, AuditID: a.AuditID, TraceID: a.TraceID, Written: a.Phase == v1alpha1.PhaseSucceeded}
+		if a.Remedy.Action != "delete" {
+			ended.Version = a.WrittenVersion
+		}
+		attempt.End(ended)
+	}
 }
 
 // recordOutcome records the outcome of an intent. An unknown one is retried like a failure.

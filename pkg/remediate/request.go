@@ -31,6 +31,7 @@ type request struct {
 	delete       *metav1.DeleteOptions // the body of a DELETE
 	fieldManager bool                  // it takes a field manager
 	force        bool
+	auditID      string // in the member's audit log; "": one that the member chooses
 }
 
 // decode reads JSON and keeps its numbers as they are written.

@@ -30,6 +30,9 @@ type RolloutSpec struct {
 	Commit, Path string
 	Digests      v1alpha1.PlanDigests
 	Approval     ApprovalTerms
+	// External names the external documents that the intents follow from, "" for none: processes that have others say so, and
+	// nothing is written until they agree.
+	External string
 	// Replaces is what the generation takes the place of, wave by wave; nil: nothing.
 	Replaces *Replaced
 }
