@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
@@ -34,11 +36,16 @@ func (s *Server) chain() http.Handler {
 	h = s.withoutImpersonation(h)
 	h = genericapifilters.WithAudit(h, s.audit.sink, s.audit.rules, longRunning)
 
+	if s.options.Traces != nil { // after authentication: callers that are trusted say themselves what is sampled
+		h = genericapifilters.WithTracing(withTraceLabel(h), s.options.Traces)
+	}
+
 	stranger := genericapifilters.WithFailedAuthenticationAudit(http.HandlerFunc(s.unauthenticated), s.audit.sink, s.audit.rules)
 	h = genericapifilters.WithAuthentication(h, s.authenticator, stranger, nil, nil) // audiences: see tokenReviews
 	h = withCredentials(h)
 	h = withHubError(h)
 	h = s.withSession(h)
+	h = s.withBearerOnly(h)
 	h = s.withUI(h)
 
 	h = s.withTracking(h)
@@ -117,7 +124,7 @@ func (s *Server) withLoading(next http.Handler) http.Handler {
 // needsIndex reports whether a request is answered from the index: probes, and a stop, need none.
 func needsIndex(r *http.Request) bool {
 	probe := r.URL.Path == "/healthz" || r.URL.Path == "/livez" || r.URL.Path == "/readyz"
-	return !probe && !strings.HasPrefix(r.URL.Path, uiRelay)
+	return !probe && !strings.HasPrefix(r.URL.Path, uiRelay) && r.URL.Path != mcpPath // what a tool asks needs it
 }
 
 // withAssignment asks clients to come again while it is not known who shares the fleet: what this process judges is not all.
@@ -273,6 +280,7 @@ type requestLabels struct {
 	mu             sync.Mutex
 	verb, resource string
 	watch          bool
+	trace          string // its ID, if the request is traced; "" otherwise
 }
 
 func (l *requestLabels) setVerb(verb string, watch bool) {
@@ -287,10 +295,26 @@ func (l *requestLabels) setResource(resource string) {
 	l.resource = resource
 }
 
-func (l *requestLabels) get() (verb, resource string, watch bool) {
+func (l *requestLabels) setTrace(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.verb, l.resource, l.watch
+	l.trace = id
+}
+
+func (l *requestLabels) get() (verb, resource string, watch bool, trace string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.verb, l.resource, l.watch, l.trace
+}
+
+// withTraceLabel notes the trace of a request that is traced.
+func withTraceLabel(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if label, of := labelsOf(r.Context()), trace.SpanContextFromContext(r.Context()); label != nil && of.IsSampled() {
+			label.setTrace(of.TraceID().String())
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 type labelsKey struct{}
@@ -298,6 +322,15 @@ type labelsKey struct{}
 func labelsOf(ctx context.Context) *requestLabels {
 	l, _ := ctx.Value(labelsKey{}).(*requestLabels)
 	return l
+}
+
+// observe counts how long a request took, as an exemplar if it is traced.
+func observe(seconds prometheus.Observer, took time.Duration, trace string) {
+	if o, can := seconds.(prometheus.ExemplarObserver); can && trace != "" {
+		o.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": trace})
+		return
+	}
+	seconds.Observe(took.Seconds())
 }
 
 // withObservation is the outermost filter: it counts and logs requests, recovers panics,
@@ -318,10 +351,10 @@ func (s *Server) withObservation(next http.Handler) http.Handler {
 		defer s.metrics.inFlight.Dec()
 		defer func() {
 			code := strconv.Itoa(answer.code)
-			verb, resource, watch := counted.get()
+			verb, resource, watch, id := counted.get()
 			s.metrics.requests.WithLabelValues(verb, resource, code).Inc()
 			if !watch {
-				s.metrics.seconds.WithLabelValues(verb, resource).Observe(time.Since(began).Seconds())
+				observe(s.metrics.seconds.WithLabelValues(verb, resource), time.Since(began), id)
 			}
 			s.log.Debug("query API: request served", "method", r.Method, "path", r.URL.Path, "code", code, "took", time.Since(began))
 		}()

@@ -116,11 +116,16 @@ func (c caller) VisibleIn(ctx context.Context, members []string) (visible []stri
 
 // HubAllows implements Caller.
 func (c caller) HubAllows(ctx context.Context, verb, resource string) (bool, error) {
+	return c.HubAllowsNamed(ctx, verb, resource, "")
+}
+
+// HubAllowsNamed implements Caller.
+func (c caller) HubAllowsNamed(ctx context.Context, verb, resource, name string) (bool, error) {
 	gr := schema.ParseGroupResource(resource)
 	if !strings.Contains(resource, ".") {
 		gr.Group = api.GroupName
 	}
-	return c.server.authorizer.HubAllows(ctx, c.user, verb, gr)
+	return c.server.authorizer.HubAllows(ctx, c.user, verb, gr, name)
 }
 
 // members are the names of those of the fleet, in order.
@@ -167,6 +172,8 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) error {
 		return s.serveReview(w, r, info)
 	case s.options.UI != nil && strings.HasPrefix(r.URL.Path, uiRelay):
 		return s.serveRelay(w, r)
+	case s.options.MCP != nil && r.URL.Path == mcpPath:
+		return s.serveMCP(w, r)
 	case s.poster(r) != nil:
 		return s.servePost(w, r, target)
 	case !reading:

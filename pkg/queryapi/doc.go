@@ -6,6 +6,7 @@
 //	/members/<namespace>/<name>/…   one of them
 //	/query/v1/<name>[/<value>]      queries that the Kubernetes API does not have
 //	/openapi/v3                     their OpenAPI document
+//	/mcp                            tools of the Model Context Protocol, with Options.MCP
 //
 // Below the first three it behaves as an API server: version, discovery and OpenAPI, get,
 // list and watch, in JSON, YAML or protobuf, as Table or as metadata only. Everything

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -25,6 +26,7 @@ type Options struct {
 	Fleet    Fleet
 	Logger   *slog.Logger
 	Metrics  prometheus.Registerer // nil: not exported
+	Traces   trace.TracerProvider  // of requests; nil: they are not traced
 	Listener net.Listener          // TCP, without TLS; the Server closes it
 
 	// Loading reports that the index does not have yet what it had before a restart: requests
@@ -80,6 +82,9 @@ type Options struct {
 
 	// UI is served at /ui. Nil: nothing is, and cookies are ignored.
 	UI UI
+
+	// MCP is served at /mcp. Nil: nothing is.
+	MCP MCP
 
 	// Queries serve GET /query/v1/<name>, in addition to count, find, related and members.
 	// Names are lower-case letters, digits and dashes; a name such as plans/{policy} serves

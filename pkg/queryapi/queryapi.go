@@ -71,6 +71,8 @@ type Caller interface {
 	// Without a hub everything is allowed.
 	// Errors are those of Grants.
 	HubAllows(ctx context.Context, verb, resource string) (bool, error)
+	// HubAllowsNamed is HubAllows of the one object of that name.
+	HubAllowsNamed(ctx context.Context, verb, resource, name string) (bool, error)
 }
 
 // Query serves GET requests for /query/v1/<name>. Requests are authenticated, audited and

@@ -40,7 +40,8 @@ type Server struct {
 	objects       *resources.Handler // get, list and watch
 	catalog       *catalog.Catalog
 	queries       map[string]Query
-	openAPI       []byte // of the queries
+	openAPI       []byte       // of the queries
+	tools         http.Handler // of what tools at /mcp ask; see serveMCP
 	encoders      *encoders
 	handler       http.Handler
 	shared        *fanout.Handler // nil: this process has the fleet alone
@@ -86,6 +87,7 @@ func New(o Options) (*Server, error) {
 	if err := s.assemble(); err != nil {
 		return nil, err
 	}
+	s.tools = s.toolRequests()
 	s.handler = s.chain()
 	if s.shared != nil {
 		if s.peers, err = s.peersChain(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/audit"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -199,4 +200,79 @@ func (s *Server) checkSession(stream *http.Request) string {
 		return fmt.Sprintf("%s is in other groups than before", was.GetName()) // of which its reads still are
 	}
 	return ""
+}
+
+// mcpPath is where MCP is served.
+const mcpPath = "/mcp"
+
+// MCP serves the Model Context Protocol, whose tools are answered by requests to this API.
+type MCP interface {
+	// ServeCaller serves a request of an authenticated caller, who has sent a bearer token. api serves GET requests as the
+	// server does those of this caller, whatever else they carry: each is audited, within the request's place among others.
+	// ServeCaller returns when it asks api no more.
+	ServeCaller(w http.ResponseWriter, r *http.Request, api http.Handler)
+}
+
+// withBearerOnly has a bearer token be the only credentials that count for MCP, as nothing but an assistant sends one there: cookies,
+// which browsers send by themselves, are refused, and client certificates ignored.
+func (s *Server) withBearerOnly(next http.Handler) http.Handler {
+	if s.options.MCP == nil {
+		return next
+	}
+	origins := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != mcpPath {
+			next.ServeHTTP(w, r)
+			return
+		}
+		switch {
+		case r.Header.Get("Cookie") != "":
+			s.metrics.refused.WithLabelValues("cookie").Inc()
+			writeStatus(w, apierrors.NewBadRequest("cookies are not accepted at "+mcpPath+": send a token in the header Authorization, and nothing else").ErrStatus)
+			return
+		case origins.Check(r) != nil:
+			s.metrics.refused.WithLabelValues("origin").Inc()
+			writeStatus(w, newStatusError(http.StatusForbidden, metav1.StatusReasonForbidden, "requests of web pages on other sites are refused").ErrStatus)
+			return
+		}
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		r = withBearer(r, token)
+		if !strings.EqualFold(scheme, "Bearer") {
+			r.Header.Del("Authorization")
+		}
+		r.Header.Del("Sec-WebSocket-Protocol") // where browsers send tokens
+		next.ServeHTTP(w, r)
+	})
+}
+
+// toolRequests returns the handler of requests that tools make for their caller, who is authenticated. They need no admission:
+// their message has been admitted, and makes them one after the other.
+func (s *Server) toolRequests() http.Handler {
+	h := http.Handler(http.HandlerFunc(s.serveSubscription))
+	h = s.withAssignment(h)
+	h = s.withLoading(h)
+	h = genericapifilters.WithWarningRecorder(h)
+	return s.subscriptions(genericapifilters.WithAudit(h, s.audit.sink, s.audit.rules, longRunning))
+}
+
+// serveMCP serves a message to MCP.
+func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) error {
+	if l := labelsOf(r.Context()); l != nil {
+		l.setResource("mcp")
+	}
+	s.options.MCP.ServeCaller(w, r, http.HandlerFunc(func(w http.ResponseWriter, asked *http.Request) {
+		// Who asks is who has sent the message: of what a tool brings, its end and what it asks for count.
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		defer context.AfterFunc(asked.Context(), func() { cancel(context.Cause(asked.Context())) })()
+		inner := r.Clone(ctx)
+		inner.Method, inner.URL, inner.RequestURI = http.MethodGet, asked.URL, asked.URL.RequestURI()
+		inner.Body, inner.ContentLength, inner.Form, inner.PostForm, inner.MultipartForm = http.NoBody, 0, nil, nil, nil
+		inner.Header = http.Header{"Accept": asked.Header["Accept"]}
+		if agent := r.Header.Get("User-Agent"); agent != "" {
+			inner.Header.Set("User-Agent", agent)
+		}
+		s.tools.ServeHTTP(w, inner)
+	}))
+	return nil
 }

@@ -100,6 +100,8 @@ func actionText(a *v1alpha1.Action, now time.Time, color bool) []byte {
 		line("Failed requests", fmt.Sprint(st.Attempts))
 	}
 	line("Revision", s.Revision)
+	line("Audit ID", s.AuditID)
+	line("Trace", string(s.TraceID))
 	if st.AcknowledgedBy != "" {
 		text := st.AcknowledgedBy
 		if st.AcknowledgedAt != nil {

@@ -58,7 +58,10 @@ func Printable(s string) string {
 
 // Colored reports whether w is a terminal whose user has not asked for plain
 // text (https://no-color.org).
-func Colored(w io.Writer) bool {
+func Colored(w io.Writer) bool { return os.Getenv("NO_COLOR") == "" && IsTerminal(w) }
+
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd()))
+	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -16,6 +16,7 @@ import (
 	"federator.dev/federator/internal/cli/console"
 	"federator.dev/federator/internal/cli/input"
 	"federator.dev/federator/internal/exit"
+	"federator.dev/federator/internal/policyfiles"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -28,6 +29,7 @@ const help = `Evaluate a Rego query over data.fleet: the objects of all members 
   data.fleet.names                                    names of the members
   data.fleet.scopes[member][kind]                     state of a kind in a member
   data.fleet.passed["2026-01-02T15:04:05Z"]           true if that time has passed
+  data.fleet.external[source][key]                    what --external has
 
 Kinds are written as kubectl does, with the group: Pod, "Deployment.apps".
 The namespace of cluster-scoped objects is "". The query only reads.
@@ -43,6 +45,8 @@ type options struct {
 	timeout time.Duration
 	maxRead int64
 	maxRows int
+
+	external string // a file
 }
 
 func Command(version string) *cobra.Command {
@@ -59,6 +63,7 @@ func Command(version string) *cobra.Command {
 	opts.source.Register(cmd.Flags())
 	opts.source.RegisterAsOf(cmd.Flags())
 	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json or yaml")
+	cmd.Flags().StringVar(&opts.external, "external", "", "`file` of data.fleet.external: YAML or JSON of source, key and document")
 	cmd.Flags().DurationVar(&opts.timeout, "timeout", time.Minute, "how long the evaluation may take")
 	cmd.Flags().Int64Var(&opts.maxRead, "max-read", 1<<30, "how many `bytes` of objects may be read")
 	cmd.Flags().IntVar(&opts.maxRows, "max-rows", 100_000, "how many rows may be returned")
@@ -81,8 +86,12 @@ func run(cmd *cobra.Command, opts *options, query string) error {
 	if err := fleet.WarnIncomplete(cmd.ErrOrStderr(), input.Everything()); err != nil {
 		return err
 	}
+	external, err := policyfiles.ReadExternal(opts.external)
+	if err != nil {
+		return err
+	}
 	answer, err := policy.Query(cmd.Context(), policy.QueryOptions{
-		Snapshot: fleet.Snapshot, AsOf: fleet.AsOf, Reader: policy.Everything{},
+		External: external, Snapshot: fleet.Snapshot, AsOf: fleet.AsOf, Reader: policy.Everything{},
 		Timeout: opts.timeout, MaxRead: opts.maxRead, MaxRows: opts.maxRows,
 	}, query)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"federator.dev/federator/internal/kubeconfigfile"
 )
@@ -21,6 +22,8 @@ type Flags struct {
 	Output     string
 
 	Version string // of federator
+
+	cmd *cobra.Command // that has the flags
 }
 
 // Register registers all flags.
@@ -32,6 +35,7 @@ func (f *Flags) Register(cmd *cobra.Command) {
 
 // RegisterServer registers the flags that say how to reach the query API.
 func (f *Flags) RegisterServer(cmd *cobra.Command) {
+	f.cmd = cmd
 	fs := cmd.Flags()
 	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "`file` with a context of the query API, as federator kubeconfig writes it (default KUBECONFIG, else ~/.kube/config, else that of a local server without a hub)")
 	fs.StringVar(&f.context, "context", "", "`context` of the kubeconfig (default \"fleet\", else the current one)")
@@ -61,11 +65,15 @@ func (f *Flags) RESTConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := f.context
-	if name == "" && file.Contexts[kubeconfigfile.FleetContext] != nil {
-		name = kubeconfigfile.FleetContext
+	overrides, err := f.overrides()
+	if err != nil {
+		return nil, err
 	}
-	if name == "" && f.Kubeconfig == "" {
+	name := f.context
+	if name == "" && overrides.ClusterInfo.Server == "" {
+		name = standard(file)
+	}
+	if name == "" && f.Kubeconfig == "" && overrides.ClusterInfo.Server == "" {
 		// A server on this machine comes before the current context, which is
 		// probably not a query API.
 		local, err := kubeconfigfile.Path("")
@@ -79,7 +87,27 @@ func (f *Flags) RESTConfig() (*rest.Config, error) {
 			"start one with `federator serve --contexts …`, write a context with `federator kubeconfig`, or name one with --context or --kubeconfig",
 			kubeconfigfile.FleetContext, strings.Join(rules.GetLoadingPrecedence(), ", "), local)
 	}
-	return clientcmd.NewNonInteractiveClientConfig(*file, name, nil, rules).ClientConfig()
+	return clientcmd.NewNonInteractiveClientConfig(*file, name, overrides, rules).ClientConfig()
+}
+
+// standard returns the context of a kubeconfig that is for the query API: "fleet", or the current one where that is of one.
+func standard(file *clientcmdapi.Config) string {
+	if file.Contexts[kubeconfigfile.FleetContext] != nil {
+		return kubeconfigfile.FleetContext
+	}
+	current := file.Contexts[file.CurrentContext]
+	if current == nil || file.Clusters[current.Cluster] == nil {
+		return ""
+	}
+	u, err := url.Parse(file.Clusters[current.Cluster].Server)
+	if err != nil {
+		return ""
+	}
+	switch path := strings.TrimSuffix(u.Path, "/"); {
+	case path == "/fleet", path == "/flat", strings.HasPrefix(path, "/members/"):
+		return file.CurrentContext
+	}
+	return ""
 }
 
 // SetChanged sets the parameters of flags that were set.

@@ -14,8 +14,8 @@ const acceptDiscovery = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroup
 
 // resource is a resource that the query API serves.
 type resource struct {
-	group, version, plural string
-	names                  []string // singular and short ones
+	group, version, plural, kind string
+	names                        []string // singular and short ones
 }
 
 func (o resource) String() string {
@@ -23,6 +23,14 @@ func (o resource) String() string {
 		return o.plural
 	}
 	return o.plural + "." + o.group
+}
+
+// fullKind is the kind as kubectl writes it.
+func (o resource) fullKind() string {
+	if o.group == "" {
+		return o.kind
+	}
+	return o.kind + "." + o.group
 }
 
 // listable returns the resources that are served and can be listed.
@@ -41,7 +49,11 @@ func (a *Client) listable(ctx context.Context) ([]resource, error) {
 			for _, v := range g.Versions {
 				for _, r := range v.Resources {
 					if slices.Contains(r.Verbs, "list") {
-						out = append(out, resource{g.Name, v.Version, r.Resource, append(r.ShortNames, r.SingularResource)})
+						kind := ""
+						if r.ResponseKind != nil {
+							kind = r.ResponseKind.Kind
+						}
+						out = append(out, resource{g.Name, v.Version, r.Resource, kind, append(r.ShortNames, r.SingularResource)})
 					}
 				}
 			}
@@ -60,27 +72,61 @@ func (a *Client) resourceNames(ctx context.Context) ([]string, error) {
 	return out, err
 }
 
-// ResourcePath returns the path of a list of a resource, which may be named in any way
-// that kubectl accepts.
-func (a *Client) ResourcePath(ctx context.Context, name, namespace string) (string, error) {
+// Resource is a resource that the query API serves.
+type Resource struct {
+	Name string // <plural>[.<group>]
+	root string // the path of its group and version
+	of   string // its plural
+	kind string // such as Deployment.apps
+}
+
+// Path returns the path of a list, in a namespace or, with "", in all of them.
+func (r *Resource) Path(namespace string) string {
+	if namespace != "" {
+		return r.root + "/namespaces/" + url.PathEscape(namespace) + "/" + r.of
+	}
+	return r.root + "/" + r.of
+}
+
+// Resource returns a resource, which may be named in any way that kubectl accepts.
+func (a *Client) Resource(ctx context.Context, name string) (*Resource, error) {
 	resources, err := a.listable(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for _, o := range resources {
 		if o.String() != name && o.plural != name && !slices.Contains(o.names, name) {
 			continue
 		}
-		path := a.Target + "/apis/" + o.group + "/" + o.version
+		root := a.Target + "/apis/" + o.group + "/" + o.version
 		if o.group == "" {
-			path = a.Target + "/api/" + o.version
+			root = a.Target + "/api/" + o.version
 		}
-		if namespace != "" {
-			path += "/namespaces/" + url.PathEscape(namespace)
-		}
-		return path + "/" + o.plural, nil
+		return &Resource{o.String(), root, o.plural, o.fullKind()}, nil
 	}
-	return "", fmt.Errorf("unknown resource %q", name)
+	return nil, fmt.Errorf("unknown resource %q", name)
+}
+
+// Kind returns the kind of a resource, such as Deployment.apps. The resource may be named in any way that kubectl accepts, or as
+// its kind is, whose objects may all be gone.
+func (a *Client) Kind(ctx context.Context, name string) (string, error) {
+	if name != "" && name[0] >= 'A' && name[0] <= 'Z' {
+		return name, nil
+	}
+	r, err := a.Resource(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return r.kind, nil
+}
+
+// ResourcePath returns the path of a list of a resource, as Resource finds it.
+func (a *Client) ResourcePath(ctx context.Context, name, namespace string) (string, error) {
+	r, err := a.Resource(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return r.Path(namespace), nil
 }
 
 // Names returns the names of the objects of a list.

@@ -69,66 +69,37 @@ type watchPrinter struct {
 }
 
 func (p *watchPrinter) watch(ctx context.Context, a *queryclient.Client, query url.Values) error {
-	stream, err := a.Open(ctx, "/query/v1/violations", query, "application/json")
-	if err != nil {
-		return err
-	}
-	defer stream.Close()
 	p.rows = nil
-	events := json.NewDecoder(stream)
-	for {
-		var line json.RawMessage
-		err := events.Decode(&line)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("watch: %w", err)
-		}
-		if err := p.line(line); err != nil {
-			return err
-		}
-	}
+	return a.Watch(ctx, "/query/v1/violations", query, p.event)
 }
 
-func (p *watchPrinter) line(line json.RawMessage) error {
-	var event struct {
-		Type   watch.EventType
-		Object json.RawMessage
-	}
-	if err := json.Unmarshal(line, &event); err != nil {
-		return fmt.Errorf("watch: %w", err)
-	}
-	var err error
-	switch event.Type {
+func (p *watchPrinter) event(e queryclient.Event, line []byte) error {
+	switch e.Type {
 	case watch.Added, watch.Modified, watch.Deleted:
 		var found policyquery.Finding
-		if err = json.Unmarshal(event.Object, &found); err == nil {
-			for _, cells := range rows(found) {
-				p.rows = append(p.rows, metav1.TableRow{Cells: append([]any{string(event.Type)}, cells...)})
-			}
+		if err := json.Unmarshal(e.Object, &found); err != nil {
+			return err
+		}
+		for _, cells := range rows(found) {
+			p.rows = append(p.rows, metav1.TableRow{Cells: append([]any{string(e.Type)}, cells...)})
 		}
 	case watch.Bookmark:
 		var mark policyquery.Bookmark
-		if err = json.Unmarshal(event.Object, &mark); err == nil {
-			p.version = mark.ResourceVersion
-			p.marks++
-			err = p.marked(mark)
+		if err := json.Unmarshal(e.Object, &mark); err != nil {
+			return err
 		}
-	case watch.Error:
-		status := apierrors.StatusError{}
-		if err = json.Unmarshal(event.Object, &status.ErrStatus); err == nil {
-			return &status
+		p.version = mark.ResourceVersion
+		p.marks++
+		if err := p.marked(mark); err != nil {
+			return err
 		}
 	default:
-		err = fmt.Errorf("unknown event type %q", event.Type)
+		return fmt.Errorf("unknown event type %q", e.Type)
 	}
-	if err != nil {
-		return fmt.Errorf("watch: %w", err)
+	if !p.json {
+		return nil
 	}
-	if p.json {
-		_, err = p.out.Write(append(line, '\n'))
-	}
+	_, err := p.out.Write(append(line, '\n'))
 	return err
 }
 

@@ -115,6 +115,9 @@ func fleetReads(p *policy.Package) []string {
 	if p.Admission != nil && p.Admission.ParamKind != "" {
 		out = append(out, "params "+string(p.Admission.ParamKind))
 	}
+	for _, source := range p.Reads.External {
+		out = append(out, "external "+source)
+	}
 	if p.Reads.Time {
 		out = append(out, "passed")
 	}

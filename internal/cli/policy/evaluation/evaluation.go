@@ -3,8 +3,10 @@ package evaluation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +23,7 @@ type Flags struct {
 	source   input.Flags
 	Policies []string
 	Bindings string
+	External string
 	only     []string
 	Timeout  time.Duration
 }
@@ -40,6 +43,7 @@ func (in *Flags) RegisterInput(fs *pflag.FlagSet) {
 	in.source.Register(fs)
 	in.source.RegisterAsOf(fs)
 	fs.DurationVar(&in.source.Timeout, "timeout", 5*time.Minute, "how long to wait for clusters; data that is missing then is incomplete")
+	fs.StringVar(&in.External, "external", "", "`file` of data.fleet.external: YAML or JSON of source, key and document; verdicts that read others are Unknown")
 	fs.DurationVar(&in.Timeout, "evaluation-timeout", 5*time.Second, "how long the evaluation of one subject may take")
 }
 
@@ -83,8 +87,15 @@ func (in *Flags) load(stderr io.Writer, own []policy.Source) (*policyfiles.Bundl
 		return nil, err
 	}
 	b, err := policyfiles.Bind(set, in.Bindings, in.only, stderr)
-	if err == nil {
-		b.Expansions = expansions
+	if err != nil {
+		return nil, err
+	}
+	b.Expansions = expansions
+	if b.External, err = policyfiles.ReadExternal(in.External); err != nil {
+		return nil, err
+	}
+	if missing := b.MissingExternal(); len(missing) > 0 {
+		_, err = fmt.Fprintf(stderr, "warning: policies read external documents of %s: give them with --external FILE, or what reads them is Unknown\n", strings.Join(missing, ", "))
 	}
 	return b, err
 }
@@ -92,7 +103,7 @@ func (in *Flags) load(stderr io.Writer, own []policy.Source) (*policyfiles.Bundl
 // Options returns the options of an evaluation at a time.
 func Options(b *policyfiles.Bundle, at time.Time, budget time.Duration) policy.EngineOptions {
 	// No policy is quarantined for being slow: nothing else waits for it here.
-	opts := policy.EngineOptions{Set: b.Set, AsOf: at, Limits: policy.Limits{Evaluation: budget, Slow: math.MaxInt64}}
+	opts := policy.EngineOptions{Set: b.Set, AsOf: at, External: b.External, Limits: policy.Limits{Evaluation: budget, Slow: math.MaxInt64}}
 	for _, binding := range b.Bindings {
 		opts.Bindings = append(opts.Bindings, binding.At(at))
 	}

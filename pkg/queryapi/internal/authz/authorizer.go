@@ -221,11 +221,14 @@ func (e *evaluation) withReviewTimes(g *Grants) *Grants {
 
 // HubAllows reports whether the user may do what a verb says with a resource of the hub itself, in all of
 // its namespaces. Errors are those of Grants.
-func (a *Authorizer) HubAllows(ctx context.Context, u user.Info, verb string, gr schema.GroupResource) (bool, error) {
+func (a *Authorizer) HubAllows(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, name string) (bool, error) {
 	if a.unrestricted {
 		return true, nil
 	}
-	return a.newEvaluation(u).allowed(ctx, attributes{own: true, verb: verb, resource: gr})
+	if len(name) > maxNameLength {
+		return false, nil
+	}
+	return a.newEvaluation(u).allowed(ctx, attributes{own: true, verb: verb, resource: gr, name: name})
 }
 
 // maxNameLength bounds the name of a group, resource or namespace, in bytes; that of a

@@ -70,7 +70,7 @@ func TestAuthorizer_HubAllows(t *testing.T) {
 			t.Helper()
 			before := len(reviews)
 			own := schema.GroupResource{Group: "federator.dev", Resource: "actions"}
-			if ok, err := a.HubAllows(t.Context(), ann, "list", own); !ok || err != nil {
+			if ok, err := a.HubAllows(t.Context(), ann, "list", own, ""); !ok || err != nil {
 				t.Errorf("%v, %v", ok, err)
 			}
 			if g, err := a.Grants(t.Context(), ann, "list", own, nil, "", ""); err != nil || !g.Empty() {

@@ -21,6 +21,7 @@ var tableGenerator = printers.NewTableGenerator().With(internalversion.AddHandle
 type builtin struct {
 	kind    string
 	headers []metav1.TableColumnDefinition
+	empty   []any // the cells of an object without fields
 	prune   *prune
 }
 
@@ -40,7 +41,11 @@ func builtinPrinter(gvk schema.GroupVersionKind) printer {
 	if err != nil { // there is none
 		return defaultPrinter{}
 	}
-	return &builtin{kind: gvk.Kind, headers: t.ColumnDefinitions, prune: prunes[gvk.GroupKind()]}
+	b := &builtin{kind: gvk.Kind, headers: t.ColumnDefinitions, prune: prunes[gvk.GroupKind()]}
+	if row, err := singleRow(t.Rows); err == nil {
+		b.empty = row.Cells
+	}
+	return b
 }
 
 func (b *builtin) columns() []metav1.TableColumnDefinition { return b.headers }

@@ -157,6 +157,7 @@ var ageColumn = apiextensionsv1.CustomResourceColumnDefinition{
 // customPrinter prints rows by additionalPrinterColumns, as API servers do.
 type customPrinter struct {
 	headers []metav1.TableColumnDefinition
+	paths   []string  // JSONPaths of the headers after the name
 	pool    sync.Pool // of rest.TableConvertor: their JSONPaths are for one goroutine
 }
 
@@ -172,6 +173,9 @@ func newCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) 
 		}
 	}
 	p := &customPrinter{}
+	for _, c := range columns {
+		p.paths = append(p.paths, c.JSONPath)
+	}
 	p.pool.New = func() any {
 		// With an error it returns a convertor of the columns before the invalid one.
 		c, _ := tableconvertor.New(columns)

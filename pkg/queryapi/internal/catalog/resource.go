@@ -65,6 +65,27 @@ func (r *Resource) GroupVersionKind() schema.GroupVersionKind {
 // (priority above 0). The slice is shared and must not be changed.
 func (r *Resource) Columns() []metav1.TableColumnDefinition { return r.printer.columns() }
 
+// ColumnPath returns the JSONPath of one of Columns that a definition has, "" for any other.
+func (r *Resource) ColumnPath(i int) string {
+	if p, ok := r.printer.(*customPrinter); ok && i > 0 && i <= len(p.paths) {
+		return p.paths[i-1]
+	}
+	return ""
+}
+
+// IsCount reports whether the cells of one of Columns are integers: many of Kubernetes' printers say that these are strings.
+func (r *Resource) IsCount(i int) bool {
+	b, ok := r.printer.(*builtin)
+	if !ok || i >= len(b.empty) {
+		return false
+	}
+	switch b.empty[i].(type) {
+	case int, int32, int64:
+		return true
+	}
+	return false
+}
+
 // Plain returns the resource with the columns that every kind has.
 func (r *Resource) Plain() *Resource {
 	out := *r

@@ -150,6 +150,9 @@ func (q *request) setVector() error {
 		if q.at = q.options.Revisions.vector(q.params.Revision); q.at == nil {
 			return resources.Expired(q.params.Revision)
 		}
+		if q.params.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+			q.as = q.params.Revision // it is what the client has asked for
+		}
 		return nil
 	}
 	scope := q.tokenScope()

@@ -378,7 +378,7 @@ func (q *request) unite() error {
 	for _, s := range g.parts {
 		h := s.header
 		g.notSynced = append(g.notSynced, h.NotSynced...)
-		if h.Refused == nil && (h.YAML != g.lead.YAML || h.Protobuf != g.lead.Protobuf || h.Table != g.lead.Table || h.ItemKind != g.lead.ItemKind) {
+		if h.Refused == nil && (h.YAML != g.lead.YAML || h.Protobuf != g.lead.Protobuf || h.Table != g.lead.Table || h.Rows != g.lead.Rows || h.ItemKind != g.lead.ItemKind) {
 			return unavailable("the processes of the fleet differ in what they serve")
 		}
 	}

@@ -2,9 +2,11 @@ package fanout
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +15,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/warning"
 
+	"federator.dev/federator/internal/rows"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/resources"
@@ -40,8 +43,10 @@ func (q *request) listAs(ask part.Ask) (again bool, err error) {
 	if err := resources.SetFreshness(q.w.Header(), q.params, q.g.lead.Resource, q.g.notSynced); err != nil {
 		return false, err
 	}
-	if meta.Annotations, err = selection.Annotations(q.g.notSynced); err != nil {
-		return false, fmt.Errorf("fanout: %w", err)
+	if !q.g.lead.Rows { // their header has them
+		if meta.Annotations, err = selection.Annotations(q.g.notSynced); err != nil {
+			return false, fmt.Errorf("fanout: %w", err)
+		}
 	}
 	revision := q.as
 	if revision == 0 {
@@ -178,8 +183,29 @@ func (q *request) hold(meta resources.ListMeta) (*resources.Held, error) {
 	return q.options.Objects.Hold(q.user.GetName(), meta)
 }
 
+// rowsEnvelope is that of rows of all parts.
+func (q *request) rowsEnvelope(meta resources.ListMeta) (*resources.Envelope, error) {
+	var columns []rows.Column
+	if err := json.Unmarshal(q.g.lead.Columns, &columns); err != nil {
+		return nil, fmt.Errorf("fanout: %w", err)
+	}
+	var members []string
+	for _, s := range q.g.parts {
+		members = mergeSorted(members, s.header.Visible)
+	}
+	for _, n := range q.g.notSynced { // of which no process may know
+		if i, ok := slices.BinarySearch(members, n.Member); !ok {
+			members = slices.Insert(members, i, n.Member)
+		}
+	}
+	return resources.RowsEnvelope(meta, q.g.lead.Kind, columns, members, q.g.notSynced)
+}
+
 func (q *request) envelope(meta resources.ListMeta) (*resources.Envelope, error) {
 	h := q.g.lead
+	if h.Rows {
+		return q.rowsEnvelope(meta)
+	}
 	of := resources.Listed{Kind: h.ItemKind, APIVersion: h.ItemVersion, YAML: h.YAML}
 	if h.Table {
 		of.Columns = h.Columns
@@ -190,6 +216,8 @@ func (q *request) envelope(meta resources.ListMeta) (*resources.Envelope, error)
 // contentType is that of a response that is no watch.
 func (q *request) contentType() string {
 	switch h := q.g.lead; {
+	case h.Rows:
+		return rows.MediaType
 	case h.Protobuf:
 		return "application/vnd.kubernetes.protobuf"
 	case h.YAML:
@@ -205,13 +233,14 @@ const flushAt = 64 << 10
 func (q *request) writeList(around *resources.Envelope, limit int) error {
 	q.w.Header().Set("Content-Type", q.contentType())
 	out := append(make([]byte, 0, flushAt+flushAt/4), around.Head...)
-	started, some := false, false
+	started, some, n := false, false, 0
 	err := (&merge{parts: q.g.parts}).run(limit, func(it *part.Item) error {
+		n++
 		switch {
 		case !some:
 			out = append(out, around.First...)
 			some = true
-		case !q.g.lead.YAML:
+		case !q.g.lead.YAML && !around.Rows:
 			out = append(out, ',')
 		}
 		out = append(out, it.Text...)
@@ -233,7 +262,7 @@ func (q *request) writeList(around *resources.Envelope, limit int) error {
 	if !some {
 		out = append(out, around.Empty...)
 	}
-	_, _ = q.w.Write(append(out, around.Tail...)) // the client may be gone
+	_, _ = q.w.Write(append(out, around.End(n)...)) // the client may be gone
 	return nil
 }
 

@@ -58,6 +58,8 @@ type Header struct {
 	Protobuf    bool            `json:"protobuf,omitempty"`
 	Fallback    bool            `json:"fallback,omitempty"` // there is another format than protobuf
 	Columns     json.RawMessage `json:"columns,omitempty"`
+	Rows        bool            `json:"rows,omitempty"`    // each item is a line of package rows
+	Visible     []string        `json:"visible,omitempty"` // with Rows: the members that the list is about, in order
 
 	NotSynced []selection.NotSynced `json:"notSynced,omitempty"`
 	// OtherVersions are members, in order, whose objects are at another version, by it.

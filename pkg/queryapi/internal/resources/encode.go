@@ -13,6 +13,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/columns"
 	"federator.dev/federator/pkg/queryapi/internal/flat"
 	"federator.dev/federator/pkg/queryapi/internal/panicgroup"
 )
@@ -29,6 +30,7 @@ type encoder struct {
 	include       metav1.IncludeObjectPolicy
 	strict        bool // what cannot be converted is an error
 	framed        bool // each element is a frame of a part
+	rows          *columns.Encoder
 
 	body, converted []byte
 	indexed         []byte // one body as the index has it, on its way to flat keys
@@ -48,6 +50,8 @@ func (e *encoder) append(dst []byte, o aggregate.Object, added addedMetadata) ([
 		return e.appendPartial(dst, e.body, added)
 	case table:
 		return e.appendRow(dst, added)
+	case asRows:
+		return e.rows.Append(dst, o, e.body)
 	}
 	return e.appendFull(dst, added)
 }
@@ -130,11 +134,15 @@ func (q *request) columns() []metav1.TableColumnDefinition {
 func (q *request) hasClusterColumn() bool { return q.target.Member == "" && !q.target.Flat() }
 
 func (q *request) encoder() *encoder {
-	return &encoder{
+	e := &encoder{
 		resource: q.resource, shape: q.format.shape, yaml: q.format.yaml, protobuf: q.format.protobuf,
 		clusterColumn: q.hasClusterColumn(), flat: q.keys, include: q.params.IncludeObject, framed: q.ask != nil,
 		body: q.buffers.get(), converted: q.buffers.get(),
 	}
+	if q.rowColumns != nil {
+		e.rows = q.rowColumns.Encoder(q.snapshot.Member)
+	}
+	return e
 }
 
 // release returns an encoder's buffers to the pool. It must not be used again.
@@ -195,7 +203,7 @@ func (q *request) encodeAll(ctx context.Context, objects iter.Seq2[aggregate.Obj
 	var failed error
 	first := true
 	take := func() []aggregate.Object {
-		var some []aggregate.Object
+		some := make([]aggregate.Object, 0, blockSize)
 		for len(some) < blockSize && failed == nil {
 			o, err, ok := next()
 			if !ok {
@@ -212,7 +220,7 @@ func (q *request) encodeAll(ctx context.Context, objects iter.Seq2[aggregate.Obj
 			return r.err
 		}
 		text := r.text
-		if first && q.ask == nil && !q.format.yaml && !q.format.protobuf && len(text) > 0 {
+		if first && q.ask == nil && !q.format.yaml && !q.format.protobuf && q.rowColumns == nil && len(text) > 0 {
 			text, first = text[1:], false // the comma before the first
 		}
 		err := emit(text)
@@ -257,7 +265,9 @@ func (e *encoder) encodeBlock(some []aggregate.Object, text []byte) (r encodedBl
 			}
 			continue
 		}
-		r.text = append(r.text, ',')
+		if e.rows == nil {
+			r.text = append(r.text, ',')
+		}
 		if r.text, r.err = e.append(r.text, o, addedMetadataOf(o)); r.err != nil {
 			return r
 		}

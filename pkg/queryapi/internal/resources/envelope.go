@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"federator.dev/federator/internal/rows"
 )
 
 // Listed is what a list is of, and its format.
@@ -23,6 +25,15 @@ type Envelope struct {
 	First string // before the first item
 	Empty string // in place of items
 	Tail  []byte // after them
+	Rows  bool   // the items are rows, each a line, and what is after them says how many there were
+}
+
+// End is what is after so many items.
+func (a *Envelope) End(n int) []byte {
+	if a.Rows {
+		return rows.AppendEnd(nil, n)
+	}
+	return a.Tail
 }
 
 // Envelope makes the envelope of a list. In YAML the keys are sorted, as in kube-apiserver.

@@ -12,6 +12,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"federator.dev/federator/internal/rows"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
 // shape is the form in which objects are sent.
@@ -21,6 +24,7 @@ const (
 	fullObject shape = iota
 	metadataOnly
 	table
+	asRows // package rows: lists only
 )
 
 // format is how a response is encoded.
@@ -59,10 +63,11 @@ func negotiate(r *http.Request) ([]format, error) {
 			c.yaml = true
 		case protobufType:
 			c.protobuf = true
+		case rows.MediaType:
 		default:
 			continue
 		}
-		as, ok := shapeOf(params)
+		as, ok := shapeOf(media, params)
 		if !ok || c.quality <= 0 {
 			continue
 		}
@@ -91,7 +96,8 @@ func negotiate(r *http.Request) ([]format, error) {
 var errNotAcceptable = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
 	Message: "supported: application/json and application/yaml, also as=Table or as=PartialObjectMetadata[List] of meta.k8s.io/v1; " +
-		protobufType + " for built-in kinds, and as=PartialObjectMetadata[List] for all kinds",
+		protobufType + " for built-in kinds, and as=PartialObjectMetadata[List] for all kinds; " +
+		rows.Accept + " for lists but those below /flat",
 }}
 
 // chooseFormat chooses the first format that the resource supports. Its fallback is the
@@ -99,6 +105,9 @@ var errNotAcceptable = &apierrors.StatusError{ErrStatus: metav1.Status{
 func (q *request) chooseFormat(formats []format) error {
 	chosen := false
 	for _, f := range formats {
+		if f.shape == asRows && (q.info.Verb != selection.List || q.target.Flat()) {
+			continue
+		}
 		if f.protobuf && (f.shape == table || f.shape == fullObject && !q.resource.Protobuf() || wsstream.IsWebSocketRequest(q.r) || q.ask != nil && q.ask.Messages) {
 			continue
 		}
@@ -119,8 +128,11 @@ func (q *request) chooseFormat(formats []format) error {
 	return nil
 }
 
-func shapeOf(params map[string]string) (shape, bool) {
+func shapeOf(media string, params map[string]string) (shape, bool) {
 	as := params["as"]
+	if media == rows.MediaType {
+		return asRows, as == "Rows"
+	}
 	if as == "" {
 		return fullObject, true
 	}
@@ -137,6 +149,9 @@ func shapeOf(params map[string]string) (shape, bool) {
 }
 
 func (f format) contentType() string {
+	if f.shape == asRows {
+		return rows.MediaType
+	}
 	if f.protobuf {
 		return protobufType
 	}

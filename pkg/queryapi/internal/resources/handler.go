@@ -18,6 +18,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/columns"
 	"federator.dev/federator/pkg/queryapi/internal/flat"
 	"federator.dev/federator/pkg/queryapi/internal/part"
 	"federator.dev/federator/pkg/queryapi/internal/route"
@@ -109,11 +110,13 @@ type request struct {
 	caller                 Caller
 	params                 *selection.Params
 	format                 format
+	wantsRows              bool    // rows are the format that the client likes best
 	fallback               *format // where format is protobuf: the other format that the client accepts, nil if none
 	selector               *selection.Selector
 	selectsByClusterLabels bool // labels of Clusters select
 	resource               *catalog.Resource
-	keys                   *flat.Keys // flat keys of the objects; nil: their own
+	rowColumns             *columns.Set // of rows; nil for other formats
+	keys                   *flat.Keys   // flat keys of the objects; nil: their own
 	snapshot               *aggregate.Snapshot
 	after                  aggregate.Position // of a list that is continued
 	grants                 *authz.Grants
@@ -161,6 +164,7 @@ func (q *request) parse() error {
 	if err != nil {
 		return err
 	}
+	q.wantsRows = formats[0].shape == asRows
 	verb := q.info.Verb
 	if q.params, err = selection.Parse(q.r.URL.Query(), verb); err != nil {
 		return err
@@ -176,6 +180,9 @@ func (q *request) parse() error {
 		q.resource = q.resource.Plain()
 	}
 	if err := q.chooseFormat(formats); err != nil {
+		return err
+	}
+	if err := q.chooseColumns(); err != nil {
 		return err
 	}
 	within := q.info.Namespace

@@ -35,8 +35,10 @@ func (q *request) list() error {
 	if err != nil {
 		return err
 	}
-	if meta.Annotations, err = selection.Annotations(fresh); err != nil {
-		return err
+	if q.rowColumns == nil { // the header of rows has them
+		if meta.Annotations, err = selection.Annotations(fresh); err != nil {
+			return err
+		}
 	}
 	if text := selection.Warning(fresh); text != "" {
 		header, err := utilnet.NewWarningHeader(299, "-", text)
@@ -51,6 +53,9 @@ func (q *request) list() error {
 		if objects, err = q.page(find, &meta); err != nil {
 			return err
 		}
+	}
+	if q.rowColumns != nil {
+		return q.writeRows(meta, visible, fresh, objects)
 	}
 	q.warnOfRedaction()
 	return q.writeList(meta, objects)
@@ -89,7 +94,7 @@ func (q *request) page(find selection.Listing, meta *ListMeta) (iter.Seq2[aggreg
 	}
 	if more {
 		last := page[len(page)-1].Position()
-		q.options.Pins.Pin(q.snapshot, q.caller.User().GetName(), q.options.Index.Snapshot(), q.options.Now())
+		q.pin()
 		meta.Continue = q.options.Tokens.Encode(q.tokenScope(), selection.Token{Revision: q.snapshot.Revision(), After: last})
 		// As in an API server, only without selectors.
 		if q.selector.Empty() {
@@ -107,6 +112,13 @@ func (q *request) page(find selection.Listing, meta *ListMeta) (iter.Seq2[aggreg
 
 // firstObjects returns as many objects as the limit, and whether more follow.
 func (q *request) firstObjects(find selection.Listing) (page []aggregate.Object, more bool, err error) {
+	if q.selector.Empty() {
+		n, err := find.Count(q.r.Context())
+		if err != nil {
+			return nil, false, err
+		}
+		page = make([]aggregate.Object, 0, min(int64(n), q.params.Limit))
+	}
 	for o, err := range find.List(q.r.Context()) {
 		if err != nil {
 			return nil, false, err
@@ -147,8 +159,8 @@ func (q *request) send(contentType string, around *Envelope, objects iter.Seq2[a
 	q.w.Header().Set("Content-Type", contentType)
 	out := append(q.buffers.get(), around.Head...)
 	defer func() { q.buffers.put(out) }()
-	started, some := false, false
-	err := q.encodeAll(q.r.Context(), objects, func(text []byte) error {
+	started, some, n := false, false, 0
+	err := q.encodeAll(q.r.Context(), counted(objects, &n), func(text []byte) error {
 		if !some {
 			out = append(out, around.First...)
 			some = true
@@ -172,7 +184,7 @@ func (q *request) send(contentType string, around *Envelope, objects iter.Seq2[a
 	if !some {
 		out = append(out, around.Empty...)
 	}
-	_, _ = q.w.Write(append(out, around.Tail...)) // the client may be gone
+	_, _ = q.w.Write(append(out, around.End(n)...)) // the client may be gone
 	return nil
 }
 

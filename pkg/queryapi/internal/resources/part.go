@@ -89,6 +89,12 @@ func (q *request) describe(h *part.Header, visible []string) error {
 		}
 	}
 	var err error
+	if q.rowColumns != nil {
+		if h.Columns, err = json.Marshal(q.rowColumns.Columns()); err != nil {
+			return err
+		}
+		h.Rows, h.Visible = true, visible
+	}
 	if h.NotSynced, err = q.freshness(visible); err != nil {
 		return err
 	}
@@ -105,6 +111,9 @@ func (q *request) listPart(find selection.Listing) error {
 		return err
 	}
 	objects := find.List(q.r.Context())
+	if q.rowColumns != nil {
+		q.pin()
+	}
 	if q.params.Limit > 0 {
 		page, more, err := q.firstObjects(find)
 		if err != nil {
@@ -112,7 +121,7 @@ func (q *request) listPart(find selection.Listing) error {
 		}
 		h.Count, h.More, h.Counted = len(page), more, q.selector.Empty()
 		if len(page) > 0 { // who merges may send fewer of them
-			q.options.Pins.Pin(q.snapshot, q.caller.User().GetName(), q.options.Index.Snapshot(), q.options.Now())
+			q.pin()
 		}
 		if more && h.Counted {
 			find.After = page[len(page)-1].Position()
@@ -209,8 +218,14 @@ const pollRefused = 2 * time.Second
 // servePartRefused serves a part in which there is nothing. A watch ends once the members serve the resource.
 func (q *request) servePartRefused() error {
 	h := q.partHeader()
-	if apierrors.IsNotFound(q.refused) {
+	notFound := apierrors.IsNotFound(q.refused)
+	switch {
+	case q.wantsRows: // other kinds are asked for at this revision
+		q.pin()
+	case notFound:
 		h.Revision = 0 // what has been sent is nothing that can be resumed from
+	}
+	if notFound {
 		h.Unsure = q.ask.Unsure(q.snapshot, q.info.APIGroup)
 	}
 	out, err := part.AppendHeader(nil, h)

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"federator.dev/federator/internal/rows"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -46,6 +47,10 @@ type Params struct {
 	Pretty        bool
 	IncludeObject metav1.IncludeObjectPolicy // "": None, Metadata or Object was not requested
 	RequireSynced bool                       // fail unless all selected members are Synced
+
+	// Of rows: see rows.ParseChosen, and whether a Table's columns are left out.
+	Columns          string
+	NoPrinterColumns bool
 }
 
 // parameter parses the value of one parameter.
@@ -125,6 +130,15 @@ var parameters = map[string]parameter{
 			return nil
 		}
 		return fmt.Errorf("must be None, Metadata or Object")
+	}},
+	rows.ColumnsParameter: {"list", func(p *Params, v string) error {
+		p.Columns = v
+		return nil
+	}},
+	rows.PrinterParameter: {"list", func(p *Params, v string) error {
+		b, err := ParseBool(v)
+		p.NoPrinterColumns = !b
+		return err
 	}},
 	"require": {"get,list,watch", func(p *Params, v string) error {
 		if v != "synced" {

@@ -248,3 +248,12 @@ func (f *Field) Append(dst []string, o aggregate.Object, scratch *Scratch) ([]st
 	}
 	return append(dst, f.absent), nil
 }
+
+// Source returns where the values of the field are: in the index, where entry is not nil, or at paths of a body, of
+// which the first with a value other than "" counts; and the value of an object without any.
+func (f *Field) Source() (entry func(aggregate.Object) string, paths [][]string, absent string) {
+	for _, p := range f.paths {
+		paths = append(paths, p.steps)
+	}
+	return f.entry, paths, f.absent
+}
