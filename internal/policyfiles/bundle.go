@@ -15,6 +15,8 @@ type Bundle struct {
 	Bindings []policy.Binding
 	// Expansions are those beside the policies; nil: none.
 	Expansions *Expansions
+	// External are the documents from outside the fleet.
+	External *policy.External
 }
 
 // Bind reads the bindings in a file and adds default bindings for policies without one.

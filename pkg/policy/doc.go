@@ -12,7 +12,8 @@
 //     Apply takes it to the next one: it updates views with what changed, finds the
 //     subjects that read what changed in a reverse table of reads, misses included,
 //     and evaluates only these, in parallel. What read an instant that has passed since
-//     is found in the same table; Advance does that alone, where nothing else changes.
+//     is found in the same table; Advance does that alone, where nothing else changes. SetExternal
+//     does the same for External, documents from outside the fleet: a State is of some, too.
 //   - A State is what the engine publishes, once for each batch: immutable, of one
 //     snapshot, as of one time, which never falls. Its verdicts are Known; Unknown where something that they read is
 //     incomplete, or its contribution to a view failed; or Error. Completeness is not
@@ -62,7 +63,7 @@
 // # Layers
 //
 // This package is the door. Below it, references run one way: internal/engine and
-// internal/adhoc, then state, then projection, then matview, completeness, instants, binding and quarantine, then
+// internal/adhoc, then state, then projection, then matview, completeness, instants, external, binding and quarantine, then
 // verdict, budget, fleetdoc and sorted; module loads packages, limits bounds builtins.
 // Package explain evaluates a verdict again, for people.
 //

@@ -42,6 +42,8 @@ type (
 	PreviewOptions = engine.PreviewOptions
 	// PreviewCost is what a preview of a binding took.
 	PreviewCost = engine.PreviewCost
+	// Cause is an object whose change verdicts were evaluated for.
+	Cause = engine.Cause
 	// Change is a verdict that differs.
 	Change = engine.Change
 	// KeyOwner says which keys of views a process judges, where several share a fleet.

@@ -213,7 +213,7 @@ spec:
 	}{
 		"syntax":    {template("\n        violation[{\"msg\": msg}] {\n          msg := \n        }\n"), "b.yaml:13:9: error: unexpected } token"},
 		"network":   {template("        violation[{\"msg\": \"x\"}] {\n          http.send({\"url\": \"x\", \"method\": \"get\"})\n        }\n"), "b.yaml:11:11: error: http.send is refused for the fleet: it reads the network"},
-		"external":  {template("        violation[{\"msg\": \"x\"}] {\n          external_data({\"provider\": \"x\", \"keys\": []})\n        }\n"), "b.yaml:11:11: error: external_data is refused for the fleet"},
+		"external":  {template("        violation[{\"msg\": \"x\"}] {\n          external_data({\"provider\": \"x\", \"keys\": []})\n        }\n"), "b.yaml:11:11: error: external_data is refused for the fleet: it asks an external data provider, and an evaluation asks nobody: name the data in spec.external of a PolicySource, and read data.fleet.external[source][key]"},
 		"clock":     {template("        violation[{\"msg\": \"x\"}] {\n          time.now_ns() > 3\n        }\n"), "b.yaml:11:11: error: time.now_ns is refused for the fleet: it reads the clock"},
 		"data":      {template("        violation[{\"msg\": \"x\"}] {\n          data.other.x\n        }\n"), "b.yaml:11:11: error: data.other.x: a template may read data.inventory and data.lib"},
 		"sync":      {template("        violation[{\"msg\": \"x\"}] {\n          data.inventory.namespace[_][_][input.review.kind.kind][_]\n        }\n"), "b.yaml:11:11: error: data.inventory is read for kinds that it does not name"},

@@ -159,6 +159,7 @@ func (f *full) data(x *oracleBinding) {
 		}
 		put(fleet, byKey, "views", pkg, view)
 	}
+	fleet["external"] = f.now.documents.tree()
 	x.store = inmem.NewFromObject(map[string]any{"fleet": fleet}) // a copy, which evaluations only read
 }
 

@@ -89,9 +89,10 @@ func (r *recorder) Read(ctx context.Context, txn storage.Transaction, p storage.
 // same answer but reads more, so that reads are those of the evaluation without. One
 // difference is OPA's own: a rule that the index rules out by a later expression, such
 // as one of an input that is not there, never comes to an earlier one that fails. Rules
-// that ask what has passed are evaluated without: the index would list all instants.
+// that ask what has passed are evaluated without: the index would list all instants. So are those that read documents from
+// outside, of which it would read more.
 func (o *oracle) eval(ctx context.Context, rule string, input ast.Value, store *recorder) (ast.Value, error) {
-	if pkg := o.set.Package(strings.TrimSuffix(rule, ".violation")); pkg != nil && pkg.Reads.Time {
+	if pkg := o.set.Package(strings.TrimSuffix(rule, ".violation")); pkg != nil && (pkg.Reads.Time || pkg.Reads.External != nil) {
 		return o.evalOnce(ctx, rule, input, store, false)
 	}
 	indexed, failed := o.evalOnce(ctx, rule, input, store, true)
@@ -383,6 +384,9 @@ func (f *full) reads(x *oracleBinding, subject policy.Subject, o aggregate.Objec
 	}
 	for _, p := range paths {
 		if at, is, _ := instantIn(p); is && f.now.clock < at && at <= f.now.asOf {
+			state = max(state, policy.Unknown) // by no member's gap
+		}
+		if len(p) >= 3 && p[0] == "fleet" && p[1] == "external" && f.now.documents.doubts(p[2:]) {
 			state = max(state, policy.Unknown) // by no member's gap
 		}
 		if len(p) < 3 || p[0] != "fleet" {

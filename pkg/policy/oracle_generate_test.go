@@ -23,6 +23,7 @@ type generator struct {
 	self  string   // an expression of the subject's member
 	plain bool     // rules read what objects have in common, and nothing of the fleet
 	timed bool     // rules ask what has passed
+	asks  bool     // rules read documents from outside
 }
 
 func (g *generator) fresh(letter string) string {
@@ -167,6 +168,8 @@ func (g *generator) rule(object bool, key func() string) string {
 	for i := range 1 + g.r.IntN(3) {
 		if g.timed && g.r.IntN(2) == 0 {
 			g.time(object)
+		} else if g.asks && g.r.IntN(2) == 0 {
+			g.external(object, key)
 		} else if object && (g.plain || g.r.IntN(2) == 0) {
 			g.own()
 		} else {
@@ -247,7 +250,10 @@ func (g *generator) pkg(name string) string {
 
 // generate returns a set of random policies that loads.
 func generate(seed uint64, timed bool) (policySet, error) {
-	g := &generator{r: rand.New(rand.NewPCG(seed, 1)), timed: timed}
+	return (&generator{r: rand.New(rand.NewPCG(seed, 1)), timed: timed}).set()
+}
+
+func (g *generator) set() (policySet, error) {
 	texts := map[string]string{}
 	src := policy.Source{Name: "generated"}
 	for i := range 4 {

@@ -31,6 +31,7 @@ type step struct {
 	Set       int
 	Bindings  []policy.Binding
 	Reset     bool
+	Documents *worldDocuments // from outside, from now on; nil: as before
 }
 
 // history is what happens to a fleet and to the policies about it.
@@ -51,6 +52,7 @@ func (h *history) String() string {
 		if s.Reset {
 			b.WriteString("  reset\n")
 		}
+		b.WriteString(s.Documents.line())
 		if s.Configure {
 			text, _ := canonical(s.Bindings)
 			fmt.Fprintf(&b, "  policies %d, bindings %s\n", s.Set, text)
@@ -164,6 +166,7 @@ func (l *land) history(seed uint64, sets []policySet) *history {
 		if r.IntN(12) == 0 {
 			s.Ops = append(s.Ops, l.crowd(r)...)
 		}
+		l.outside(r, &s)
 		switch r.IntN(12) {
 		case 0:
 			if len(sets) == 3 { // variants of one
@@ -225,6 +228,10 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 			err = pass(engine.Reset(ctx, w.index.Snapshot(), nil))
 		default:
 			err = pass(engine.Apply(ctx, batch, nil))
+		}
+		if err == nil && s.Documents != nil {
+			now.documents = s.Documents
+			err = pass(engine.SetExternal(ctx, s.Documents.external()))
 		}
 		if err == nil && s.Configure && i > 0 {
 			set, bindings = s.Set, s.Bindings

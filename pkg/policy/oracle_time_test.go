@@ -16,7 +16,10 @@ import (
 )
 
 // moment is the time of a state: as of when it is, and what the clock showed.
-type moment struct{ asOf, clock int64 }
+type moment struct {
+	asOf, clock int64
+	documents   *worldDocuments // from outside the fleet; nil: nothing is known of them
+}
 
 // at is the moment of the next state, when the clock shows a time.
 func (m moment) at(clock int64) moment {

@@ -242,10 +242,11 @@ type land struct {
 	// member says what may be known of a member.
 	member     func(r *rand.Rand, o *op)
 	parameters func(r *rand.Rand, pkg *policy.Package) map[string]any
-	passes     func(r *rand.Rand) int64   // seconds between two steps; nil: time stands still
-	write      func(seed uint64) *history // instead of the common one
-	start      int64                      // 0: worldStart
-	share      int                        // how many lands share the histories that are asked for; 0: one
+	passes     func(r *rand.Rand) int64           // seconds between two steps; nil: time stands still
+	documents  func(r *rand.Rand) *worldDocuments // from outside the fleet, of a step; nil: there are none
+	write      func(seed uint64) *history         // instead of the common one
+	start      int64                              // 0: worldStart
+	share      int                                // how many lands share the histories that are asked for; 0: one
 }
 
 var (

@@ -31,6 +31,8 @@ type (
 	QueryReads = adhoc.Reads
 	// QueryProjector returns what a query reads of objects.
 	QueryProjector = adhoc.Projector
+	// ReadDocument is an external document that a query has read.
+	ReadDocument = adhoc.ReadDocument
 	// Row is one solution of the query.
 	Row = adhoc.Row
 )

@@ -102,6 +102,11 @@ func (g grants) MayReadObjects(member string, kind aggregate.Kind, namespace str
 
 func (g grants) MayReadClusters() bool { return false }
 
+// MayReadSource is true of a source that a grant names as the member of a kind that is none.
+func (g grants) MayReadSource(source string) bool {
+	return g[aggregate.Ref{Member: source, Kind: "external"}]
+}
+
 func (g grants) MayReadScope(member string, kind aggregate.Kind) bool {
 	for ref := range g {
 		if ref.Member == member && ref.Kind == kind {

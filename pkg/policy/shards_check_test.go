@@ -18,7 +18,7 @@ func (s *sharded) preview(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	want, err := s.evaluate(ctx, ref, to)
+	want, err := s.evaluate(ctx, ref, to, p.documents)
 	if err != nil {
 		return err
 	}
@@ -53,8 +53,8 @@ func (s *sharded) preview(ctx context.Context, i int) error {
 }
 
 // evaluate returns what policies say of a snapshot.
-func (s *sharded) evaluate(ctx context.Context, x *aggregate.Snapshot, c config) (map[string]textVerdict, error) {
-	state, err := policy.Evaluate(ctx, policy.EngineOptions{Set: s.sets[c.set].set, Bindings: c.bindings, Parallelism: 1, Limits: s.limits}, x)
+func (s *sharded) evaluate(ctx context.Context, x *aggregate.Snapshot, c config, documents *policy.External) (map[string]textVerdict, error) {
+	state, err := policy.Evaluate(ctx, policy.EngineOptions{Set: s.sets[c.set].set, Bindings: c.bindings, Parallelism: 1, Limits: s.limits, External: documents}, x)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (s *sharded) check(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	state, err := policy.Evaluate(ctx, policy.EngineOptions{Set: s.sets[p.has.set].set, Bindings: p.has.bindings, Parallelism: 1, Limits: s.limits}, ref)
+	state, err := policy.Evaluate(ctx, policy.EngineOptions{Set: s.sets[p.has.set].set, Bindings: p.has.bindings, Parallelism: 1, Limits: s.limits, External: p.documents}, ref)
 	if err != nil {
 		return err
 	}
@@ -155,6 +155,9 @@ func (s *sharded) settle(ctx context.Context) error {
 			if err := s.reconfigure(ctx, i); err != nil {
 				return err
 			}
+		}
+		if err := s.read(ctx, i); err != nil {
+			return err
 		}
 		p.owner = policy.KeyOwner{Self: p.id, Now: s.ids}
 		if err := p.pass(i, s.processes, func() (*policy.Changes, error) { return p.engine.SetKeyOwner(ctx, p.owner) }); err != nil {

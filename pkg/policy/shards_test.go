@@ -24,6 +24,8 @@ type sharded struct {
 	land   *land
 	sets   []policySet
 	limits policy.Limits
+
+	documents *policy.External // from outside the fleet; nil: there are none
 	// subscribes says that processes tell each other only what they ask for.
 	subscribes bool
 	chosen     []string
@@ -53,8 +55,8 @@ type shardTally struct {
 	known, found, unknown, moves, quiet, previews, others, waiting, grown, shrunk atomic.Int64
 }
 
-func newSharded(seed uint64, l *land, sets []policySet, seen *shardTally) (*sharded, error) {
-	s := &sharded{r: rand.New(rand.NewPCG(seed, 1)), land: l, sets: sets, limits: policy.Limits{Evaluation: time.Hour}, judge: map[string]int{}, seen: seen}
+func newSharded(seed uint64, l *land, sets []policySet, documents *policy.External, seen *shardTally) (*sharded, error) {
+	s := &sharded{documents: documents, r: rand.New(rand.NewPCG(seed, 1)), land: l, sets: sets, limits: policy.Limits{Evaluation: time.Hour}, judge: map[string]int{}, seen: seen}
 	switch s.r.IntN(16) {
 	case 0, 1:
 		s.limits = oracleLimits
@@ -74,7 +76,7 @@ func newSharded(seed uint64, l *land, sets []policySet, seen *shardTally) (*shar
 	if s.whole, err = newWorld(); err != nil {
 		return nil, err
 	}
-	if s.engine, err = policy.NewEngine(policy.EngineOptions{Set: sets[set].set, Bindings: s.configs[0].bindings, Parallelism: 1, Limits: s.limits}); err != nil {
+	if s.engine, err = policy.NewEngine(policy.EngineOptions{Set: sets[set].set, Bindings: s.configs[0].bindings, Parallelism: 1, Limits: s.limits, External: documents}); err != nil {
 		return nil, err
 	}
 	for i := range 3 {
@@ -255,6 +257,12 @@ func (s *sharded) step(ctx context.Context) error {
 		}
 		return s.check(ctx, i)
 	}
+	if s.documents != nil && s.r.IntN(6) == 0 {
+		if err := s.read(ctx, i); err != nil {
+			return err
+		}
+		return s.check(ctx, i)
+	}
 	switch n := s.r.IntN(32); {
 	case n < 8:
 		for _, o := range s.land.happening(s.r) {
@@ -339,8 +347,8 @@ func (s *sharded) restart(i int) error {
 	return nil
 }
 
-func playShards(ctx context.Context, seed uint64, sets []policySet, seen *shardTally) (err error) {
-	s, err := newSharded(seed, small, sets, seen)
+func playShards(ctx context.Context, seed uint64, sets []policySet, documents *policy.External, seen *shardTally) (err error) {
+	s, err := newSharded(seed, small, sets, documents, seen)
 	if err != nil {
 		return err
 	}
@@ -405,7 +413,7 @@ func TestShards_EqualOneProcess(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < uint64(n) && !t.Failed(); i = next.Add(1) - 1 { // It is not negative.
-				if err := playShards(t.Context(), base+i, sets, &seen); err != nil {
+				if err := playShards(t.Context(), base+i, sets, nil, &seen); err != nil {
 					t.Error(err)
 				}
 			}

@@ -24,7 +24,10 @@ func (c *config) tolerant(binding string) bool {
 
 // process is one of several that share a fleet.
 type process struct {
-	id      string
+	id string
+
+	documents *policy.External // that it has read; nil: none yet
+
 	starts  uint64
 	own     *world
 	roles   map[string]aggregate.Role // of the members in own
@@ -77,6 +80,7 @@ func (l *link) empty() bool { return !l.all && len(l.members)+len(l.scopes)+len(
 // start starts a process, or starts it again.
 func (p *process) start(sets []policySet, limits policy.Limits, fleet int) (err error) {
 	p.starts++
+	p.documents = nil
 	p.roles, p.from, p.told = map[string]aggregate.Role{}, map[string]int{}, map[string]*aggregate.Snapshot{}
 	p.writes, p.reported, p.at = map[[2]string]*aggregate.Scope{}, map[string]textVerdict{}, [2]*aggregate.Cursor{}
 	p.links = nil

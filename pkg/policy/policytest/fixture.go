@@ -3,6 +3,7 @@ package policytest
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,8 @@ type document struct {
 	Bindings   []policy.Binding `json:"bindings"`
 	Members    []member         `json:"members"`
 	Expect     []expectation    `json:"expect"`
+
+	External map[string]map[string]any `json:"external"` // documents from outside the fleet, by source and key
 }
 
 type member struct {
@@ -84,6 +87,7 @@ type fixture struct {
 	// bindings returns the valid bindings of a case, with defaults.
 	bindings []policy.Binding
 	fleet    fleet
+	external *policy.External
 	expect   []expected
 }
 
@@ -255,6 +259,7 @@ func (c *caseReader) read(d *document) *fixture {
 	for _, b := range f.bindings {
 		c.bound = append(c.bound, c.set.Package(b.Package))
 	}
+	f.external = c.external(d.External)
 	f.now = c.now(d.Now)
 	if !f.now.IsZero() {
 		for i, b := range f.bindings {
@@ -295,6 +300,38 @@ func (c *caseReader) now(text string) time.Time {
 		c.at("now", "%q is no time after 1970 in RFC 3339, such as 2026-01-02T15:04:05Z", text)
 	}
 	return at
+}
+
+// external returns the documents of a case: it must say which there are if a policy reads any.
+func (c *caseReader) external(sources map[string]map[string]any) *policy.External {
+	if _, says := c.lines["external"]; !says {
+		for _, p := range c.bound {
+			if len(p.Reads.External) > 0 {
+				c.at("", "%s reads data.fleet.external: a case must have external, such as external: {%s: {}}", p.Name, p.Reads.External[0])
+			}
+		}
+	}
+	of := map[string]map[string]policy.ExternalDocument{}
+	for source, documents := range sources {
+		of[source] = map[string]policy.ExternalDocument{}
+		for key, x := range documents {
+			at := fmt.Sprintf("external.%s.%s", source, key)
+			text, err := json.Marshal(x)
+			if err == nil {
+				text, err = policy.DecodeExternal(text, false, 0, nil)
+			}
+			if err != nil {
+				c.at(at, "%v", err)
+				continue
+			}
+			of[source][key] = policy.ExternalDocument{JSON: text}
+		}
+	}
+	out, err := policy.NewExternal(of)
+	if err != nil {
+		c.at("external", "%v", err)
+	}
+	return out
 }
 
 // bindings returns the bindings of a case, with defaults; those that are wrong are

@@ -19,7 +19,7 @@ import (
 func (f *fixture) run(ctx context.Context, set *policy.Set, opts Options) (Case, error) {
 	c := Case{ID: f.id(), Name: f.name, File: f.file, Line: f.line, Fleet: true, Outcome: Passed}
 	start := time.Now()
-	engine := policy.EngineOptions{Set: set, Bindings: f.bindings, Limits: policy.Limits{Evaluation: opts.Timeout, Slow: math.MaxInt64}, AsOf: f.now}
+	engine := policy.EngineOptions{Set: set, Bindings: f.bindings, Limits: policy.Limits{Evaluation: opts.Timeout, Slow: math.MaxInt64}, AsOf: f.now, External: f.external}
 	whole, err := f.evaluateWhole(ctx, engine)
 	if err != nil {
 		return c, err

@@ -33,7 +33,7 @@ func compileQuery(query string) (ast.Body, map[position]bool, error) {
 	var wide error
 	ast.WalkRefs(compiled, func(r ast.Ref) bool {
 		if r[0].Equal(ast.DefaultRootDocument) && !queryable(r) && wide == nil {
-			wide = fmt.Errorf("%w: %s: only data.fleet.%s can be read", ErrQuery, r, "{objects, by_name, members, names, scopes, views, passed}")
+			wide = fmt.Errorf("%w: %s: only data.fleet.%s can be read", ErrQuery, r, "{objects, by_name, members, names, scopes, views, passed, external}")
 		}
 		return false
 	})
@@ -48,7 +48,7 @@ func compileQuery(query string) (ast.Body, map[position]bool, error) {
 }
 
 // sections are the documents of data.fleet.
-var sections = []string{"objects", "by_name", "members", "names", "scopes", "views", "passed"}
+var sections = []string{"objects", "by_name", "members", "names", "scopes", "views", "passed", "external"}
 
 func queryable(r ast.Ref) bool {
 	if len(r) < 3 || !r[1].Equal(ast.InternedTerm("fleet")) {

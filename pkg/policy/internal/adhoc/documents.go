@@ -1,9 +1,11 @@
 package adhoc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -192,6 +194,51 @@ func (s *store) passed(path []string) (ast.Value, []string, error) {
 		return nil, nil, fmt.Errorf("%w: %w", ErrQuery, err)
 	}
 	return fleetdoc.Passed(at, s.opts.AsOf.Unix()).AST(), path[1:], nil
+}
+
+// external reads below external[source][key]. What has a problem is as it was last known to be, as what is Stale.
+func (s *store) external(path []string) (ast.Value, []string, error) {
+	t := newTree(path[:min(len(path), 2)])
+	for source := range s.opts.External.Sources() {
+		if len(path) > 0 && path[0] != source || !s.opts.Reader.MayReadSource(source) {
+			continue
+		}
+		keys, _ := s.opts.External.Keys(source)
+		for _, key := range keys {
+			if len(path) > 1 && path[1] != key {
+				continue
+			}
+			doc := s.opts.External.Get(source, key)
+			if s.documents == nil {
+				s.documents = map[[2]string]bool{}
+			}
+			s.documents[[2]string{source, key}] = true
+			if !doc.Value.Defined() {
+				continue
+			}
+			if err := s.chargeRead(int(doc.Bytes)); err != nil {
+				return nil, nil, err
+			}
+			v := doc.Value.AST()
+			if err := s.chargeMemory(v); err != nil {
+				return nil, nil, err
+			}
+			t.Put(v, []string{source, key})
+		}
+	}
+	return t.Value(), path[min(len(path), 2):], nil
+}
+
+// readDocuments returns the external documents that were read.
+func (s *store) readDocuments() (list []ReadDocument) {
+	for at := range s.documents {
+		d, _ := s.opts.External.Document(at[0], at[1])
+		list = append(list, ReadDocument{
+			Source: at[0], Key: at[1], Known: d.Problem == "", Problem: d.Problem, From: d.From, Digest: s.opts.External.DigestOf(at[0], at[1]),
+		})
+	}
+	slices.SortFunc(list, func(a, b ReadDocument) int { return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Key, b.Key)) })
+	return list
 }
 
 // views reads below views[package][view][key]. A key without an entry that may be

@@ -13,6 +13,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/external"
 	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/limits"
 )
@@ -37,11 +38,13 @@ type Options struct {
 	Snapshot *aggregate.Snapshot
 	// Others has members that other processes judge, with what the query reads of them (see Reads); they are taken
 	// from there, also where Snapshot has them. nil: none.
-	Others  *aggregate.Snapshot
-	Views   Views         // nil: none
-	Reader  Reader        // required
-	AsOf    time.Time     // what has passed; zero means now
-	Timeout time.Duration // 0 means 5 s
+	Others *aggregate.Snapshot
+	Views  Views  // nil: none
+	Reader Reader // required
+	// External are the documents from outside the fleet; nil: none.
+	External *external.Documents
+	AsOf     time.Time     // what has passed; zero means now
+	Timeout  time.Duration // 0 means 5 s
 	// MaxRead is how many bytes of JSON may be read. What is held of them, what
 	// comprehensions hold and builtins create, and the result take at most twice as
 	// many bytes of memory. 0 means 64 MiB.
@@ -58,6 +61,19 @@ type Answer struct {
 	// Absent are members, of those that the caller may read, that no process answers for which shares the fleet: what
 	// they have is not known. Query leaves it empty.
 	Absent []string `json:"absent,omitempty"`
+	// External are the external documents that were read, by source and key.
+	External []ReadDocument `json:"external,omitempty"`
+}
+
+// ReadDocument is an external document that a query has read.
+type ReadDocument struct {
+	Source string `json:"source"`
+	Key    string `json:"key"`
+	// Known is false where the content is not known to be so now: what was read is the last one, if there was any.
+	Known   bool   `json:"known"`
+	Problem string `json:"problem,omitempty"` // why it is not known
+	From    string `json:"from,omitempty"`    // where the content was read, and the version there
+	Digest  string `json:"digest,omitempty"`  // of the content
 }
 
 // Row is one solution of the query.
@@ -119,7 +135,7 @@ func Query(ctx context.Context, opts Options, query string) (*Answer, error) {
 	case len(rs) > opts.MaxRows:
 		return nil, a.tooMany()
 	}
-	answer := &Answer{Revision: opts.Snapshot.Revision(), AsOf: opts.AsOf, Rows: make([]Row, 0, len(rs)), Read: store.bytesRead}
+	answer := &Answer{Revision: opts.Snapshot.Revision(), AsOf: opts.AsOf, Rows: make([]Row, 0, len(rs)), Read: store.bytesRead, External: store.readDocuments()}
 	for _, r := range rs {
 		answer.Rows = append(answer.Rows, a.row(r))
 	}

@@ -22,6 +22,8 @@ type Reader interface {
 	// MayReadClusters reports whether annotations and messages of conditions of the members'
 	// Clusters may be known, too.
 	MayReadClusters() bool
+	// MayReadSource reports whether external documents of a source may be read.
+	MayReadSource(source string) bool
 }
 
 // Everything is a Reader of everything.
@@ -38,6 +40,9 @@ func (Everything) MayReadMember(string) bool { return true }
 
 // MayReadClusters returns true.
 func (Everything) MayReadClusters() bool { return true }
+
+// MayReadSource returns true.
+func (Everything) MayReadSource(string) bool { return true }
 
 // Views are the views that a query can read, of one revision.
 type Views interface {

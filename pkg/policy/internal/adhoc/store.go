@@ -28,6 +28,7 @@ type store struct {
 	bytesHeld int64       // upper bound on the memory of what was read, created and returned
 	known     knownValues // what has been read, if the query may hold it again
 	body      []byte
+	documents map[[2]string]bool // external ones that were read, by source and key
 }
 
 // transaction is the only transaction: nothing is written.
@@ -77,6 +78,8 @@ func (s *store) Read(ctx context.Context, _ storage.Transaction, path storage.Pa
 		v, rest, err = s.views(ctx, rest)
 	case "passed":
 		v, rest, err = s.passed(rest)
+	case "external":
+		v, rest, err = s.external(rest)
 	}
 	if err != nil {
 		return nil, err

@@ -22,10 +22,18 @@ type ReadSet struct {
 	Views  []uint32 // all kinds that contribute to them, in all visible members
 	// InDoubt says that verdicts have read an instant which has passed once, and has not by a clock that was set back.
 	InDoubt bool
+	// External are documents from outside the fleet.
+	External []Document
 	// Unheld is what of this was read of by keys that this process does not have of members that are away.
 	Unheld Unheld
 
 	Refs int // verdicts that have it; belongs to the engine's goroutine
+}
+
+// Document names a document of a source, or all of them, or with neither which there are.
+type Document struct {
+	Source, Key string
+	All         bool
 }
 
 // Unheld is what others have not told yet, as they tell of keys that are asked for only.
@@ -55,12 +63,13 @@ type Builder struct {
 	scopes   []scopeKey
 	views    []uint32
 	inDoubt  bool
+	external []Document
 	unheld   Unheld
 	key      []byte
 }
 
 func (r *Builder) Reset() {
-	r.own, r.all, r.scopes, r.views, r.inDoubt = r.own[:0], r.all[:0], r.scopes[:0], r.views[:0], false
+	r.own, r.all, r.scopes, r.views, r.external, r.inDoubt = r.own[:0], r.all[:0], r.scopes[:0], r.views[:0], r.external[:0], false
 	u := &r.unheld
 	u.All, u.Scopes, u.Views = u.All[:0], u.Scopes[:0], u.Views[:0]
 }
@@ -79,6 +88,9 @@ func (r *Builder) AddAll(kind aggregate.Kind) { r.all = add(r.all, kind) }
 
 // AddDoubt records that an instant was read which is in doubt.
 func (r *Builder) AddDoubt() { r.inDoubt = true }
+
+// AddExternal records what was read of a source of documents.
+func (r *Builder) AddExternal(d Document) { r.external = add(r.external, d) }
 
 func (r *Builder) AddView(id uint32) { r.views = add(r.views, id) }
 
@@ -121,6 +133,28 @@ func appendReads(k []byte, all []aggregate.Kind, scopes []scopeKey, views []uint
 	return k
 }
 
+func appendDocuments(k []byte, documents []Document) []byte {
+	slices.SortFunc(documents, func(a, b Document) int {
+		if n := strings.Compare(a.Source, b.Source); n != 0 {
+			return n
+		}
+		if n := strings.Compare(a.Key, b.Key); n != 0 || a.All == b.All {
+			return n
+		}
+		if a.All {
+			return 1
+		}
+		return -1
+	})
+	for _, d := range documents {
+		k = append(append(append(append(k, 'x'), d.Source...), 0), d.Key...)
+		if k = append(k, 0); d.All {
+			k = append(k, 'a')
+		}
+	}
+	return k
+}
+
 // Intern returns the read set of what was collected.
 func (c *ReadSets) Intern(r *Builder) *ReadSet {
 	slices.Sort(r.own)
@@ -133,6 +167,7 @@ func (c *ReadSets) Intern(r *Builder) *ReadSet {
 	if r.inDoubt {
 		k = append(k, 'd')
 	}
+	k = appendDocuments(k, r.external)
 	if u := &r.unheld; u.Any() {
 		k = appendReads(append(k, 'u'), u.All, u.Scopes, u.Views)
 	}
@@ -150,7 +185,7 @@ func (c *ReadSets) Intern(r *Builder) *ReadSet {
 	}
 	made := &ReadSet{
 		Key: string(k), Own: slices.Clone(r.own), All: slices.Clone(r.all),
-		Scopes: slices.Clone(r.scopes), Views: slices.Clone(r.views), InDoubt: r.inDoubt,
+		Scopes: slices.Clone(r.scopes), Views: slices.Clone(r.views), InDoubt: r.inDoubt, External: slices.Clone(r.external),
 		Unheld: Unheld{All: slices.Clone(r.unheld.All), Scopes: slices.Clone(r.unheld.Scopes), Views: slices.Clone(r.unheld.Views)},
 	}
 	c.byKey[made.Key] = made

@@ -9,6 +9,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/external"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/instants"
@@ -54,9 +55,18 @@ func (e *Engine) Apply(ctx context.Context, own, peers *aggregate.Batch) (*Chang
 		if err != nil {
 			return err
 		}
+		r.reached(&r.changes.Viewed)
+		defer r.reached(&r.changes.Evaluated)
 		return firstError(r.retryContributions, r.restoreViews, func() error { return r.evaluateChangedObjects(notes) },
 			r.evaluateObjectsOfChangedMembers, r.evaluateMembersAndKeys, r.evaluateReaders)
 	})
+}
+
+// reached notes the present time, if anybody wants to know.
+func (r *pass) reached(at *time.Time) {
+	if r.e.opts.Causes {
+		*at = r.e.opts.Clock()
+	}
 }
 
 // applyMembers accounts for members that joined, left or changed.
@@ -240,6 +250,56 @@ func (e *Engine) Advance(ctx context.Context) (*Changes, error) {
 	return r.finish(func() error {
 		return firstError(r.endQuarantines, r.retryContributions, r.restoreViews, r.evaluateMembersAndKeys, r.evaluateReaders)
 	})
+}
+
+// SetExternal takes the engine to other documents from outside the fleet, at its snapshot and the present time: it evaluates what
+// read a part of one that differs, and no others. It returns nil, and publishes nothing, when nothing is different.
+func (e *Engine) SetExternal(ctx context.Context, documents *external.Documents) (*Changes, error) {
+	if !e.calls.TryLock() {
+		return nil, ErrBusy
+	}
+	defer e.calls.Unlock()
+	before := e.external
+	e.external = documents
+	switch {
+	case e.fleet == nil:
+		return nil, nil
+	case e.needsReset:
+		return nil, ErrReset
+	}
+	differ, knowledge := external.Diff(before, documents)
+	if len(differ) == 0 && !knowledge {
+		e.external = before
+		return nil, nil
+	}
+	r := e.startPass(ctx, e.fleet)
+	r.changes.compareAll = knowledge
+	for i, d := range differ {
+		r.markExternal(&d, i == 0 || differ[i-1].Source != d.Source)
+	}
+	r.markPassed()
+	r.markRetries()
+	return r.finish(func() error {
+		return firstError(r.endQuarantines, r.retryContributions, r.restoreViews, r.evaluateMembersAndKeys, r.evaluateReaders)
+	})
+}
+
+// markExternal marks the subjects that read what differs of a document. first says that it is the first one of its source.
+func (r *pass) markExternal(d *external.Difference, first bool) {
+	if first {
+		r.invalidate(readKey(readSource, d.Source))
+	}
+	switch {
+	case d.Whole:
+		return
+	case d.Shape:
+		r.invalidate(readKey(readShape, d.Source, d.Key))
+		return
+	}
+	r.invalidate(readKey(readDocument, d.Source, d.Key))
+	for _, field := range d.Fields {
+		r.invalidate(readKey(readField, d.Source, d.Key, field))
+	}
 }
 
 // due reports whether time alone has changed something.

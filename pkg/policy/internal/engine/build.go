@@ -168,7 +168,7 @@ func (r *pass) finish(work func() error) (*Changes, error) {
 	}
 	parts.Bindings = publish(e.bindings)
 	parts.Takeovers = r.settleTakeovers(&parts)
-	e.synced = e.synced || e.gaps.Synced(parts.Unawaited()) && (e.subs == nil || e.subs.Settled())
+	e.synced = e.synced || e.gaps.Synced(parts.Unawaited()) && (e.subs == nil || e.subs.Settled()) && !parts.AwaitsExternal()
 	s := state.New(e.synced, retry, parts)
 	s.AsOf = time.Unix(e.clock.AsOf, 0).UTC()
 	if at, ok := e.instants.After(e.clock.Now); ok {

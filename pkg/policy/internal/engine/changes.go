@@ -3,7 +3,9 @@ package engine
 import (
 	"iter"
 	"slices"
+	"time"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
@@ -13,6 +15,10 @@ type Changes struct {
 	// Before and After are the states; Before is nil when there was none.
 	Before, After *state.State
 
+	// Viewed and Evaluated are when Apply had brought views up to date, and evaluated subjects; zero without Options.Causes.
+	Viewed, Evaluated time.Time
+
+	causes          map[verdict.Subject]*Cause // shared by the subjects of one change
 	touched         []touch
 	exported        ExportedChanges
 	supersededBytes int64
@@ -20,6 +26,54 @@ type Changes struct {
 	membersChanged  bool // joined or left
 	rebuilt         bool // verdicts were evaluated from nothing
 	reset           bool // all of them
+}
+
+// Cause is an object whose change in a batch verdicts were evaluated for.
+type Cause struct {
+	Ref      aggregate.Ref
+	Revision aggregate.Revision // of its change; 0: it was deleted
+}
+
+// Cause returns why Apply has evaluated a subject: the change of its own object, or one of those of objects that it has read. ok is false where
+// no object was changed for it, and without Options.Causes where it was another one.
+func (c *Changes) Cause(s verdict.Subject) (cause Cause, ok bool) {
+	if s.Ref.Name != "" && c.Before != nil {
+		was, before := c.Before.Snapshot.Get(s.Ref)
+		is, after := c.After.Snapshot.Get(s.Ref)
+		switch {
+		case after && (!before || was.Revision() != is.Revision()):
+			return Cause{s.Ref, is.Revision()}, true
+		case before && !after:
+			return Cause{s.Ref, 0}, true
+		}
+	}
+	if of := c.causes[s]; of != nil {
+		return *of, true
+	}
+	return Cause{}, false
+}
+
+// ForgetCauses forgets the changes of other objects, so that Changes that are kept take no more memory than what they tell.
+// Cause is not called at the same time or later.
+func (c *Changes) ForgetCauses() { c.causes = nil }
+
+// causeOf returns the cause that a delta is.
+func causeOf(d *aggregate.Delta) *Cause {
+	if d.After.IsZero() {
+		return &Cause{Ref: d.Ref}
+	}
+	return &Cause{d.Ref, d.After.Revision()}
+}
+
+// causedBy notes the first cause, if any, that a subject is evaluated for.
+func (c *Changes) causedBy(cause *Cause, s verdict.Subject) {
+	if cause == nil || c.causes[s] != nil {
+		return
+	}
+	if c.causes == nil {
+		c.causes = map[verdict.Subject]*Cause{}
+	}
+	c.causes[s] = cause
 }
 
 type touch struct {

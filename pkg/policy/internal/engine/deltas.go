@@ -32,6 +32,9 @@ func (r *pass) applyDeltas() ([]deltaEffect, error) {
 	}
 	for i, d := range r.deltas {
 		p := e.kindPlans[d.Ref.Kind]
+		if e.opts.Causes {
+			r.causing = causeOf(&r.deltas[i])
+		}
 		if !notes[i].fleetUnchanged {
 			r.invalidateObject(d)
 		}
@@ -46,6 +49,7 @@ func (r *pass) applyDeltas() ([]deltaEffect, error) {
 		}
 		notes[i].contributions = nil
 	}
+	r.causing = nil
 	return notes, nil
 }
 
@@ -94,6 +98,7 @@ func (r *pass) setContribution(v *view, ref aggregate.Ref, c matview.Contributio
 		}
 		if !changed[k] {
 			changed[k] = true
+			r.changes.causedBy(r.causing, verdict.Subject{Key: k})
 			r.invalidate(viewKey(v, k))
 		}
 		if v.index != nil {

@@ -10,6 +10,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/budget"
+	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/instants"
 	"federator.dev/federator/pkg/policy/internal/mask"
@@ -98,6 +99,8 @@ func (ev *evaluation) Read(path []string) (value.Value, error) {
 		v, rest = ev.scopes(rest)
 	case "passed":
 		v, rest, err = ev.passed(rest)
+	case "external":
+		v, rest, err = ev.external(rest)
 	}
 	if err != nil || !v.Defined() {
 		return value.Value{}, err
@@ -404,6 +407,42 @@ func (ev *evaluation) passed(path []string) (value.Value, []string, error) {
 		}
 	}
 	return fleetdoc.Passed(at, c.AsOf), path[1:], nil
+}
+
+// external is data.fleet.external[source][key]. Of a document that is an object its fields are read one by one.
+func (ev *evaluation) external(path []string) (value.Value, []string, error) {
+	if len(path) == 0 {
+		return value.Value{}, nil, fmt.Errorf("data.fleet.external: %w: name a source", errNoKey)
+	}
+	docs, source := ev.w.e.external, path[0]
+	if len(path) == 1 {
+		ev.record(readKey(readSource, source))
+		ev.reads.AddExternal(completeness.Document{Source: source, All: true})
+		ev.wideReads++
+		whole := docs.Whole(source)
+		return whole.Value, nil, ev.charge(whole.Bytes)
+	}
+	key, doc := path[1], docs.Get(source, path[1])
+	ev.record(readKey(readShape, source, key))
+	read := completeness.Document{Source: source} // by which all that have read an absent key share what they have read
+	if doc.Found {
+		read.Key = key
+	}
+	ev.reads.AddExternal(read)
+	switch {
+	case !doc.Value.Defined():
+		return value.Value{}, nil, nil // It does not exist.
+	case len(path) > 2 && doc.Value.Kind() == value.Object:
+		ev.record(readKey(readField, source, key, path[2]))
+		field := doc.Value.Field(path[2])
+		size, ok := field.Size(int(doc.Bytes))
+		if !ok {
+			size = int(doc.Bytes)
+		}
+		return field, path[3:], ev.charge(int64(size))
+	}
+	ev.record(readKey(readDocument, source, key))
+	return doc.Value, path[2:], ev.charge(doc.Bytes)
 }
 
 func (ev *evaluation) charge(n int64) error {

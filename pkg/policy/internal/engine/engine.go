@@ -27,6 +27,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/budget"
 	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/deps"
+	"federator.dev/federator/pkg/policy/internal/external"
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/instants"
@@ -76,6 +77,7 @@ type Engine struct {
 	fleet        *fleetview.View // the snapshot; nil before the first Reset
 	projections  *projection.Plan
 	owner        fleetview.KeyOwner
+	external     *external.Documents
 	subs         *subscribed.Table // what is asked of peers; nil: they tell everything
 	takeovers    subscribed.Takeovers
 	beside       *projection.Plan // what peers export, where that is not what this engine reads; nil: it is
@@ -120,7 +122,7 @@ func New(opts Options) (*Engine, error) {
 	if opts.Parallelism == 0 {
 		opts.Parallelism = runtime.GOMAXPROCS(0)
 	}
-	e := &Engine{opts: opts, owner: opts.KeyOwner, nextID: 1, jobs: make(chan *job), memberInputs: map[string]value.Value{}}
+	e := &Engine{opts: opts, owner: opts.KeyOwner, external: opts.External, nextID: 1, jobs: make(chan *job), memberInputs: map[string]value.Value{}}
 	e.quarantine = quarantine.Rules{Overruns: opts.Limits.Overruns, Slow: opts.Limits.Slow, Processors: opts.Parallelism, Clock: opts.Clock}
 	if opts.Subscribe {
 		e.subs = subscribed.New(opts.Held)
@@ -231,6 +233,9 @@ type Options struct {
 	Exports bool
 	// KeyOwner says which keys of views are subjects, until Engine.SetKeyOwner does. Zero: all.
 	KeyOwner fleetview.KeyOwner
+	// External are the documents from outside the fleet, until Engine.SetExternal says. nil: nothing is known of any yet, and what
+	// reads them is Unknown.
+	External *external.Documents
 	// Subscribe says that peers tell only keys that they are asked for: State.Wanted says which, and what reads others is
 	// Unknown. Held are those that they have told, until Engine.SetHeld says; nil: none. Without Subscribe peers tell everything.
 	Subscribe bool
@@ -244,6 +249,8 @@ type Options struct {
 	Memory Memory
 	// Interpreted says that OPA interprets all policies, and nothing is compiled.
 	Interpreted bool
+	// Causes says that Changes tell which objects' changes verdicts were evaluated for, and when, by Clock, a call got where.
+	Causes bool
 	// Tracer sees what evaluations do, on all goroutines that evaluate; nil: nobody does.
 	Tracer topdown.QueryTracer
 }

@@ -129,6 +129,7 @@ func engineAt(opts Options, s *state.State, name string, subject verdict.Subject
 		return nil, nil, fmt.Errorf("%w: the set differs from that of the state", binding.ErrInvalid)
 	}
 	e.fleet, e.gaps = state.PartsOf(s).Fleet, state.PartsOf(s).Gaps
+	e.external = state.PartsOf(s).External
 	e.clock = instants.Clock{AsOf: s.AsOf.Unix(), Now: state.PartsOf(s).Clock}
 	e.passID++
 	e.setMemberInputs()

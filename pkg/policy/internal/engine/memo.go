@@ -50,7 +50,7 @@ const (
 // subject and on the parts of the object that its mask reads.
 func memoizable(b *boundBinding) bool {
 	reads := &b.pkg.Reads
-	return b.pkg.Subject == module.ObjectSubject && !reads.OfFleet() && reads.Member == nil && onlyKind(reads.Ref) &&
+	return b.pkg.Subject == module.ObjectSubject && !reads.OfFleet() && reads.External == nil && reads.Member == nil && onlyKind(reads.Ref) &&
 		len(b.pkg.Remedies) == 0 && len(b.Exemptions) == 0 && len(b.pins) == 0 &&
 		!b.sel.ByNamespaceLabels() && (b.pkg.Admission == nil || !b.pkg.IsOpen()) // members may serve a kind as other resources
 }

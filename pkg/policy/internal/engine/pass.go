@@ -37,6 +37,7 @@ type pass struct {
 	was     *fleetview.View // the snapshot of before; nil: there was none
 	after   *fleetview.View
 	deltas  []aggregate.Delta
+	causing *Cause // whose readers are being marked; nil without Options.Causes
 	changes *Changes
 	now     int64 // in seconds since 1970
 
@@ -215,6 +216,7 @@ func (r *pass) judgedBefore(member string) bool { return r.was != nil && r.was.J
 func (r *pass) markObject(b *boundBinding, ref aggregate.Ref) {
 	if list := r.dirty[ref]; !slices.Contains(list, b) {
 		r.dirty[ref] = append(list, b)
+		r.changes.causedBy(r.causing, verdict.Subject{Ref: ref})
 	}
 }
 
@@ -223,6 +225,7 @@ func (r *pass) markSubject(b *boundBinding, s verdict.Subject) {
 		r.dirtySubjects[b] = map[verdict.Subject]bool{}
 	}
 	r.dirtySubjects[b][s] = true
+	r.changes.causedBy(r.causing, s)
 }
 
 // markReaders marks all subjects of a binding that read something other than their own

@@ -57,7 +57,7 @@ func (e *Engine) knowledge() fleetview.Projections {
 // parts are those of a state that are not its verdicts.
 func (e *Engine) parts() state.Parts {
 	p := state.Parts{
-		Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.Now, Fleet: e.fleet, Owner: e.owner, Projections: e.projections,
+		Set: e.set, Gaps: e.gaps, Fingerprints: e.fingerprints, Clock: e.clock.Now, Fleet: e.fleet, Owner: e.owner, Projections: e.projections, External: e.external,
 		Wanted: interest.Everything(), Held: interest.Everything(),
 	}
 	if e.subs != nil {

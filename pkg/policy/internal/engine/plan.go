@@ -211,7 +211,7 @@ func (e *Engine) bind(set *module.Set, spec slotted, views []*view, taken map[*b
 	if err != nil {
 		return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
 	}
-	q := query{body: body, compiler: compiler, indexing: !pkg.Reads.OfFleet() && !pkg.Reads.Time, lenient: pkg.IsTemplate()}
+	q := query{body: body, compiler: compiler, indexing: !pkg.Reads.OfFleet() && !pkg.Reads.Time && pkg.Reads.External == nil, lenient: pkg.IsTemplate()}
 	e.compile(&q)
 	b := &boundBinding{
 		Binding: spec.Binding, slot: spec.slot, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pinnedVersions(pkg),

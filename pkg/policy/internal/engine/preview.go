@@ -65,6 +65,7 @@ func NewPreview(s *state.State, candidate Options) (*Preview, error) {
 	candidate.Bindings, candidate.Parallelism, candidate.Memory = bindings, 1, nil
 	candidate.AsOf, candidate.Exports, candidate.KeyOwner = presentOf(s, candidate.Clock), false, state.PartsOf(s).Owner
 	candidate.subscribeAs(s)
+	candidate.externalAs(s)
 	e, err := New(candidate)
 	if err != nil {
 		return nil, err
@@ -259,11 +260,19 @@ func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error
 	opts.Bindings = bindings
 	opts.AsOf, opts.Exports, opts.KeyOwner = presentOf(s, opts.Clock), false, state.PartsOf(s).Owner
 	opts.subscribeAs(s)
+	opts.externalAs(s)
 	after, err := evaluateAt(ctx, opts, state.PartsOf(s).Fleet, state.PartsOf(s).Projections, s.AsOf.Unix())
 	if err != nil {
 		return nil, err
 	}
 	return &Changes{Before: before, After: after, compareAll: true}, nil
+}
+
+// externalAs has an engine beside that of a state read the documents of that one, unless it has others.
+func (o *Options) externalAs(s *state.State) {
+	if o.External == nil {
+		o.External = state.PartsOf(s).External
+	}
 }
 
 // presentOf returns the time as of which others are compared with a state. A state is published when something
@@ -300,6 +309,9 @@ func differing(s *state.State, opts Options) (bindings []binding.Binding, change
 		}
 	}
 	same = map[string]bool{}
+	others := func(pkg *module.Package) bool { // they read other documents from outside
+		return pkg != nil && opts.External != nil && opts.External.Digest(pkg.Reads.External) != state.PartsOf(s).External.Digest(pkg.Reads.External)
+	}
 	bindings = slices.DeleteFunc(bindings, func(b binding.Binding) bool {
 		old := state.PartsOf(s).Binding(b.Name)
 		is := sameVersion(s, old, opts.Set, &b, changed) && (b.Next != nil || old.Next == nil || !old.Routing.Some()) && (b.Next == nil || old.Next != nil)
@@ -307,6 +319,7 @@ func differing(s *state.State, opts Options) (bindings []binding.Binding, change
 			is = sameVersion(s, old.Next, opts.Set, &b.Next.Binding, changed) && old.Binding.Next.Whole == b.Next.Whole &&
 				reflect.DeepEqual(old.Binding.Next.Members, b.Next.Members)
 		}
+		is = is && !others(opts.Set.Package(b.Package)) && (b.Next == nil || !others(opts.Set.Package(b.Next.Binding.Package)))
 		same[b.Name] = is
 		return is
 	})

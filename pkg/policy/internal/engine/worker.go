@@ -408,6 +408,10 @@ const (
 	readMemberPart // members[name].labels, and so on; or one annotation, condition or field of a condition
 	readIndex      // of a template: one key in a member
 	readExists     // whether a kind has objects in a member
+	readSource     // external[source], whole
+	readDocument   // external[source][key], whole
+	readShape      // external[source][key]: whether it is there, and an object
+	readField      // external[source][key][field]
 )
 
 var keySeed = maphash.MakeSeed()

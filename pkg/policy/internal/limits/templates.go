@@ -31,7 +31,7 @@ func TemplateCapabilities() *ast.Capabilities {
 func Refused(name string) string {
 	switch name {
 	case "external_data":
-		return "it asks an external data provider, and a verdict is a function of objects alone"
+		return "it asks an external data provider, and an evaluation asks nobody: name the data in spec.external of a PolicySource, and read data.fleet.external[source][key] in a policy in Rego"
 	case "http.send", "net.lookup_ip_addr":
 		return "it reads the network, and a verdict is a function of objects alone"
 	case "time.now_ns":

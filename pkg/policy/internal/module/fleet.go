@@ -3,6 +3,7 @@ package module
 import (
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -17,11 +18,12 @@ type fleetReads struct {
 	byName, objects map[KindRef]bool
 	scopes, names   bool
 	members, time   bool
+	external        map[string]bool // sources
 	inventory       inventoryReads
 }
 
 func (f *fleetReads) init() {
-	f.views, f.byName, f.objects = map[ViewRef]bool{}, map[KindRef]bool{}, map[KindRef]bool{}
+	f.views, f.byName, f.objects, f.external = map[ViewRef]bool{}, map[KindRef]bool{}, map[KindRef]bool{}, map[string]bool{}
 }
 
 // data evaluates a reference into data.
@@ -70,8 +72,11 @@ func (s ruleScope) data(r ast.Ref, loc *ast.Location) sources {
 	case "passed":
 		s.passed(r, loc)
 		return sources{}
+	case "external":
+		s.external(r, loc)
+		return sources{}
 	}
-	s.report.errorAt("data", loc, "%s: a policy reads views, by_name, objects, members, names, scopes or passed of data.fleet", clip(r.String()))
+	s.report.errorAt("data", loc, "%s: a policy reads views, by_name, objects, members, names, scopes, passed or external of data.fleet", clip(r.String()))
 	return sources{}
 }
 
@@ -86,6 +91,29 @@ func (s ruleScope) passed(r ast.Ref, loc *ast.Location) {
 		if _, err := fleetdoc.Instant(string(key)); err != nil {
 			s.report.errorAt("instant", loc, "%v", err)
 		}
+	}
+}
+
+// sourceName is what PolicySources are named like.
+var sourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// external evaluates data.fleet.external[source][key]. Of whom a policy reads documents says who may read its verdicts.
+func (s ruleScope) external(r ast.Ref, loc *ast.Location) {
+	source, constant := ast.String(""), false
+	if len(r) > 3 {
+		source, constant = r[3].Value.(ast.String)
+	}
+	switch {
+	case !constant:
+		s.report.errorAt("external", loc, "%s: the source is not a constant string: read data.fleet.external[source][key]", clip(r.String()))
+		return
+	case !sourceName.MatchString(string(source)):
+		s.report.errorAt("external", loc, "%s: %q is no name of a PolicySource", clip(r.String()), clip(string(source)))
+		return
+	}
+	s.fleetReads.external[string(source)] = true
+	if len(r) == 4 || s.unbound(r[4]) {
+		s.wideReads.add(newFinding(SeverityWarning, "external-scan", loc, "every external document of source %s is read; name one", source))
 	}
 }
 
@@ -287,9 +315,11 @@ func (a *analysis) reads() Reads {
 		Scopes:  f.scopes,
 		Names:   f.names,
 		Time:    f.time,
-		Member:  a.input.below("member"),
-		Ref:     a.input.below("ref"),
-		Fleet:   make(map[KindRef]*mask.Mask, len(a.fleet)),
+
+		External: slices.Sorted(maps.Keys(f.external)),
+		Member:   a.input.below("member"),
+		Ref:      a.input.below("ref"),
+		Fleet:    make(map[KindRef]*mask.Mask, len(a.fleet)),
 	}
 	slices.SortFunc(r.Views, func(x, y ViewRef) int { return cmp.Or(cmp.Compare(x.Package, y.Package), cmp.Compare(x.View, y.View)) })
 	if f.members {

@@ -39,6 +39,7 @@ var lints = []struct{ name, code, at, bad, good string }{
 	{"every member", "unbound-member", "p.rego:9:36", holds("data.fleet.objects.Pod[_].x.y"), holds("data.fleet.objects.Pod[input.ref.member].x.y")},
 	{"every name", "unbound-name", "p.rego:9:36", holds("data.fleet.by_name.Pod.x[_][input.ref.member]"), holds("data.fleet.by_name.Pod.x[input.ref.name][_]")},
 	{"an object whose keys are not constant", "interpreted", "p.rego:9:", holds("{input.ref.name: _, \"b\": 1} = input.object.y"), holds("{\"a\": _, \"b\": 1} = input.object.y")},
+	{"every external document", "external-scan", "p.rego:9:36", holds(`data.fleet.external.cmdb[_]`), holds(`data.fleet.external.cmdb[input.ref.name]`)},
 	{"every key", "view-scan", "p.rego:10:36", views + "violation contains {\"msg\": \"x\"} if data.fleet.views.p.v[_][_]\n", views + "violation contains {\"msg\": \"x\"} if data.fleet.views.p.v[input.ref.name][_]\n"},
 	{"a nested call", "not-hoisted", "p.rego:9:36", holds("not f(g(input.object))") + "f(x) if x == 1\ng(x) := x.deep\n", holds("not f(input.object)") + "f(x) if g(x) == 1\ng(x) := x.deep\n"},
 	{"a compared call", "not-hoisted", "p.rego:9:36", holds("not g(input.object) == 1") + "g(x) := x.deep\n", holds("not g(input.object) == 1") + "g(x) := object.get(x, \"deep\", 0)\n"},

@@ -71,17 +71,18 @@ type View struct {
 // Reads is what the rules of a package, its own functions included, can read.
 // Lists are sorted and have no duplicates.
 type Reads struct {
-	Object  *mask.Mask // of input.object; nil when it is not read
-	Views   []ViewRef
-	ByName  []KindRef              // data.fleet.by_name[kind]
-	Objects []KindRef              // data.fleet.objects[kind]
-	Fleet   map[KindRef]*mask.Mask // of each object of a kind, through either document
-	Scopes  bool
-	Names   bool       // data.fleet.names
-	Time    bool       // data.fleet.passed
-	Members *mask.Mask // of data.fleet.members[_]; nil when not read
-	Member  *mask.Mask // of input.member; nil when not read
-	Ref     *mask.Mask // of input.ref; nil when not read
+	Object   *mask.Mask // of input.object; nil when it is not read
+	Views    []ViewRef
+	ByName   []KindRef              // data.fleet.by_name[kind]
+	Objects  []KindRef              // data.fleet.objects[kind]
+	Fleet    map[KindRef]*mask.Mask // of each object of a kind, through either document
+	Scopes   bool
+	Names    bool       // data.fleet.names
+	Time     bool       // data.fleet.passed
+	External []string   // sources of data.fleet.external, sorted
+	Members  *mask.Mask // of data.fleet.members[_]; nil when not read
+	Member   *mask.Mask // of input.member; nil when not read
+	Ref      *mask.Mask // of input.ref; nil when not read
 
 	// Of templates: what is read in the subject's member alone, or in all visible ones where
 	// a constraint says so.

@@ -233,6 +233,31 @@ func withDefaults(x any, s map[string]any) any {
 	return x
 }
 
+// DocumentSchema is the JSON schema (draft 7, without $ref) of a document that is no object of the fleet. Unlike that of parameters
+// it means what it says: properties that it does not name are allowed.
+type DocumentSchema struct{ schema ast.Value }
+
+// NewDocumentSchema validates a schema.
+func NewDocumentSchema(raw any) (*DocumentSchema, error) {
+	if _, ok := raw.(map[string]any); !ok {
+		return nil, errors.New("the schema is not an object")
+	}
+	nodes := 0
+	if err := checkSelfContained(raw, 0, &nodes); err != nil {
+		return nil, err
+	}
+	v, err := ast.InterfaceToValue(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &DocumentSchema{v}, verifySchema(v)
+}
+
+// Problems returns what does not match of a document as encoding/json decodes it, sorted: each begins with the field.
+func (s *DocumentSchema) Problems(document any) ([]string, error) {
+	return validate(document, s.schema)
+}
+
 // verifySchema checks that a value is a schema.
 func verifySchema(schema ast.Value) error {
 	answer, err := call(ast.JSONSchemaVerify.Name, ast.NewTerm(schema))
@@ -247,7 +272,7 @@ func verifySchema(schema ast.Value) error {
 }
 
 // validate returns the problems with a document, sorted.
-func validate(document map[string]any, schema ast.Value) ([]string, error) {
+func validate(document any, schema ast.Value) ([]string, error) {
 	v, err := ast.InterfaceToValue(document)
 	if err != nil {
 		return nil, err

@@ -105,6 +105,15 @@ func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string,
 	if c.InDoubt {
 		state, more = verdict.Unknown, gap(s.doubt(c, member))
 	}
+	for _, d := range c.External {
+		why := s.parts.External.Problem(d.Source, d.Key)
+		if d.All {
+			why = s.parts.External.ProblemOfAny(d.Source)
+		}
+		if why != "" {
+			state, more = verdict.Unknown, more && gap(notOfScope(c, member, aggregate.Unknown, why))
+		}
+	}
 	found := func(g verdict.Gap) {
 		if more && !b.Tolerated.Has(g.Member) {
 			state = verdict.Unknown
@@ -169,8 +178,13 @@ func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string,
 // doubt is why verdicts are Unknown that read an instant which has passed once: no member's gap, so that none is
 // tolerated.
 func (s *State) doubt(c *completeness.ReadSet, member string) verdict.Gap {
-	g := verdict.Gap{Member: member, State: aggregate.Stale, Failure: fmt.Sprintf(
-		"the clock was set back: what has passed by %s is in doubt until it passes again", s.AsOf.Format(time.RFC3339))}
+	return notOfScope(c, member, aggregate.Stale, fmt.Sprintf(
+		"the clock was set back: what has passed by %s is in doubt until it passes again", s.AsOf.Format(time.RFC3339)))
+}
+
+// notOfScope is why verdicts are Unknown where that is no scope's state.
+func notOfScope(c *completeness.ReadSet, member string, state aggregate.State, why string) verdict.Gap {
+	g := verdict.Gap{Member: member, State: state, Failure: why}
 	if len(c.Own) > 0 {
 		g.Kind = c.Own[0]
 	}

@@ -3,6 +3,7 @@ package state
 import (
 	"iter"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
@@ -176,4 +177,19 @@ func (s *State) Total(binding string) verdict.Counts {
 		total.Add(c)
 	}
 	return total
+}
+
+// Exempt returns why the violations of a subject are exempt, those that a failure hides, too; "" if they are not.
+func (s *State) Exempt(binding string, subject verdict.Subject) string {
+	b := s.parts.Binding(binding)
+	if b == nil {
+		return ""
+	}
+	b = b.On(subject)
+	var object aggregate.Object
+	if subject.Ref.Kind != "" {
+		object, _ = s.parts.Fleet.Get(subject.Ref)
+	}
+	member, _ := s.parts.Fleet.Member(subject.Ref.Member)
+	return b.Selection.Exempt(b.Pkg.Subject, subject, object, member)
 }

@@ -14,6 +14,7 @@ type ReadScope struct {
 	Fleet   bool           // false: the subjects and their members only
 	Kinds   module.KindSet // of objects of Members
 	Members []string       // that data.fleet shows to the policy, in order
+	Sources []string       // of external documents, in order
 }
 
 // Elsewhere returns the members, by name, that policies see and this process does not read: another one has told of them.
@@ -52,6 +53,7 @@ func (s *State) ReadScope(binding string) ReadScope {
 			fleet = append(fleet, of)
 		}
 	}
+	scope.Sources = b.sources()
 	for _, of := range fleet {
 		kinds := s.parts.kindsRead(of.Pkg)
 		kinds.All = kinds.All || of.Pkg.Reads.Scopes || of.Pkg.Reads.Names

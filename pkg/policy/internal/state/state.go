@@ -14,6 +14,7 @@ import (
 	"federator.dev/federator/pkg/interest"
 	"federator.dev/federator/pkg/policy/internal/binding"
 	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/external"
 	"federator.dev/federator/pkg/policy/internal/fleetview"
 	"federator.dev/federator/pkg/policy/internal/matview"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -29,7 +30,7 @@ type State struct {
 	Snapshot *aggregate.Snapshot
 	// Synced is true from the first state in which no scope that a policy reads is
 	// Unknown or Syncing. Before that, no violation counts as cleared. What only versions read that are in
-	// effect nowhere, as one in shadow, is not waited for.
+	// effect nowhere, as one in shadow, is not waited for. Nor is any external document about to be read that policies read.
 	Synced bool
 	// AsOf is the time as of which the verdicts are, in whole seconds; from state to state it never falls.
 	AsOf time.Time
@@ -55,7 +56,8 @@ type Parts struct {
 	Fleet        *fleetview.View   // what policies see
 	Owner        fleetview.KeyOwner
 	Projections  *projection.Plan // what is read of objects in members that are not judged here
-	Exports      bool             // views have what State.Export needs
+	External     *external.Documents
+	Exports      bool // views have what State.Export needs
 	// Wanted are the keys that verdicts have read of what others judge, and Held those of which this process has all.
 	Wanted, Held *interest.Set
 	// Takeovers are members, in order, that another process has judged until a moment ago: what their verdicts read of others is not

@@ -18,7 +18,7 @@ func (s *State) BindingSynced(binding string) bool {
 		return false
 	}
 	for of := range b.inEffect() {
-		if s.anyGap(of, s.parts.Gaps.Awaited) || s.waits(of) {
+		if s.anyGap(of, s.parts.Gaps.Awaited) || s.waits(of) || s.parts.External.Pending(of.Pkg.Reads.External) {
 			return false
 		}
 	}

@@ -125,7 +125,7 @@ func inputOf(a *value.Arena, c *testCase, object value.Value) value.Value {
 
 // interpret evaluates the rule by topdown.
 func (p *policy) interpret(input *ast.Term, data *fleet, out *findings) error {
-	q := topdown.NewQuery(p.body).WithIndexing(!p.pkg.Reads.OfFleet() && !p.pkg.Reads.Time).WithCompiler(p.compiler).WithStore(store{data: data}).
+	q := topdown.NewQuery(p.body).WithIndexing(!p.pkg.Reads.OfFleet() && !p.pkg.Reads.Time && p.pkg.Reads.External == nil).WithCompiler(p.compiler).WithStore(store{data: data}).
 		WithTransaction(transaction{}).WithInput(input).WithStrictBuiltinErrors(true).WithMetrics(metrics.NoOp()).WithTime(time.Unix(0, 1))
 	return q.Iter(context.Background(), func(r topdown.QueryResult) error {
 		return keepAll(value.Of(nil, r[answer].Value), out)
