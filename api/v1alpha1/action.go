@@ -218,7 +218,24 @@ type ActionSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RollbackOf string `json:"rollbackOf,omitempty"`
+
+	// traceID is the ID of the trace that the Action is part of. It is set only if
+	// federator traces.
+	// +optional
+	TraceID TraceID `json:"traceID,omitempty"`
+
+	// auditID is the Audit-ID of the requests that write the target, as in the audit
+	// log of the member. It is not set if nothing was to be written.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[0-9A-Za-z-]+$`
+	AuditID string `json:"auditID,omitempty"`
 }
+
+// TraceID is the ID of an OpenTelemetry trace in hexadecimal.
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:Pattern=`^[0-9a-f]{32}$`
+type TraceID string
 
 // PatchType is the format of a patch.
 type PatchType string

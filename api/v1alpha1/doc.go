@@ -7,7 +7,8 @@
 // and how fast its violations are corrected. An [Action] is the record of one
 // correction; nothing is written to a member without it. A [Plan] is what a policy would
 // write, frozen in [PlanPart]s, and an [Approval] a person's decision to let it pass. A
-// [Rollback] is a person's request to roll back many Actions.
+// [Rollback] is a person's request to roll back many Actions. A [Notification] sends
+// transitions that the history records to another system.
 //
 // Objects are validated by the API server, with the schemas and CEL rules of the
 // CustomResourceDefinitions that controller-gen generates from these types

@@ -211,6 +211,18 @@ type FleetPolicySpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('system:') || self.matches('^system:serviceaccount:[a-z0-9]([-a-z0-9]*[a-z0-9])?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="the only system: users that can be impersonated are service accounts: system:serviceaccount:<namespace>:<name>"
 	ActAs string `json:"actAs,omitempty"`
+
+	// notifications are the Notifications that are sent transitions of this policy,
+	// besides those whose rules select them. spec.ceiling.notifications of the
+	// PolicySource that provides the package must allow them: one that it does not
+	// allow is not notified, and the condition Notifying says so. A policy that is
+	// built into federator may name any. At most 20 names are allowed.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Notifications []string `json:"notifications,omitempty"`
 }
 
 // UnknownMode defines whether incomplete data makes a verdict Unknown.

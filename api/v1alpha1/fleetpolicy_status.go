@@ -18,6 +18,8 @@ type FleetPolicyStatus struct {
 	// - Evaluated: all evaluations of the policy completed without an error.
 	// - Enforcing: corrections may be written now; if not, the reason says why.
 	// - Approved: what the policy would write needs no approval, or has it.
+	// - Notifying: spec.notifications names only Notifications that the ceiling of
+	//   the package's PolicySource allows. It is absent while that is empty.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -131,6 +131,15 @@ type PolicySourceSpec struct {
 	// +optional
 	Rollout *VersionRollout `json:"rollout,omitempty"`
 
+	// external are documents from outside the fleet, which policies of any source
+	// read as data.fleet.external[name of this source][name]. Verdicts of policies
+	// that read them are only shown to those who may get this PolicySource.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	External []ExternalDocument `json:"external,omitempty"`
+
 	// maxPrune is the maximum number of FleetPolicies applied by this source that
 	// one commit may delete. To allow a commit to delete more, set the annotation
 	// federator.dev/allow-prune to its full hash. Defaults to 1.

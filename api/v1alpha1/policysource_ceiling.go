@@ -100,7 +100,21 @@ type Ceiling struct {
 	// +optional
 	// +kubebuilder:default=Honor
 	OptOut OptOut `json:"optOut,omitempty"`
+
+	// notifications lists the Notifications that policies may name in
+	// spec.notifications, or "*" for all. If empty, none. A policy that names another
+	// is not held back: that Notification is not sent its transitions, and its
+	// condition Notifying says so. At most 50 names are allowed.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$`
+	Notifications []string `json:"notifications,omitempty"`
 }
+
+// AllNotifications is the item of Ceiling.Notifications that allows all.
+const AllNotifications = "*"
 
 // CeilingLimits are upper bounds for the limits of the policies of a source: how
 // many distinct objects each may change within a sliding time window, and how

@@ -19,6 +19,7 @@ type PolicySourceStatus struct {
 	// - Tested: the tests in the commit pass.
 	// - Bounded: the commit changes no more verdicts than spec.maxDiff allows.
 	// - Applied: the FleetPolicies in the commit are applied to the hub.
+	// - ExternalData: all of spec.external was read, and is not too old.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -65,6 +66,13 @@ type PolicySourceStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Findings []Finding `json:"findings,omitempty"`
+
+	// external is what is known of the documents of spec.external, in that order.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	External []ExternalDocumentStatus `json:"external,omitempty"`
 
 	// fleetPolicies are the numbers of FleetPolicies from the repository by
 	// outcome.

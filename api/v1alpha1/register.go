@@ -19,6 +19,7 @@ const (
 	Rollbacks     = "rollbacks"
 	PolicyStates  = "policystates"
 	Members       = "members"
+	Notifications = "notifications"
 )
 
 // SchemeGroupVersion returns the group and version of the kinds.
@@ -37,7 +38,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	gv := SchemeGroupVersion()
 	s.AddKnownTypes(gv, &FleetPolicy{}, &FleetPolicyList{}, &PolicySource{}, &PolicySourceList{}, &Action{}, &ActionList{})
 	s.AddKnownTypes(gv, &Plan{}, &PlanList{}, &PlanPart{}, &PlanPartList{}, &Approval{}, &ApprovalList{}, &Rollback{}, &RollbackList{})
-	s.AddKnownTypes(gv, &PolicyState{}, &PolicyStateList{}, &Member{}, &MemberList{})
+	s.AddKnownTypes(gv, &PolicyState{}, &PolicyStateList{}, &Member{}, &MemberList{}, &Notification{}, &NotificationList{})
 	metav1.AddToGroupVersion(s, gv)
 	return nil
 }

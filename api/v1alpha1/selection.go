@@ -197,6 +197,10 @@ const (
 	// not, the reason is Waiting or Unproven.
 	Approved = "Approved"
 
+	// Notifying is True, reason Allowed, if the ceiling of a FleetPolicy's source allows all of
+	// spec.notifications, and False, reason NotAllowed, if not. It is absent while that is empty.
+	Notifying = "Notifying"
+
 	// Fetched, Verified, Compiled, Tested and Bounded are the checks that the newest
 	// commit of a PolicySource has to pass, in order.
 	Fetched  = "Fetched"
@@ -207,4 +211,7 @@ const (
 
 	// Applied is True if the FleetPolicies in the repository are applied to the hub.
 	Applied = "Applied"
+
+	// ExternalData is True if all of spec.external of a PolicySource was read, and is not too old.
+	ExternalData = "ExternalData"
 )

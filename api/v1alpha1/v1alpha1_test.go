@@ -64,7 +64,7 @@ func TestAddToScheme_RegistersAllKinds(t *testing.T) {
 	if err := v1alpha1.AddToScheme(s); err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{"FleetPolicy", "PolicySource", "Action", "Plan", "PlanPart", "Approval", "Rollback"} {
+	for _, kind := range []string{"FleetPolicy", "PolicySource", "Action", "Plan", "PlanPart", "Approval", "Rollback", "Notification"} {
 		for _, name := range []string{kind, kind + "List"} {
 			o, err := s.New(v1alpha1.SchemeGroupVersion().WithKind(name))
 			if err != nil {

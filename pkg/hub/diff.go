@@ -15,6 +15,9 @@ import (
 	"federator.dev/federator/pkg/policysource"
 )
 
+// DocumentsWith returns the external documents as they would be with a commit that is not active.
+type DocumentsWith func(policysource.Candidate) *policy.External
+
 // errNotSynced says that a commit cannot be compared yet.
 var errNotSynced = errors.New("the objects that policies read are still being listed")
 
@@ -28,7 +31,11 @@ func (f *FleetPolicies) Diff(ctx context.Context, c policysource.Candidate) (pol
 		return out, errNotSynced
 	}
 	bindings := f.candidateBindings(c)
-	changes, err := policy.Compare(ctx, state, policy.EngineOptions{Set: c.Set, Bindings: bindings, Parallelism: 1, Clock: f.opts.Clock})
+	opts := policy.EngineOptions{Set: c.Set, Bindings: bindings, Parallelism: 1, Clock: f.opts.Clock}
+	if f.opts.Documents != nil {
+		opts.External = f.opts.Documents(c)
+	}
+	changes, err := policy.Compare(ctx, state, opts)
 	if err != nil {
 		return out, err
 	}

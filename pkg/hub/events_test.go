@@ -47,6 +47,10 @@ func (s shelf) ShadowApproved(string, string) bool { return false }
 
 func (s shelf) TakenBack(string) string { return "" }
 
+func (s shelf) MayNotify(*v1alpha1.FleetPolicy) ([]string, string) {
+	return []string{"pager"}, "not on the shelf"
+}
+
 func (s shelf) CandidateParameters(*v1alpha1.FleetPolicy) (*runtime.RawExtension, bool) {
 	return nil, false
 }

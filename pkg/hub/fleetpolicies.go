@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,14 +18,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
-	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/internal/lineage"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub/internal/notified"
 	"federator.dev/federator/pkg/hub/internal/statuses"
 	"federator.dev/federator/pkg/hub/internal/versionlog"
 	"federator.dev/federator/pkg/hub/internal/versions"
@@ -63,6 +61,9 @@ type Library interface {
 	ShadowApproved(source, commit string) bool
 	// TakenBack returns why the newest commit of a source was taken back, "" if it was not.
 	TakenBack(source string) string
+	// MayNotify returns which Notifications a FleetPolicy may name, and why no others: those of the ceiling that its
+	// source has now; any, if its package is built into federator.
+	MayNotify(fp *v1alpha1.FleetPolicy) (allowed []string, why string)
 	// CandidateParameters returns the parameters that the commit which rolls out is to give a FleetPolicy once it is
 	// active; false if it leaves them as they are.
 	CandidateParameters(fp *v1alpha1.FleetPolicy) (*runtime.RawExtension, bool)
@@ -82,12 +83,12 @@ type Proofs interface {
 	VersionApproved(policy string, version v1alpha1.Digest, since time.Time) (last time.Time, ok bool)
 }
 
-// FleetPoliciesOptions configure FleetPolicies. All but Proofs, Signers, Events and Logger are
-// required.
+// FleetPoliciesOptions configure FleetPolicies. All but Documents, Proofs, Signers, Events and Logger are required.
 type FleetPoliciesOptions struct {
 	Config     *rest.Config // of the hub
 	Library    Library
 	Loop       *enforce.Loop
+	Documents  DocumentsWith // nil: those of the verdicts
 	Corrector  *enforce.Corrector
 	Dispatcher *remediate.Dispatcher
 	IsLeader   func() bool      // whether this process writes statuses
@@ -134,7 +135,8 @@ type FleetPolicies struct {
 	written  map[types.UID]writtenPolicy // last, by the FleetPolicy's UID
 	shadows  []ShadowVersion
 
-	said atomic.Pointer[map[string]evidence.Statement] // of the versions that roll out, by policy
+	notified notified.Index
+	said     atomic.Pointer[map[string]evidence.Statement] // of the versions that roll out, by policy
 }
 
 // dueStatus is a status that is to be written.
@@ -208,6 +210,7 @@ func (f *FleetPolicies) Run(ctx context.Context) error {
 	for {
 		set, replaced := f.opts.Library.Policies()
 		policies := f.list() // once: statuses are about what is bound
+		f.notified.Set(policies, f.opts.Library.MayNotify)
 		f.bind(ctx, set, policies)
 		f.acknowledgeHalts(policies)
 		f.setStatuses(policies)
@@ -346,43 +349,6 @@ func fingerprint(set *policy.Set, policies []*v1alpha1.FleetPolicy, origins map[
 	return mark
 }
 
-// acknowledgeHalts passes acknowledgements of halts to the Dispatcher, unless approval is
-// required: then an annotation, which does not prove who has set it, does nothing.
-func (f *FleetPolicies) acknowledgeHalts(policies []*v1alpha1.FleetPolicy) {
-	for _, fp := range policies {
-		id := fp.Annotations[api.AcknowledgeKey]
-		if id == "" { // what has been acknowledged is no halt any more, unless recording that failed
-			continue
-		}
-		if st, _ := f.opts.Dispatcher.Status(fp.Name); st.Approval != nil || len(f.required(fp)) > 0 {
-			f.ignoreAcknowledgement(fp, id, &st)
-			continue
-		}
-		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id, clip.Text(acknowledgedBy(fp), 253)); err == nil {
-			f.opts.Logger.Info("halt acknowledged", "policy", fp.Name, "halt", id, "by", acknowledgedBy(fp))
-		}
-	}
-}
-
-// ignoreAcknowledgement says once of each halt that the annotation does nothing.
-func (f *FleetPolicies) ignoreAcknowledgement(fp *v1alpha1.FleetPolicy, id string, st *remediate.Status) {
-	if f.ignored[fp.Name] == id || !slices.ContainsFunc(st.Halts, func(h *remediate.Halt) bool { return h.ID == id }) {
-		return
-	}
-	f.ignored[fp.Name] = id
-	f.opts.Logger.Warn("acknowledgement ignored: the policy requires approval", "policy", fp.Name, "halt", id)
-	if f.opts.IsLeader() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.recorder.ignored(fp, id)
-	}
-}
-
-// acknowledgedBy returns who set the annotation, according to managedFields.
-func acknowledgedBy(fp *v1alpha1.FleetPolicy) string {
-	return fieldManagerOf(fp.ManagedFields, api.AcknowledgeKey)
-}
-
 // setStatuses has the statuses written that have changed.
 func (f *FleetPolicies) setStatuses(policies []*v1alpha1.FleetPolicy) {
 	state := f.opts.Loop.State()
@@ -440,6 +406,12 @@ func (f *FleetPolicies) Evidence() map[string]evidence.Statement {
 		return *said
 	}
 	return nil
+}
+
+// Notified returns the names of the FleetPolicies that name a Notification and may; nil before the FleetPolicies are known.
+// It may be called by any goroutine, and what it returns must not be changed.
+func (f *FleetPolicies) Notified(notification string) map[string]bool {
+	return f.notified.Policies(notification)
 }
 
 // writeStatus writes a status, unless one was written over the same version of the FleetPolicy.

@@ -434,3 +434,40 @@ func approvedCondition(name string, p *v1alpha1.ApprovalProgress, actions *remed
 func approveCommand(policy, flag, of string) string {
 	return fmt.Sprintf("federator actions approve %s --%s %s --reason TEXT", policy, flag, of)
 }
+
+// acknowledgeHalts passes acknowledgements of halts to the Dispatcher, unless approval is
+// required: then an annotation, which does not prove who has set it, does nothing.
+func (f *FleetPolicies) acknowledgeHalts(policies []*v1alpha1.FleetPolicy) {
+	for _, fp := range policies {
+		id := fp.Annotations[api.AcknowledgeKey]
+		if id == "" { // what has been acknowledged is no halt any more, unless recording that failed
+			continue
+		}
+		if st, _ := f.opts.Dispatcher.Status(fp.Name); st.Approval != nil || len(f.required(fp)) > 0 {
+			f.ignoreAcknowledgement(fp, id, &st)
+			continue
+		}
+		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id, clip.Text(acknowledgedBy(fp), 253)); err == nil {
+			f.opts.Logger.Info("halt acknowledged", "policy", fp.Name, "halt", id, "by", acknowledgedBy(fp))
+		}
+	}
+}
+
+// ignoreAcknowledgement says once of each halt that the annotation does nothing.
+func (f *FleetPolicies) ignoreAcknowledgement(fp *v1alpha1.FleetPolicy, id string, st *remediate.Status) {
+	if f.ignored[fp.Name] == id || !slices.ContainsFunc(st.Halts, func(h *remediate.Halt) bool { return h.ID == id }) {
+		return
+	}
+	f.ignored[fp.Name] = id
+	f.opts.Logger.Warn("acknowledgement ignored: the policy requires approval", "policy", fp.Name, "halt", id)
+	if f.opts.IsLeader() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.recorder.ignored(fp, id)
+	}
+}
+
+// acknowledgedBy returns who set the annotation, according to managedFields.
+func acknowledgedBy(fp *v1alpha1.FleetPolicy) string {
+	return fieldManagerOf(fp.ManagedFields, api.AcknowledgeKey)
+}

@@ -48,6 +48,10 @@ func (w *whatIsKnown) AppliedAs(*v1alpha1.FleetPolicy) (lineage.Line, string, bo
 }
 func (w *whatIsKnown) SourceRollout(string) *v1alpha1.VersionRollout { return w.rollout }
 func (w *whatIsKnown) TakenBack(string) string                       { return w.takenBack }
+func (w *whatIsKnown) MayNotify(*v1alpha1.FleetPolicy) ([]string, string) {
+	return nil, ""
+}
+
 func (w *whatIsKnown) CandidateParameters(*v1alpha1.FleetPolicy) (*runtime.RawExtension, bool) {
 	return w.parameters, w.fromCommit
 }

@@ -26,7 +26,7 @@ func toBinding(fp *v1alpha1.FleetPolicy) (policy.Binding, error) {
 	spec := &fp.Spec
 	b := policy.Binding{
 		Name: fp.Name, Package: spec.Package, Constraint: spec.Constraint, Mode: policy.Mode(spec.Mode),
-		Members: toMemberSelector(spec.Members), Visibility: toMemberSelector(spec.Visibility),
+		Members: ToMemberSelector(spec.Members), Visibility: ToMemberSelector(spec.Visibility),
 		Match: policy.Match{Namespaces: toStrings(spec.Match.Namespaces), Labels: spec.Match.Labels.Meta()},
 	}
 	for _, k := range spec.Match.Kinds {
@@ -40,14 +40,14 @@ func toBinding(fp *v1alpha1.FleetPolicy) (policy.Binding, error) {
 	if spec.Unknown.Mode == v1alpha1.Tolerate {
 		tolerate := policy.MemberSelector{}
 		if spec.Unknown.Members != nil {
-			tolerate = toMemberSelector(*spec.Unknown.Members)
+			tolerate = ToMemberSelector(*spec.Unknown.Members)
 		}
 		b.Tolerate = &tolerate
 	}
 	for i := range spec.Exemptions {
 		e := &spec.Exemptions[i]
 		x := policy.Exemption{
-			Members: toMemberSelector(e.Members), Namespaces: toStrings(e.Namespaces), Names: toStrings(e.Names), Labels: e.Labels.Meta(), Reason: e.Reason,
+			Members: ToMemberSelector(e.Members), Namespaces: toStrings(e.Namespaces), Names: toStrings(e.Names), Labels: e.Labels.Meta(), Reason: e.Reason,
 		}
 		if e.Expires != nil {
 			x.Expires = e.Expires.Time
@@ -316,7 +316,8 @@ func besideDefaults(set *policy.Set, bindings []policy.Binding) {
 	}
 }
 
-func toMemberSelector(m v1alpha1.MemberSelector) policy.MemberSelector {
+// ToMemberSelector converts a selector of members.
+func ToMemberSelector(m v1alpha1.MemberSelector) policy.MemberSelector {
 	return policy.MemberSelector{Names: toStrings(m.Names), Labels: m.Labels.Meta()}
 }
 
@@ -355,7 +356,7 @@ func toEnforcementSpec(fp *v1alpha1.FleetPolicy, from Origin, digest string) (en
 func toWaves(waves []v1alpha1.Wave) (out []enforce.Wave) {
 	for _, w := range waves {
 		wave := enforce.Wave{
-			Name: w.Name, Members: toMemberSelector(w.Members), Soak: durationOr(w.Soak, 0),
+			Name: w.Name, Members: ToMemberSelector(w.Members), Soak: durationOr(w.Soak, 0),
 			Require: cmp.Or(w.Health.Require, v1alpha1.RequireHealthy), Timeout: durationOr(w.Health.Timeout, defaults.HealthTimeout),
 		}
 		if w.Health.MaxFailed != nil {
@@ -379,12 +380,12 @@ func toWindow(w *v1alpha1.Window) (*remediate.Window, error) {
 
 // rolloutGeneration returns what a rollout is named by: a digest of all that decides what
 // is written, of the package and the spec. Other commits of the source, a FleetPolicy that
-// was deleted and made again, suspending it, writing out a default and how its versions roll
-// out do not begin another rollout; other waves of the source's ceiling do. It also returns the
+// was deleted and made again, suspending it, writing out a default, whom it notifies and how its
+// versions roll out do not begin another rollout; other waves of the source's ceiling do. It also returns the
 // digests of what it is made from.
 func rolloutGeneration(spec *v1alpha1.FleetPolicySpec, ceiling *enforce.Ceiling, digest string) (string, v1alpha1.PlanDigests, error) {
 	of := defaults.Without(spec)
-	of.Suspend, of.Parameters, of.Rollout = false, nil, nil
+	of.Suspend, of.Parameters, of.Rollout, of.Notifications = false, nil, nil, nil
 	parameters, parametersDigest, err := versions.Parameters(spec.Parameters)
 	if err != nil {
 		return "", v1alpha1.PlanDigests{}, err

@@ -44,6 +44,7 @@ spec:
   actAs: system:serviceaccount:platform:fixer
   gitops: Override
   optOut: None
+  notifications: [pager]
 `
 
 func full(t *testing.T) *v1alpha1.FleetPolicy {
@@ -147,8 +148,9 @@ func TestToEnforcementSpec_GenerationIsWhatIsWritten(t *testing.T) {
 		"another ceiling": func(_ *v1alpha1.FleetPolicy, from *Origin) {
 			from.Ceiling = &enforce.Ceiling{Force: true, Version: "2"}
 		},
-		"made again": func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.UID, fp.Generation = "u2", 1 },
-		"resumed":    func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.Spec.Suspend = false },
+		"made again":       func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.UID, fp.Generation = "u2", 1 },
+		"resumed":          func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.Spec.Suspend = false },
+		"notifying others": func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.Spec.Notifications = []string{"chat", "pager"} },
 		"written otherwise": func(fp *v1alpha1.FleetPolicy, _ *Origin) {
 			fp.Spec.Parameters.Raw = []byte(`{ "of":["a","b"], "max":3 }`)
 		},

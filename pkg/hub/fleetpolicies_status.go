@@ -14,6 +14,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub/internal/notified"
 	"federator.dev/federator/pkg/hub/internal/promotion"
 	"federator.dev/federator/pkg/hub/internal/versionlog"
 	"federator.dev/federator/pkg/hub/internal/versions"
@@ -140,6 +141,7 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 		ready.Message += rolloutText(s.Rollout)
 	}
 	setCondition(s, fp, ready)
+	f.setNotifying(s, fp)
 	if bound && !bad {
 		setCondition(s, fp, evaluatedCondition(&health, verdicts.Problem))
 	} else {
@@ -311,6 +313,17 @@ func boolInt(b bool) int {
 func setCondition(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, c metav1.Condition) {
 	c.ObservedGeneration, c.Message = fp.Generation, clip.Text(c.Message, maxText)
 	meta.SetStatusCondition(&s.Conditions, c)
+}
+
+// setNotifying says whether the Notifications that a FleetPolicy names are sent its transitions. Whether it enforces does not
+// depend on that.
+func (f *FleetPolicies) setNotifying(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy) {
+	if len(fp.Spec.Notifications) == 0 {
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.Notifying)
+		return
+	}
+	allowed, why := f.opts.Library.MayNotify(fp)
+	setCondition(s, fp, notified.Condition(fp.Spec.Notifications, allowed, why))
 }
 
 // Reasons of the condition Evaluated.

@@ -17,6 +17,8 @@ var (
 		"Unix time at which the active commit of the PolicySource became active in this process.", []string{"source"}, nil)
 	descSourceFailures = prometheus.NewDesc("federator_policy_source_failures",
 		"Number of consecutive failures to read the repository of the PolicySource.", []string{"source"}, nil)
+	descSourceExternal = prometheus.NewDesc("federator_policy_source_external_unknown",
+		"Number of external documents of the PolicySource that are not known, such as too old ones: verdicts that read them are Unknown.", []string{"source"}, nil)
 )
 
 var descRolloutPhase = prometheus.NewDesc("federator_policy_rollout_phase",
@@ -51,7 +53,7 @@ func (s *PolicySources) Metrics() prometheus.Collector { return sourceMetrics{s,
 
 // Describe implements prometheus.Collector.
 func (m sourceMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descSourceActive, descSourceCurrent, descSourceContact, descSourceSync, descSourceFailures} {
+	for _, d := range []*prometheus.Desc{descSourceActive, descSourceCurrent, descSourceContact, descSourceSync, descSourceFailures, descSourceExternal} {
 		ch <- d
 	}
 }
@@ -69,6 +71,7 @@ func (m sourceMetrics) Collect(ch chan<- prometheus.Metric) {
 		send(descSourceActive, one[active], name)
 		send(descSourceCurrent, one[active && current], name)
 		send(descSourceFailures, float64(status.Failures), name)
+		send(descSourceExternal, float64(m.s.unknownDocuments(name)), name)
 		contact := status.Contact
 		if contact.IsZero() {
 			contact = m.started

@@ -31,6 +31,7 @@ import (
 	"federator.dev/federator/pkg/hub/internal/sourcerollout"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
+	"federator.dev/federator/pkg/policysource/externaldata"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -39,6 +40,10 @@ type PolicySourcesOptions struct {
 	Config *rest.Config // of the hub
 	// Manager fetches the repositories. The caller runs it.
 	Manager *policysource.Manager
+	// External reads the documents from outside the fleet that PolicySources name, with Secrets of Namespace, which is one of
+	// SecretNamespaces or has none for them. The caller runs it. nil: there are no documents.
+	External  *externaldata.Manager
+	Namespace string
 	// SecretNamespaces are the namespaces in which PolicySources may refer to Secrets. If
 	// empty, they may not refer to any.
 	SecretNamespaces []string
@@ -74,6 +79,7 @@ type PolicySources struct {
 
 	// The following fields are used by Run only.
 	configured      []policysource.Source    // last, to the Manager
+	documents       []externaldata.Source    // last, to External
 	syncRequests    map[string]syncRequest   // by UID
 	written         map[string]writtenStatus // by name
 	plans           map[string]*plan         // of active commits, by source
@@ -212,7 +218,7 @@ func (s *PolicySources) Run(ctx context.Context) error {
 	tick := time.NewTicker(statusInterval / 5) // statuses whose write was deferred are written soon after
 	defer tick.Stop()
 	for {
-		state := s.opts.Manager.State()
+		state, documents := s.opts.Manager.State(), s.documentsReplaced()
 		list := s.list()
 		s.configure(ctx, list, state)
 		s.announcePushes(ctx)
@@ -232,6 +238,7 @@ func (s *PolicySources) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-s.triggered:
 		case <-state.Replaced():
+		case <-documents:
 		case <-tick.C:
 		}
 	}
@@ -252,11 +259,12 @@ func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySo
 	policies := s.fleetPolicies()
 	named := map[secretName]bool{}
 	for _, ps := range list {
-		for _, ref := range secretsOf(ps) {
+		for _, ref := range slices.Concat(secretsOf(ps), s.documentSecrets(ps)) {
 			named[ref] = true
 		}
 	}
 	s.secrets.watchOnly(ctx, named)
+	s.configureDocuments(list)
 	var sources []policysource.Source
 	s.problems = map[string]problem{}
 	for _, ps := range list {
@@ -443,6 +451,7 @@ func (s *PolicySources) syncRequested(list []*v1alpha1.PolicySource, state *poli
 			continue
 		}
 		s.syncSource(ps.Name)
+		s.syncDocuments(ps.Name)
 	}
 	s.syncRequests = all
 }

@@ -6,18 +6,23 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/internal/evidence"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub/externaldocs"
 	"federator.dev/federator/pkg/hub/internal/sourcerollout"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
+	"federator.dev/federator/pkg/policysource/externaldata"
 )
 
 // secretName is the namespace and name of a Secret.
@@ -148,7 +153,7 @@ func toKeys(v *v1alpha1.Verification, data map[string][]byte) (policysource.Keys
 func toCeiling(ps *v1alpha1.PolicySource) (enforce.Ceiling, error) {
 	c := &ps.Spec.Ceiling
 	out := enforce.Ceiling{
-		Mode: policy.Mode(c.MaxMode), Members: toMemberSelector(c.Members), Namespaces: toStrings(c.Namespaces),
+		Mode: policy.Mode(c.MaxMode), Members: ToMemberSelector(c.Members), Namespaces: toStrings(c.Namespaces),
 		Force: c.Force, ActAs: toStrings(c.ActAs), OverrideGitOps: c.GitOps == v1alpha1.OverrideGitOps, IgnoreOptOut: c.OptOut == v1alpha1.IgnoreOptOut,
 		Version: ceilingVersion(ps),
 	}
@@ -175,14 +180,59 @@ func toCeiling(ps *v1alpha1.PolicySource) (enforce.Ceiling, error) {
 }
 
 // ceilingVersion returns what a ceiling is named by: another one, or that of a PolicySource
-// that was made again, has another name.
+// that was made again, has another name. Whom policies may notify limits no writes.
 func ceilingVersion(ps *v1alpha1.PolicySource) string {
-	text, err := json.Marshal([]any{ps.UID, &ps.Spec.Ceiling})
+	ceiling := ps.Spec.Ceiling
+	ceiling.Notifications = nil
+	text, err := json.Marshal([]any{ps.UID, &ceiling})
 	if err != nil {
 		panic(err) // strings and numbers only
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
+}
+
+// MayNotify returns which Notifications a FleetPolicy may name, and why no others: those of the ceiling that its source has on the
+// hub now. Its source is the one that must provide its package, or the one that does; any may be named where that is built in.
+func (s *PolicySources) MayNotify(fp *v1alpha1.FleetPolicy) (allowed []string, why string) {
+	source := fp.Spec.Source
+	if source == "" {
+		var builtIn bool
+		if source, builtIn = s.sourceOf(fp.Spec.Package); builtIn {
+			return []string{v1alpha1.AllNotifications}, ""
+		}
+	}
+	if source == "" {
+		return nil, fmt.Sprintf("no active package is named %q", fp.Spec.Package)
+	}
+	ps := s.source(source)
+	if ps == nil {
+		return nil, fmt.Sprintf("PolicySource %q does not exist", source)
+	}
+	return ps.Spec.Ceiling.Notifications, fmt.Sprintf("not allowed by spec.ceiling.notifications of PolicySource %q", source)
+}
+
+// sourceOf returns the PolicySource of a package, "" if there is none, and whether the package is built into federator. After a
+// restart its status says of which one it was, before the package is active.
+func (s *PolicySources) sourceOf(pkg string) (source string, builtIn bool) {
+	set := s.opts.Manager.State().Beside
+	p := set.Package(pkg)
+	if p == nil {
+		p = set.Package(set.Candidate(pkg))
+	}
+	switch {
+	case p == nil:
+	case slices.Contains(s.opts.ReservedNames, p.Source):
+		return "", true
+	default:
+		return p.Source, false
+	}
+	for _, ps := range s.list() {
+		if slices.Contains(ps.Status.Packages, pkg) {
+			return ps.Name, false
+		}
+	}
+	return "", false
 }
 
 // toCommit converts a commit. If it is the old one, it keeps its time.
@@ -221,6 +271,81 @@ func toDiff(ps *v1alpha1.PolicySource, st policysource.Status, old *v1alpha1.Pol
 		out.Allowed = int64(*ps.Spec.MaxDiff)
 	}
 	return out
+}
+
+// documentsReplaced is closed when something else is known of external documents; nil without any.
+func (s *PolicySources) documentsReplaced() <-chan struct{} {
+	if s.opts.External == nil {
+		return nil
+	}
+	return s.opts.External.State().Replaced()
+}
+
+// documentSecrets returns the Secrets that external documents of a PolicySource refer to.
+func (s *PolicySources) documentSecrets(ps *v1alpha1.PolicySource) (names []secretName) {
+	for _, name := range externaldocs.SecretsOf(ps) {
+		names = append(names, secretName{s.opts.Namespace, name})
+	}
+	return names
+}
+
+// configureDocuments says which external documents there are, if that has changed.
+func (s *PolicySources) configureDocuments(list []*v1alpha1.PolicySource) {
+	if s.opts.External == nil {
+		return
+	}
+	sources := []externaldata.Source{}
+	for _, ps := range list {
+		if len(ps.Spec.External) == 0 || slices.Contains(s.opts.ReservedNames, ps.Name) {
+			continue
+		}
+		sources = append(sources, externaldocs.ToSource(ps, func(name string) (map[string][]byte, string, bool) {
+			data, bad := s.secrets.get(secretName{s.opts.Namespace, name})
+			return data, bad.message, bad.reason == secretPending
+		}))
+	}
+	if s.documents != nil && reflect.DeepEqual(s.documents, sources) {
+		return
+	}
+	if err := s.opts.External.SetSources(sources); err != nil {
+		s.opts.Logger.Error("configuring the external documents failed", "error", err)
+		return
+	}
+	s.documents = sources
+}
+
+// syncDocuments has the external documents of a source read now.
+func (s *PolicySources) syncDocuments(source string) {
+	if s.opts.External != nil {
+		s.opts.External.Sync(source)
+	}
+}
+
+// unknownDocuments returns how many external documents of a source are not known.
+func (s *PolicySources) unknownDocuments(source string) (n int) {
+	if s.opts.External == nil {
+		return 0
+	}
+	for _, d := range s.opts.External.State().Status[source] {
+		if !d.Known {
+			n++
+		}
+	}
+	return n
+}
+
+// addDocuments adds what is known of the external documents of a PolicySource to its status.
+func (s *PolicySources) addDocuments(next *v1alpha1.PolicySourceStatus, ps *v1alpha1.PolicySource) {
+	if s.opts.External == nil {
+		return
+	}
+	list := s.opts.External.State().Status[ps.Name]
+	next.External = externaldocs.ToStatus(list, ps.Status.External)
+	if c, some := externaldocs.Condition(list); some {
+		setSourceCondition(next, ps, c)
+	} else {
+		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ExternalData)
+	}
 }
 
 // toFindings converts findings within the limits of a status, errors first.

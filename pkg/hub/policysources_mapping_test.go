@@ -65,6 +65,10 @@ func TestToCeiling_VersionNamesTheCeiling(t *testing.T) {
 	if ceilingVersion(ps) != first {
 		t.Error("another URL is another ceiling")
 	}
+	ps.Spec.Ceiling.Notifications = []string{"pager"}
+	if ceilingVersion(ps) != first || len(ps.Spec.Ceiling.Notifications) != 1 {
+		t.Error("what policies may notify is another ceiling")
+	}
 	ps.UID = "u2"
 	if ceilingVersion(ps) == first {
 		t.Error("that of another PolicySource is the same")

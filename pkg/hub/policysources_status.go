@@ -205,6 +205,7 @@ func (s *PolicySources) statusOf(ps *v1alpha1.PolicySource, state *policysource.
 	if c, ok := appliedCondition(done, next, st); ok {
 		setSourceCondition(next, ps, c)
 	}
+	s.addDocuments(next, ps)
 	return s.withLastSync(ps, next)
 }
 

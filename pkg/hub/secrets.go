@@ -96,10 +96,13 @@ func (s *secretWatcher) get(n secretName) (map[string][]byte, problem) {
 	defer s.mu.Unlock()
 	h, ok := s.cache[n]
 	if !ok {
-		return nil, problem{"SecretPending", fmt.Sprintf("Secret %s has not been read yet", n)}
+		return nil, problem{secretPending, fmt.Sprintf("Secret %s has not been read yet", n)}
 	}
 	return h.data, h.fault
 }
+
+// secretPending is the reason of a Secret that has not been read yet.
+const secretPending = "SecretPending"
 
 const (
 	minSecretBackoff = time.Second

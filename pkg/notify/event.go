@@ -21,9 +21,6 @@ type Event struct {
 	Data            map[string]string `json:"data,omitempty"`
 }
 
-// contentType is that of an event in structured mode.
-const contentType = "application/cloudevents+json; charset=UTF-8"
-
 // Limits of an event, so that many fit into a ConfigMap.
 const (
 	maxID      = 200 // bytes

@@ -20,7 +20,7 @@ func ParseKeys(text []byte) ([][]byte, error) {
 		if encoded, is := bytes.CutPrefix(line, []byte(keyPrefix)); is {
 			decoded, err := base64.StdEncoding.AppendDecode(nil, encoded)
 			if err != nil {
-				return nil, &FieldError{"key", "what follows " + keyPrefix + " is not Base64"}
+				return nil, &FieldError{Field: "key", Problem: "what follows " + keyPrefix + " is not Base64"}
 			}
 			line = decoded
 		}

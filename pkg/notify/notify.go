@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/url"
 	"regexp"
 	"sync"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/internal/trigger"
+	"federator.dev/federator/pkg/notify/internal/webhook"
 )
 
 // Types of events.
@@ -68,46 +67,17 @@ type Receiver struct {
 	RootCAs *x509.CertPool
 }
 
-// FieldError is what is wrong with a field of a Receiver.
-type FieldError struct {
-	Field   string // name, url or key
-	Problem string
-}
-
-func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+// FieldError is what is wrong with a field of a Receiver: name, url or key.
+type FieldError = webhook.FieldError
 
 var receiverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // Validate returns what is wrong with name and URL: a FieldError.
 func (r *Receiver) Validate() error {
 	if !receiverName.MatchString(r.Name) {
-		return &FieldError{"name", fmt.Sprintf("%q is not a DNS label", r.Name)}
+		return &FieldError{Field: "name", Problem: fmt.Sprintf("%q is not a DNS label", r.Name)}
 	}
-	if problem := urlProblem(r.URL); problem != "" {
-		return &FieldError{"url", problem}
-	}
-	return nil
-}
-
-// urlProblem returns what is wrong with a URL, without a password or token that it may hold.
-func urlProblem(text string) string {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return "it is not a URL"
-	case u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return "it is not an http or https URL"
-	case u.User != nil:
-		return "it has a user: events are authenticated by their signature"
-	case u.Scheme == "http" && !isLoopback(u.Hostname()):
-		return "http is for addresses of this machine only"
-	}
-	return ""
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return webhook.CheckURL(r.URL)
 }
 
 // ValidateKeys returns what is wrong with the keys as they are now.
@@ -122,15 +92,7 @@ func (r *Receiver) keys() ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(keys) == 0 {
-		return nil, &FieldError{"key", "there is none"}
-	}
-	for _, key := range keys {
-		if len(key) < minKey {
-			return nil, &FieldError{"key", fmt.Sprintf("it has %d bytes, at least %d are required", len(key), minKey)}
-		}
-	}
-	return keys, nil
+	return keys, webhook.CheckKeys(keys)
 }
 
 // Options configure a Notifier. All but Logger and Metrics are required.
@@ -144,9 +106,6 @@ type Options struct {
 	Logger    *slog.Logger          // nil: none
 	Metrics   prometheus.Registerer // nil: none
 }
-
-// minKey is how many bytes the key of signatures has at least.
-const minKey = 16
 
 func (o *Options) validate() error {
 	if o.Hub == nil || o.Namespace == "" || o.Origin == "" || o.Source == nil || o.IsLeader == nil {
@@ -209,13 +168,10 @@ func New(opts Options) (*Notifier, error) {
 
 // newClient returns a client that follows no redirect.
 func newClient(roots *x509.CertPool) *http.Client {
-	return &http.Client{
-		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
-			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	return webhook.NewClient(&http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+	})
 }
 
 // Trigger has the source asked soon: it may list something new.

@@ -1,22 +1,15 @@
 package notify
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
-
-	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/internal/trigger"
+	"federator.dev/federator/pkg/notify/internal/webhook"
 )
 
 // Timing of a sender.
@@ -153,9 +146,9 @@ func (b *backoff) fail(now time.Time, err error) {
 	for range b.failures {
 		wait = min(2*wait, maxBackoff)
 	}
-	var refused *refusedError
+	var refused *webhook.RefusedError
 	if errors.As(err, &refused) {
-		wait = min(max(wait, refused.retryAfter), maxBackoff)
+		wait = min(max(wait, refused.RetryAfter()), maxBackoff)
 	}
 	b.failures++
 	b.until = now.Add(wait)
@@ -193,81 +186,13 @@ func (s *sender) save(ctx context.Context, next *box) error {
 	return nil
 }
 
-// refusedError is the answer of a receiver that has not taken an event.
-type refusedError struct {
-	status     int
-	body       string
-	retryAfter time.Duration
-}
-
-func (e *refusedError) Error() string {
-	return fmt.Sprintf("the receiver answered %d %s: %q", e.status, http.StatusText(e.status), e.body)
-}
-
 // send sends one event. Only an answer of 2xx is success: a redirect is not followed.
 func (s *sender) send(ctx context.Context, e *Event) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	body := e.body()
-	now := time.Now()
-	signature, err := s.sign(e.ID, now, body)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.receiver.URL, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", contentType)
-	req.Header.Set(standardwebhooks.HeaderWebhookID, e.ID)
-	req.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
-	req.Header.Set(standardwebhooks.HeaderWebhookSignature, signature)
-	resp, err := s.client.Do(req)
-	if err != nil {
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err // without the URL, which may hold a token
-		}
-		return err
-	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) //nolint:errcheck // The status decides.
-	if err := resp.Body.Close(); err != nil {
-		return err
-	}
-	if resp.StatusCode/100 == 2 {
-		return nil
-	}
-	return &refusedError{resp.StatusCode, clip.Line(string(text), maxAnswer), retryAfter(resp.Header.Get("Retry-After"))}
-}
-
-// sign returns a signature with each key of the receiver, which accepts any of them.
-func (s *sender) sign(id string, at time.Time, body []byte) (string, error) {
 	keys, err := s.receiver.keys()
 	if err != nil {
-		return "", err
+		return err
 	}
-	signatures := make([]string, 0, len(keys))
-	for _, key := range keys {
-		signer, err := standardwebhooks.NewWebhookRaw(key)
-		if err != nil {
-			return "", err
-		}
-		signature, err := signer.Sign(id, at, body)
-		if err != nil {
-			return "", err
-		}
-		signatures = append(signatures, signature)
-	}
-	return strings.Join(signatures, " "), nil
-}
-
-const maxAnswer = 256 // bytes of a refusal that are shown
-
-// retryAfter parses the header as seconds; its other form, a date, is rare.
-func retryAfter(text string) time.Duration {
-	seconds, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return 0
-	}
-	return time.Duration(seconds) * time.Second
+	return webhook.PostEvent(ctx, s.client, s.receiver.URL, e.ID, e.body(), keys)
 }

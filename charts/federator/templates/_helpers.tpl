@@ -108,11 +108,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "listen" (dict "serve" ":8080" "tls" (dict "certFile" "/etc/federator/tls/tls.crt" "keyFile" "/etc/federator/tls/tls.key"))
   "query" (dict "listen" ":8443" "tls" (dict "certFile" "/etc/federator/tls/tls.crt" "keyFile" "/etc/federator/tls/tls.key"))
 -}}
+{{- if .Values.query.mcp }}{{ $_ := set (get $ours "query") "mcp" true }}{{ end -}}
 {{- if .Values.persistence.enabled }}
 {{- $kept := dict "directory" "/var/lib/federator" -}}
 {{- if .Values.persistence.keySecretName }}{{ $_ := set $kept "keyFile" "/etc/federator/key/key" }}{{ end -}}
 {{- $_ := set $kept "maxBytes" (include "federator.maxBytes" . | int64) -}}
 {{- $_ := set $ours "persistence" $kept -}}
+{{- $_ := set $ours "history" (dict "maxBytes" (include "federator.historyBytes" . | int64)) -}}
 {{- else -}}
 {{- $_ := set $ours "persistence" (dict "off" true) -}}
 {{- end -}}
@@ -120,20 +122,41 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.agents.enabled }}{{ $_ := set $ours "agents" (include "federator.agents" . | fromYaml) }}{{ end -}}
 {{- $_ := set $ours "ui" (include "federator.ui" . | fromYaml) -}}
 {{- if .Values.metrics.perScope }}{{ $_ := set $ours "metrics" (dict "perScope" true) }}{{ end -}}
+{{- if .Values.traces.endpoint }}{{ $_ := set $ours "traces" (include "federator.traces" . | fromYaml) }}{{ end -}}
 {{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml -}}
 {{- end -}}
 
-{{/* Bytes that may be kept on the volume: as configured, or 70 % of its size. What is above its size fills a claim, and evicts a Pod with an emptyDir. */}}
-{{- define "federator.maxBytes" -}}
+{{/* Bytes of the volume. */}}
+{{- define "federator.volumeBytes" -}}
 {{- $size := .Values.persistence.size -}}
 {{- $unit := regexFind "[KMGT]i$" $size -}}
 {{- $power := index (dict "" 0 "Ki" 1 "Mi" 2 "Gi" 3 "Ti" 4) $unit | int -}}
 {{- $bytes := trimSuffix $unit $size | float64 -}}
 {{- range until $power }}{{ $bytes = mulf $bytes 1024 }}{{ end -}}
+{{- int64 $bytes -}}
+{{- end -}}
+
+{{/* Bytes of it that the history may have: as configured, or 15 %. */}}
+{{- define "federator.historyBytes" -}}
+{{- $bytes := include "federator.volumeBytes" . | int64 -}}
+{{- $configured := default dict .Values.config.history -}}
+{{- if hasKey $configured "maxBytes" -}}
+{{- $max := int64 $configured.maxBytes -}}
+{{- if and (not $configured.off) (gt (add $max (include "federator.maxBytes" . | int64)) $bytes) }}{{ fail (printf "config.history.maxBytes is %d: with persistence.maxBytes more than persistence.size, which is %s" $max .Values.persistence.size) }}{{ end -}}
+{{- $max -}}
+{{- else -}}
+{{- max 1048576 (mulf $bytes 0.15 | int64) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Bytes that the index may have on the volume: as configured, or 70 % of its size. What is above its size fills a claim, and evicts a Pod with an emptyDir. */}}
+{{- define "federator.maxBytes" -}}
+{{- $size := .Values.persistence.size -}}
+{{- $bytes := include "federator.volumeBytes" . | int64 -}}
 {{- $configured := default dict .Values.config.persistence -}}
 {{- if hasKey $configured "maxBytes" -}}
 {{- $max := int64 $configured.maxBytes -}}
-{{- if gt $max (int64 $bytes) }}{{ fail (printf "config.persistence.maxBytes is %d, more than persistence.size, which is %s" $max $size) }}{{ end -}}
+{{- if gt $max $bytes }}{{ fail (printf "config.persistence.maxBytes is %d, more than persistence.size, which is %s" $max $size) }}{{ end -}}
 {{- $max -}}
 {{- else -}}
 {{- mulf $bytes 0.7 | int64 -}}
@@ -201,6 +224,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $receivers = append $receivers $receiver -}}
 {{- end -}}
 {{- dict "origin" .Values.notify.origin "receivers" $receivers | toYaml -}}
+{{- end -}}
+
+{{- define "federator.traces" -}}
+{{- $traces := dict "endpoint" .Values.traces.endpoint "insecure" .Values.traces.insecure -}}
+{{- if and .Values.traces.insecure (or .Values.traces.ca .Values.traces.headers) }}{{ fail "traces.insecure excludes traces.ca and traces.headers" }}{{ end -}}
+{{- if and (or .Values.traces.ca .Values.traces.headers) (not .Values.traces.secretName) }}{{ fail "traces.secretName is required with traces.ca and traces.headers" }}{{ end -}}
+{{- if .Values.traces.ca }}{{ $_ := set $traces "caFile" "/etc/federator/traces/ca.crt" }}{{ end -}}
+{{- if .Values.traces.headers }}{{ $_ := set $traces "headersFile" "/etc/federator/traces/headers" }}{{ end -}}
+{{- toYaml $traces -}}
 {{- end -}}
 
 {{- define "federator.bindings" -}}

@@ -56,27 +56,27 @@ func (n *newest) isOut(x *v1alpha1.Action) bool {
 
 func newActions(most int) *actions { return &actions{most: most} }
 
-func (a *actions) begin() { a.listing = newNewest() }
+func (a *actions) Begin() { a.listing = newNewest() }
 
-func (a *actions) put(x *v1alpha1.Action) {
+func (a *actions) Put(x *v1alpha1.Action) {
 	if !a.listing.put(x, a.most) {
 		a.listing.out++
 	}
 }
 
-func (a *actions) end() {
+func (a *actions) End() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.held, a.state.Stale, a.listing = a.listing, false, nil
 }
 
-func (a *actions) set(x *v1alpha1.Action) {
+func (a *actions) Set(x *v1alpha1.Action) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.held.put(x, a.most)
 }
 
-func (a *actions) remove(x *v1alpha1.Action) {
+func (a *actions) Remove(x *v1alpha1.Action) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.held.isOut(x) {
@@ -86,21 +86,21 @@ func (a *actions) remove(x *v1alpha1.Action) {
 	a.held.tree.Delete(policyquery.SummaryOf(x))
 }
 
-// lacking reports whether a tenth of the room is free while some are left out, or, as far as is known, none is left out
+// Lacking reports whether a tenth of the room is free while some are left out, or, as far as is known, none is left out
 // any more. So a list, which reads all of them, is worth it.
-func (a *actions) lacking() bool {
+func (a *actions) Lacking() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.held.left != nil && (a.held.out <= 0 || a.held.tree.Len() < a.most-a.most/10)
 }
 
-func (a *actions) setStale(stale bool) {
+func (a *actions) SetStale(stale bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.state.Stale = stale
 }
 
-func (a *actions) setUnreadable(n int) {
+func (a *actions) SetUnreadable(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.state.Unreadable = n

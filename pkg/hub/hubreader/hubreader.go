@@ -3,12 +3,12 @@
 package hubreader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
 	"log/slog"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
+	"federator.dev/federator/pkg/hub/internal/follow"
 	"federator.dev/federator/pkg/policyquery"
 )
 
@@ -75,18 +76,24 @@ func New(opts Options) (*Reader, error) {
 // Run reads the hub until the context ends, and returns when all that it started has ended.
 func (r *Reader) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, follow := range []func(context.Context){
-		newFollower(r, policyquery.HubFleetPolicies, reading[v1alpha1.FleetPolicy, *v1alpha1.FleetPolicy]{r.client, "", string(policyquery.HubFleetPolicies)}, &r.policies).run,
-		newFollower(r, policyquery.HubPolicySources, reading[v1alpha1.PolicySource, *v1alpha1.PolicySource]{r.client, "", string(policyquery.HubPolicySources)}, &r.sources).run,
-		newFollower(r, policyquery.HubPolicyStates, reading[v1alpha1.PolicyState, *v1alpha1.PolicyState]{r.client, "", string(policyquery.HubPolicyStates)}, haltSink{&r.halts}).run,
-		newFollower(r, policyquery.HubActions, reading[v1alpha1.Action, *v1alpha1.Action]{r.client, "", string(policyquery.HubActions)}, r.actions).run,
-		newFollower(r, policyquery.HubStops, reading[corev1.ConfigMap, *corev1.ConfigMap]{r.core.CoreV1().RESTClient(), r.opts.Namespace, "configmaps"}, stopSink{&r.stops}).run,
+	for _, run := range []func(context.Context){
+		follower(r, policyquery.HubFleetPolicies, follow.Resource[v1alpha1.FleetPolicy, *v1alpha1.FleetPolicy]{Client: r.client}, &r.policies),
+		follower(r, policyquery.HubPolicySources, follow.Resource[v1alpha1.PolicySource, *v1alpha1.PolicySource]{Client: r.client}, &r.sources),
+		follower(r, policyquery.HubPolicyStates, follow.Resource[v1alpha1.PolicyState, *v1alpha1.PolicyState]{Client: r.client}, haltSink{&r.halts}),
+		follower(r, policyquery.HubActions, follow.Resource[v1alpha1.Action, *v1alpha1.Action]{Client: r.client}, r.actions),
+		follower(r, policyquery.HubStops, follow.Resource[corev1.ConfigMap, *corev1.ConfigMap]{Client: r.core.CoreV1().RESTClient(), Namespace: r.opts.Namespace, Name: "configmaps"}, stopSink{&r.stops}),
 		r.followVerdicts,
 	} {
-		wg.Go(func() { follow(ctx) })
+		wg.Go(func() { run(ctx) })
 	}
 	wg.Wait()
 	return context.Cause(ctx)
+}
+
+// follower returns what follows a resource of the hub, which has its name unless from has another.
+func follower[T any, P follow.Object[T]](r *Reader, resource policyquery.HubResource, from follow.Resource[T, P], to follow.Sink[P]) func(context.Context) {
+	from.Name = cmp.Or(from.Name, string(resource))
+	return follow.New(from, to, func() { r.changes.notify(resource) }, r.opts.Logger).Run
 }
 
 // followVerdicts tells of each version of the verdicts.
@@ -128,12 +135,9 @@ func (r *Reader) Actions() (iter.Seq[*policyquery.ActionSummary], policyquery.Hu
 	return r.actions.all()
 }
 
-// requestTimeout bounds a request that is no watch.
-const requestTimeout = 15 * time.Second
-
 // Action implements policyquery.Hub.
 func (r *Reader) Action(ctx context.Context, name string) (*v1alpha1.Action, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, follow.RequestTimeout)
 	defer cancel()
 	a := &v1alpha1.Action{}
 	return a, r.client.Get().Resource(string(policyquery.HubActions)).Name(name).Do(ctx).Into(a)

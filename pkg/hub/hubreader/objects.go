@@ -23,26 +23,26 @@ type objects[T any] struct {
 	state  policyquery.HubState
 }
 
-func (o *objects[T]) begin() { o.listing = map[string]T{} }
+func (o *objects[T]) Begin() { o.listing = map[string]T{} }
 
-// put implements sink.
-func (o *objects[T]) put(x T) {
+// Put implements follow.Sink.
+func (o *objects[T]) Put(x T) {
 	name, x := named(x)
 	o.listing[name] = x
 }
 
-func (o *objects[T]) end() {
+func (o *objects[T]) End() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.byName, o.sorted, o.state.Stale, o.listing = o.listing, nil, false, nil
 }
 
-func (o *objects[T]) set(x T) {
+func (o *objects[T]) Set(x T) {
 	name, x := named(x)
 	o.change(func() { o.byName[name] = x })
 }
 
-func (o *objects[T]) remove(x T) {
+func (o *objects[T]) Remove(x T) {
 	name, _ := named(x)
 	o.change(func() { delete(o.byName, name) })
 }
@@ -54,19 +54,19 @@ func (o *objects[T]) change(do func()) {
 	o.sorted = nil
 }
 
-func (o *objects[T]) setStale(stale bool) {
+func (o *objects[T]) SetStale(stale bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.state.Stale = stale
 }
 
-func (o *objects[T]) setUnreadable(n int) {
+func (o *objects[T]) SetUnreadable(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.state.Unreadable = n
 }
 
-func (*objects[T]) lacking() bool { return false }
+func (*objects[T]) Lacking() bool { return false }
 
 // list returns the objects by name.
 func (o *objects[T]) list() (policyquery.HubObjects[T], error) {
@@ -97,22 +97,22 @@ func named[T any](x T) (string, T) {
 // stopSink takes in the ConfigMaps that are stops.
 type stopSink struct{ *objects[policyquery.Stop] }
 
-func (s stopSink) put(m *corev1.ConfigMap) {
+func (s stopSink) Put(m *corev1.ConfigMap) {
 	if stop, is := stopOf(m); is {
 		s.listing[m.Name] = stop
 	}
 }
 
-func (s stopSink) set(m *corev1.ConfigMap) {
+func (s stopSink) Set(m *corev1.ConfigMap) {
 	stop, is := stopOf(m)
 	if !is {
-		s.remove(m)
+		s.Remove(m)
 		return
 	}
 	s.change(func() { s.byName[m.Name] = stop })
 }
 
-func (s stopSink) remove(m *corev1.ConfigMap) { s.change(func() { delete(s.byName, m.Name) }) }
+func (s stopSink) Remove(m *corev1.ConfigMap) { s.change(func() { delete(s.byName, m.Name) }) }
 
 func stopOf(m *corev1.ConfigMap) (policyquery.Stop, bool) {
 	f, malformed, is := hub.ReadStop(m)
@@ -128,11 +128,11 @@ type haltSink struct {
 	*objects[policyquery.PolicyHalts]
 }
 
-func (s haltSink) put(x *v1alpha1.PolicyState) { s.listing[x.Name] = policyquery.HaltsOf(x) }
+func (s haltSink) Put(x *v1alpha1.PolicyState) { s.listing[x.Name] = policyquery.HaltsOf(x) }
 
-func (s haltSink) set(x *v1alpha1.PolicyState) {
+func (s haltSink) Set(x *v1alpha1.PolicyState) {
 	halts := policyquery.HaltsOf(x)
 	s.change(func() { s.byName[x.Name] = halts })
 }
 
-func (s haltSink) remove(x *v1alpha1.PolicyState) { s.change(func() { delete(s.byName, x.Name) }) }
+func (s haltSink) Remove(x *v1alpha1.PolicyState) { s.change(func() { delete(s.byName, x.Name) }) }

@@ -1,4 +1,4 @@
-package hubreader
+package follow
 
 import (
 	"context"
@@ -13,11 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"federator.dev/federator/api/v1alpha1"
-	"federator.dev/federator/pkg/policyquery"
 )
 
-// TestFollow_AsksAHubThatServesNoWatchesSeldom, whether these end at once, or have always expired.
-func TestFollow_AsksAHubThatServesNoWatchesSeldom(t *testing.T) {
+// TestFollower_AsksAHubThatServesNoWatchesSeldom, whether these end at once, or have always expired.
+func TestFollower_AsksAHubThatServesNoWatchesSeldom(t *testing.T) {
 	for what, end := range map[string]func() (watch.Interface, error){
 		"watches end": func() (watch.Interface, error) {
 			w := watch.NewFake()
@@ -33,8 +32,8 @@ func TestFollow_AsksAHubThatServesNoWatchesSeldom(t *testing.T) {
 			lists, watches, told := 0, 0, 0
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
-			(&follower[*v1alpha1.Action]{
-				resource: policyquery.HubActions, sink: newActions(10), log: slog.New(slog.DiscardHandler),
+			(&Follower[*v1alpha1.Action]{
+				resource: "actions", sink: ignored{}, log: slog.New(slog.DiscardHandler),
 				page: func(context.Context, metav1.ListOptions) (page[*v1alpha1.Action], error) {
 					lists++
 					return page[*v1alpha1.Action]{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
@@ -45,11 +44,24 @@ func TestFollow_AsksAHubThatServesNoWatchesSeldom(t *testing.T) {
 					}
 					return end()
 				},
-				changed: func(policyquery.HubResource) { told++ },
-			}).run(ctx)
+				changed: func() { told++ },
+			}).Run(ctx)
 			if lists > 30 || watches > 30 || told > 60 {
 				t.Errorf("%s: in %v there were %d lists and %d watches, and %d changes were told of", what, 10*time.Minute, lists, watches, told)
 			}
 		})
 	}
 }
+
+// ignored is a Sink.
+type ignored struct{}
+
+func (ignored) Begin()               {}
+func (ignored) Put(*v1alpha1.Action) {}
+func (ignored) End()                 {}
+func (ignored) Set(*v1alpha1.Action) {}
+
+func (ignored) Remove(*v1alpha1.Action) {}
+func (ignored) SetStale(bool)           {}
+func (ignored) SetUnreadable(int)       {}
+func (ignored) Lacking() bool           { return false }

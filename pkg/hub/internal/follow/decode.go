@@ -1,4 +1,4 @@
-package hubreader
+package follow
 
 import (
 	"context"
@@ -14,16 +14,16 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// reading reads a resource object by object: one that cannot be decoded, such as one of another version of its
+// Resource is read object by object: one that cannot be decoded, such as one of another version of its
 // CustomResourceDefinition, keeps no other from being read.
-type reading[T any, P object[T]] struct {
-	client    rest.Interface
-	namespace string
-	resource  string
+type Resource[T any, P Object[T]] struct {
+	Client    rest.Interface
+	Namespace string // "": all
+	Name      string // the plural
 }
 
-// object is a pointer to an object.
-type object[T any] interface {
+// Object is a pointer to an object.
+type Object[T any] interface {
 	*T
 	metav1.Object
 	runtime.Object
@@ -35,12 +35,12 @@ type unreadable struct {
 	err error
 }
 
-func (r reading[T, P]) request(opts metav1.ListOptions) *rest.Request {
-	return r.client.Get().Namespace(r.namespace).Resource(r.resource).VersionedParams(&opts, metav1.ParameterCodec).SetHeader("Accept", "application/json")
+func (r Resource[T, P]) request(opts metav1.ListOptions) *rest.Request {
+	return r.Client.Get().Namespace(r.Namespace).Resource(r.Name).VersionedParams(&opts, metav1.ParameterCodec).SetHeader("Accept", "application/json")
 }
 
 // page lists a page.
-func (r reading[T, P]) page(ctx context.Context, opts metav1.ListOptions) (page[P], error) {
+func (r Resource[T, P]) page(ctx context.Context, opts metav1.ListOptions) (page[P], error) {
 	result := r.request(opts).Do(ctx)
 	if err := result.Error(); err != nil {
 		return page[P]{}, err
@@ -68,8 +68,31 @@ func (r reading[T, P]) page(ctx context.Context, opts metav1.ListOptions) (page[
 	return out, nil
 }
 
+// Each lists page by page, so that the objects are never in memory at once, and yields those that can be decoded.
+func (r Resource[T, P]) Each(ctx context.Context, yield func(P)) error {
+	opts := metav1.ListOptions{Limit: pageSize}
+	for {
+		p, err := r.timedPage(ctx, opts)
+		if err != nil {
+			return err
+		}
+		for _, o := range p.items {
+			yield(o)
+		}
+		if opts.Continue = p.Continue; opts.Continue == "" {
+			return nil
+		}
+	}
+}
+
+func (r Resource[T, P]) timedPage(ctx context.Context, opts metav1.ListOptions) (page[P], error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	return r.page(ctx, opts)
+}
+
 // watch watches. Objects of events are P or *unreadable, or the Status of an error.
-func (r reading[T, P]) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+func (r Resource[T, P]) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
 	body, err := r.request(opts).Stream(ctx)
 	if err != nil {
@@ -79,7 +102,7 @@ func (r reading[T, P]) watch(ctx context.Context, opts metav1.ListOptions) (watc
 }
 
 // eventDecoder implements watch.Decoder.
-type eventDecoder[T any, P object[T]] struct {
+type eventDecoder[T any, P Object[T]] struct {
 	body   io.ReadCloser
 	events *stdjson.Decoder
 }
@@ -104,7 +127,7 @@ func (d *eventDecoder[T, P]) Decode() (watch.EventType, runtime.Object, error) {
 func (d *eventDecoder[T, P]) Close() { _ = d.body.Close() }
 
 // decode returns a P or an *unreadable.
-func decode[T any, P object[T]](text []byte) runtime.Object {
+func decode[T any, P Object[T]](text []byte) runtime.Object {
 	o := P(new(T))
 	err := json.UnmarshalCaseSensitivePreserveInts(text, o)
 	if err == nil {
