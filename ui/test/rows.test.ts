@@ -77,3 +77,33 @@ test("the members that are loaded", () => {
   rows.page(table([row("a"), row("a", "x", "1", "f/b")]), true);
   expect(rows.members()).toEqual(["f/a", "f/b"]);
 });
+
+test("what is shown stays when the list is loaded again, as after a restart of the server", () => {
+  const rows = new Rows();
+  rows.page(table([row("a", "x", "20"), row("b"), row("d")]), true);
+  rows.page(table([row("b", "y", "30"), row("c")], "", "31"), true); // a server that is not done with reading the member
+  expect(names(rows)).toEqual(["a", "b", "d"]);
+  expect(rows.rows[1]?.cells).toEqual(["y"]);
+  expect([rows.fresh, [...rows.gone], rows.resourceVersion]).toEqual([1, ["f/a/n/a", "f/a/n/d"], "31"]);
+  rows.apply([event("ADDED", row("a", "again", "2"))], 1); // numbers of another process are no older
+  expect([rows.rows[0]?.cells, [...rows.gone]]).toEqual([["again"], ["f/a/n/d"]]);
+  rows.settle();
+  expect(names(rows)).toEqual(["a", "b", "c"]);
+});
+
+test("what was loaded of further pages is loaded again with them", () => {
+  const rows = new Rows();
+  rows.page(table([row("a"), row("c")], "next"), true);
+  rows.page(table([row("p"), row("q")]), false);
+  rows.page(table([row("a"), row("d")], "next", "31"), true);
+  expect([names(rows), [...rows.gone], rows.fresh]).toEqual([["a", "c"], ["f/a/n/c"], 1]);
+  rows.page(table([row("p"), row("q")]), false);
+  expect(names(rows)).toEqual(["a", "c", "p", "q"]);
+});
+
+test("rows are let in where none are shown", () => {
+  const rows = new Rows();
+  rows.page(table([]), true);
+  rows.apply([event("ADDED", row("b")), event("ADDED", row("a"))], 1);
+  expect([names(rows), rows.fresh]).toEqual([["a", "b"], 0]);
+});

@@ -14,6 +14,7 @@ export class Rows {
   readonly changed = new Map<string, number>(); // key to when, for the flash
   private index = new Map<string, number>();
   private readonly waiting = new Map<string, TableRow>();
+  private end = ""; // the key of the last row that was loaded
   next = ""; // of the pages, "" for no more
   remaining = 0;
   resourceVersion = "";
@@ -26,8 +27,10 @@ export class Rows {
     return this.rows.length + this.remaining;
   }
 
-  // page adds the next page, or begins with the first.
+  // page adds the next page, or begins again with the first: then rows that are shown stay where they are, as they
+  // do for a watch. What the server does not have any more it may not have yet, after a restart.
   page(table: KubeTable, first: boolean): void {
+    const before = first ? this.rows : [];
     if (first) {
       this.rows = [];
       this.index.clear();
@@ -39,11 +42,32 @@ export class Rows {
     if (table.columnDefinitions != null && table.columnDefinitions.length > 0) this.columns = table.columnDefinitions;
     const room = maxRows - this.rows.length;
     const more = table.rows.filter((row) => !this.index.has(rowKey(row))).slice(0, room);
-    this.rows = [...this.rows, ...more];
-    this.version++;
-    this.reindex();
+    const last = more[more.length - 1];
+    if (last !== undefined) this.end = rowKey(last);
     this.remaining = table.metadata.remainingItemCount ?? 0;
     this.next = table.metadata.continue ?? "";
+    this.rows = before.length > 0 ? this.stay(before, more) : [...this.rows, ...more];
+    this.version++;
+    this.reindex();
+  }
+
+  // stay returns the rows that are shown and still within what is loaded, with what they are now.
+  private stay(before: readonly TableRow[], now: readonly TableRow[]): TableRow[] {
+    const current = new Map(now.map((row) => [rowKey(row), row]));
+    const kept: TableRow[] = [];
+    for (const row of before) {
+      const key = rowKey(row);
+      const same = current.get(key);
+      if (same !== undefined) kept.push(same);
+      else if (this.within(key)) {
+        this.gone.add(key);
+        kept.push({ ...row, object: { ...row.object, metadata: { ...row.object.metadata, resourceVersion: "0" } } }); // any is newer
+      }
+      current.delete(key);
+    }
+    if (kept.length === 0) return [...now];
+    for (const [key, row] of current) this.waiting.set(key, row);
+    return kept;
   }
 
   // complete says that no rows are missing, which a list with a selector does not count.
@@ -62,7 +86,8 @@ export class Rows {
       const row = (event.object as KubeTable).rows?.[0];
       if (row !== undefined && this.one(event.type, row, now)) different = true;
     }
-    if (different) this.version++;
+    if (this.rows.length === 0 && this.waiting.size > 0) this.settle(); // there is nothing that would move
+    else if (different) this.version++;
     return different;
   }
 
@@ -91,9 +116,7 @@ export class Rows {
 
   // within says whether a key belongs to the part of the list that is loaded.
   private within(key: string): boolean {
-    if (this.complete) return true;
-    const last = this.rows[this.rows.length - 1];
-    return last !== undefined && key < rowKey(last);
+    return this.complete || key <= this.end;
   }
 
   // settle lets what waits in, and what is gone out.
