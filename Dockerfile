@@ -17,11 +17,12 @@ ARG TARGETOS TARGETARCH
 ARG VERSION=devel COMMIT=""
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
-    -ldflags "-s -w -X main.buildVersion=$VERSION -X main.buildCommit=$COMMIT" -o /out/federator ./cmd/federator
+    -ldflags "-s -w -X main.buildVersion=$VERSION -X main.buildCommit=$COMMIT" -o /out/federator ./cmd/federator && \
+    ln -s federator /out/kubectl-federator && ln -s federator /out/kubectl_complete-federator
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /out/federator /usr/bin/federator
+COPY --from=build /out/ /usr/bin/
 ENV PATH=/usr/bin HOME=/tmp
 USER 65532:65532
 EXPOSE 8080 8443

@@ -17,7 +17,9 @@ LDFLAGS := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT)
 # Modules that are part of the product, beside the root.
 MODULES := api client
 # Modules of tests alone, beside code that the product does not carry.
-TEST_MODULES := pkg/policy/internal/gatekeepertest pkg/exchange/internal/natscompare
+TEST_MODULES := pkg/policy/internal/gatekeepertest pkg/exchange/internal/natscompare pkg/notify/sinks/servertest
+# The one of them that is built with cgo: tests of test/e2e build it, and ask it what was exported.
+CGO_MODULES := test/duckdb
 # Federator is built without cgo, and tested as it is built: with it kustomize's plugins have all binaries
 # linked by gcc, with whatever a plugin might call, and the control planes share nothing with the tests.
 export CGO_ENABLED := 0
@@ -80,12 +82,21 @@ test: kube helm ## run every test, real control planes included
 	failed=; go test -p $(P) $(QUICK) -timeout $(TIMEOUT) $$(go list ./... | grep -v '/federator/test/') || failed=1; \
 		go test -p 2 $(QUICK) -timeout $(TIMEOUT) ./test/ui ./test/... || failed=1; [ -z "$$failed" ]
 	for m in $(MODULES); do (cd $$m && go test $(QUICK) -timeout 2m ./...); done
-	$(MAKE) gatekeeper
+	$(MAKE) gatekeeper sinks
 
 # Its build takes most of the time: Gatekeeper's own code is compiled.
 .PHONY: gatekeeper
 gatekeeper: ## compare with Gatekeeper: its matcher, framework and suites
 	cd pkg/policy/internal/gatekeepertest && go test $(QUICK) -timeout 10m ./...
+
+.PHONY: sinks
+sinks: ## send messages to a NATS server with JetStream
+	cd pkg/notify/sinks/servertest && go test $(QUICK) -short -timeout 5m ./...
+
+# The first time, Alertmanager is built into the cache, which takes minutes.
+.PHONY: alertmanager
+alertmanager: ## the same, and alerts to an Alertmanager
+	cd pkg/notify/sinks/servertest && go test $(QUICK) -timeout 20m ./...
 
 .PHONY: gatekeeper-mutations
 gatekeeper-mutations: ## compare verdicts on MUTATIONS mutated objects of the corpus with Gatekeeper's framework
@@ -154,6 +165,7 @@ verify: $(TOOLS)/golangci-lint ## check format, lint, layering, policies and mod
 	go vet -tags invariants ./pkg/aggregate/...
 	$(TOOLS)/golangci-lint run --timeout 15m ./...
 	for m in $(MODULES) $(TEST_MODULES); do (cd $$m && $(TOOLS)/golangci-lint run --timeout 5m ./...); done
+	for m in $(CGO_MODULES); do (cd $$m && CGO_ENABLED=1 $(TOOLS)/golangci-lint run --timeout 5m ./...); done
 	go run ./cmd/federator policy fmt --check policies
 	go run ./cmd/federator policy test policies
 	go run ./cmd/federator policy docs --check policies
@@ -163,7 +175,7 @@ verify: $(TOOLS)/golangci-lint ## check format, lint, layering, policies and mod
 	diff -ru $(CACHE)/generated/crds charts/federator/crds
 	$(MAKE) chart-lint
 	go mod tidy -diff
-	for m in $(MODULES) $(TEST_MODULES) tools; do (cd $$m && go mod tidy -diff); done
+	for m in $(MODULES) $(TEST_MODULES) $(CGO_MODULES) tools; do (cd $$m && go mod tidy -diff); done
 	go mod verify
 
 .PHONY: fmt
@@ -284,9 +296,9 @@ audit: kube ## lose LOSSES events before a real API server, and run AUDITS audit
 
 .PHONY: crash
 crash: export SEED ?= random
-crash: kube ## kill processes that correct, or tell webhooks, KILLS times, and FAILOVERS leaders
+crash: kube ## kill processes that correct, or notify, KILLS times, and FAILOVERS leaders
 	KILLS=$(KILLS) FAILOVERS=$(FAILOVERS) CORRECTIONS=$(CORRECTIONS) go test ./test/crash -run Crash -v -count 1 -timeout 0
-	KILLS=$(KILLS) go test -p 1 ./pkg/notify ./pkg/hub/notices -run SurvivesKills -v -count 1 -timeout 0
+	KILLS=$(KILLS) go test -p 1 ./pkg/notify ./pkg/notify/delivery ./pkg/hub/notices -run SurvivesKills -v -count 1 -timeout 0
 
 # Real members are written to all the while, WRITES times a second.
 .PHONY: restart

@@ -295,7 +295,7 @@ func (c *console) listed() {
 	out := c.must("show", name)
 	for _, want := range []string{
 		`Phase: +Succeeded`, `Policy: +tier \(package acme\.tier\)`, `Origin: +\S*tier\.rego at [0-9a-f]{40} of git`, `Violation: +no tier`,
-		`Target: +ConfigMap default/one`, `Version: +\d+ -> \d+`, `  - metadata\.labels\.tier: "silver"\n  \+ metadata\.labels\.tier: "gold"\n`,
+		`Target: +ConfigMap default/one`, `Version: +\d+ -> \d+`, `Audit ID: +[0-9a-f-]{36}\n`, `  - metadata\.labels\.tier: "silver"\n  \+ metadata\.labels\.tier: "gold"\n`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			c.t.Errorf("show does not print %s:\n%s", want, out)

@@ -114,6 +114,21 @@ shards:
 			`FILE:8: sources.federators[3].name: "a/b" is not a DNS label such as eu, or one that members of other sources have`,
 			`FILE:9: sources.federators[4].name: "hub" is the first half of sources.hub.name`,
 		}},
+		{"traces", `sources: {contexts: {names: [a]}}
+traces:
+  endpoint: collector
+  sampling: 1.5
+  slow: -1s
+  insecure: true
+  caFile: ca.crt
+  headersFile: headers
+`, []string{
+			`FILE:4: traces.sampling: is 1.5, must be between 0 and 1`,
+			`FILE:5: traces.slow: is -1s, must not be negative`,
+			`FILE:7: traces.caFile: has no effect where nothing is encrypted`,
+			`FILE:3: traces.endpoint: "collector" is not a host and a port, such as collector.monitoring:4317`,
+			`FILE:8: traces.headersFile: cannot be sent unencrypted`,
+		}},
 		{"meaning, several at once", `# comment
 kinds:
 - kind: Pod

@@ -34,6 +34,7 @@ func TestQueryConfig_ErrorsNameTheLine(t *testing.T) {
 		{hub + "audit: {maxBytes: 0}", `FILE:4: query.audit.maxBytes: is 0, must be above 0`},
 		{hub + "audit: {maxBackups: -1}", `FILE:4: query.audit.maxBackups: is -1, must be above 0`},
 		{hub + "audit: {maxAge: -1s}", `FILE:4: query.audit.maxAge: is -1s, must be at least 0`},
+		{hub + "mcp: maybe", `FILE:4: "maybe" is a string, not true or false`},
 		{hub + "colour: red", `FILE:4: unknown key "colour"`},
 	} {
 		path := clitest.WriteFile(t, "config.yaml", test.yaml+"\n")
@@ -57,7 +58,7 @@ func TestPrintConfig_ShowsTheQueryAPI(t *testing.T) {
 	}
 	for _, want := range []string{
 		"query:\n", "listen: 127.0.0.1:8443\n", "allowTTL: 20s\n", "denyTTL: 10s\n", "maxInFlight: 400\n", "maxWatches: 10000\n",
-		"audiences:", "clientCAFile:", "certFile:", "keyFile:", "minVersion:", "policyFile:", "logFile:", "maxBytes: 104857600\n", "maxBackups: 10\n", "maxAge: 0s\n", "timeout: 1m0s\n", "priority: false\n",
+		"audiences:", "clientCAFile:", "certFile:", "keyFile:", "minVersion:", "policyFile:", "logFile:", "maxBytes: 104857600\n", "maxBackups: 10\n", "maxAge: 0s\n", "timeout: 1m0s\n", "priority: false\n", "mcp: false\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

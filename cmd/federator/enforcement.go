@@ -18,11 +18,12 @@ import (
 	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/pkg/remediate"
+	"federator.dev/federator/pkg/tracing"
 	"federator.dev/federator/policies"
 )
 
 // newEnforcement wires the policies of a hub, as a configuration says. Nothing runs yet.
-func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, shards *enforcement.Shards, log *slog.Logger, metrics prometheus.Registerer) (*enforcement.Enforcement, error) {
+func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, shards *enforcement.Shards, tracer *tracing.Tracer, log *slog.Logger, metrics prometheus.Registerer) (*enforcement.Enforcement, error) {
 	base, err := baseSources(cfg)
 	if err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func newEnforcement(cfg *config.Config, hubREST *rest.Config, f *fleet.Fleet, sh
 		KeepSecretValues: cfg.KeepSecretValues,
 		Receivers:        receivers, Origin: cfg.Policies.Notify.Origin,
 		Reports: hub.ReportsOptions{Disabled: !cfg.Policies.Reports, Namespaces: clusterNamespaces(cfg), Describes: f.Manager.Describes, NoClusters: cfg.Sources.ClusterAPI == nil, Interval: cfg.Policies.ReportInterval},
-		Limits:  config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics,
+		Limits:  config.PolicyLimits(debug.SetMemoryLimit(-1)), Tracer: tracer, Logger: log, Metrics: metrics,
 	})
 }
 

@@ -188,7 +188,7 @@ func TestEnforcement_CommitCorrectsTheFleet(t *testing.T) {
 	config := clitest.WriteFile(t, "federator.yaml", fmt.Sprintf(`
 sources: {kubeconfig: %s, clusterAPI: {namespaces: [fleet]}}
 network: {allow: [127.0.0.0/8]}
-query: {priority: false}
+query: {priority: false, mcp: true}
 policies: {hub: true, allowFile: true}
 `, hubFile))
 	r := start(t, "--config", config)
@@ -237,6 +237,7 @@ spec:
 		}
 	}
 	answersQuestions(t, j, r, hubFile)
+	answersTools(t, r, hubFile)
 
 	// Too many at once: nothing is written until somebody acknowledges.
 	for _, name := range []string{"two", "three", "four"} {

@@ -17,8 +17,9 @@ const asBinary = "FEDERATOR_TEST_AS_BINARY"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == execplugin.Name || os.Getenv(asBinary) != "") { // as the binary that it stands for
-		if err := execute(context.Background(), os.Stdout, os.Stderr, os.Args[1:]...); err != nil {
-			fmt.Fprintln(os.Stderr, err)
+		root, args := commandOf(os.Args)
+		if err := clitest.Execute(context.Background(), root, os.Stdout, os.Stderr, args...); err != nil {
+			fmt.Fprintln(os.Stderr, root.DisplayName()+":", err)
 			os.Exit(exit.Code(err))
 		}
 		os.Exit(0)

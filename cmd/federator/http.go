@@ -155,6 +155,7 @@ func publicHandler(h *health, registry *prometheus.Registry, hub *rest.Config, l
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		// Two scrapers at once are plenty; each reads the whole fleet.
 		MaxRequestsInFlight: 4,
+		EnableOpenMetrics:   true, // which alone has exemplars
 	}), log)
 	if err != nil {
 		return nil, err

@@ -16,10 +16,12 @@ func main() {
 		<-ctx.Done()
 		stop() // a second signal ends the process at once
 	}()
-	err := newCommand().ExecuteContext(ctx)
+	root, args := commandOf(os.Args)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "federator:", err)
+		fmt.Fprintln(os.Stderr, root.DisplayName()+":", err)
 		os.Exit(exit.Code(err))
 	}
 }

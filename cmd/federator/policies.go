@@ -16,6 +16,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // loadPolicies loads the policies that the configuration names; nil for none.
@@ -42,7 +43,7 @@ func loadPolicies(c *config.Config, stderr io.Writer) (*policyfiles.Bundle, erro
 }
 
 // newLoop returns the loop that evaluates a bundle, nil for none.
-func newLoop(b *policyfiles.Bundle, f *fleet.Fleet, shared *sharing.Sharing, log *slog.Logger, metrics prometheus.Registerer) (*enforce.Loop, error) {
+func newLoop(b *policyfiles.Bundle, f *fleet.Fleet, shared *sharing.Sharing, tracer *tracing.Tracer, log *slog.Logger, metrics prometheus.Registerer) (*enforce.Loop, error) {
 	if b == nil {
 		return nil, nil // No policies, no loop.
 	}
@@ -51,7 +52,7 @@ func newLoop(b *policyfiles.Bundle, f *fleet.Fleet, shared *sharing.Sharing, log
 		names = append(names, x.Name)
 	}
 	log.Info("evaluating policies", "packages", len(b.Set.Packages), "policies", strings.Join(names, " "))
-	opts := enforce.Options{Index: f.Index, Memory: f.Verdicts(), Set: b.Set, Bindings: b.Bindings, Limits: config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics}
+	opts := enforce.Options{Index: f.Index, Memory: f.Verdicts(), Set: b.Set, Bindings: b.Bindings, External: policy.NoExternal(), Limits: config.PolicyLimits(debug.SetMemoryLimit(-1)), Tracer: tracer, Logger: log, Metrics: metrics}
 	if shared != nil {
 		opts.Peers, opts.Exports, opts.Subscribe, opts.KeyOwner = shared.PeersIndex(), true, true, shared.KeyOwner()
 		opts.Changed = func(c *policy.Changes, _ *aggregate.Batch) { shared.Changed(c) }

@@ -20,11 +20,14 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/history"
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/hub/hubreader"
+	"federator.dev/federator/pkg/mcp"
 	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/pkg/remediate/planreader"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // querySource gives the query API what it needs of members besides their objects.
@@ -42,7 +45,7 @@ func (s querySource) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 
 // newQueryServer opens the query API's listener and returns its server; nil
 // when it is disabled. Nothing is served yet.
-func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop *enforce.Loop, held held, shared *sharedFleet, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
+func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop *enforce.Loop, held held, shared *sharedFleet, tracer *tracing.Tracer, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
 	q := cfg.Query
 	if q.Listen == "" {
 		return nil, nil
@@ -61,7 +64,7 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	}
 	source := querySource{f.Manager}
 	opts := queryapi.Options{
-		Queries: queries(f.Index, loop, f.Manager.Kinds, plans, held.onHub, held.series, testedBy(&cfg), cfg.Sources.Describing()),
+		Queries: queries(f.Index, f.History(), loop, f.Manager.Kinds, plans, held.onHub, held.series, testedBy(&cfg), cfg.Sources.Describing()),
 		Index:   f.Index, Loading: f.Loading, Grants: f.Grants(), Fleet: source, Proved: f.Manager.Proved, WritesHeld: f.Manager.WritesHeld, WritesWith: f.Manager.WritesWith, Health: healthOf(f.Manager), Installation: f.Installation, Via: f.Manager.Via, Known: f.Manager.Known, Logger: log, Metrics: metrics, Listener: listener,
 		Hub: hubREST, Local: hubREST == nil, ValuesRedacted: !cfg.KeepSecretValues,
 		TLS:            queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: q.TLS.Version()},
@@ -79,8 +82,14 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	if q.AskMembers != nil {
 		opts.Authorization.Members, opts.Authorization.UserPrefix = f.Manager, q.AskMembers.UserPrefix
 	}
+	if tracer != nil { // an interface that has a nil pointer is not nil
+		opts.Traces = tracer.Queries()
+	}
 	shared.addTo(&opts)
 	if err := addUI(&opts, &cfg, hubREST, log); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	if err := addMCP(&opts, &cfg, log, metrics); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	server, err := queryapi.New(opts)
@@ -94,9 +103,22 @@ func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop
 	return server, nil
 }
 
+// addMCP adds the tools for assistants to the options of the query API, where they are enabled.
+func addMCP(opts *queryapi.Options, cfg *config.Config, log *slog.Logger, metrics prometheus.Registerer) error {
+	if !cfg.Query.MCP {
+		return nil
+	}
+	tools, err := mcp.New(mcp.Options{Version: version(), Logger: log, Metrics: metrics})
+	if err != nil {
+		return err
+	}
+	opts.MCP = tools
+	return nil
+}
+
 // queries returns the queries about policies: Rego, those about verdicts where there is a loop and, where policies
 // are the hub's, Plans and what onHub holds.
-func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds, plans policyquery.PlanReader, onHub *hubreader.Reader, series *policyquery.Series, tested func(source string) policyquery.TestedBy, describing []string) map[string]queryapi.Query {
+func queries(index *aggregate.Index, past *history.History, loop *enforce.Loop, kinds policyquery.Kinds, plans policyquery.PlanReader, onHub *hubreader.Reader, series *policyquery.Series, tested func(source string) policyquery.TestedBy, describing []string) map[string]queryapi.Query {
 	rego := &policyquery.Rego{Index: index, Kinds: kinds, MaxPulled: min(previewBytes(), policyquery.MaxPulled)}
 	all := map[string]queryapi.Query{"rego": rego}
 	var hub policyquery.Hub // nil without a reader
@@ -106,6 +128,13 @@ func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds
 		all["actions"], all["actions/{name}"] = actions, policyquery.Action{Actions: actions}
 		all["halts"] = policyquery.Halts{Hub: hub}
 		all["sources"], all["stops"] = policyquery.Sources{Hub: hub}, policyquery.Stops{Kinds: kinds, Index: index, Hub: hub}
+	}
+	if past != nil {
+		q := policyquery.History{Kinds: kinds, Index: index, History: past, Hub: hub}
+		if loop != nil {
+			q.State = loop.State
+		}
+		all["history"] = q
 	}
 	if loop != nil {
 		rego.State = loop.State

@@ -175,6 +175,30 @@ func TestQueryCommands_FindTheLocalServer(t *testing.T) {
 		}
 	}
 	r := serveTwoMembers(t)
+	// A current context that is of the query API is used, whatever it is called; one of a cluster is not.
+	file, err := clientcmd.LoadFromFile(r.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Contexts["mine"], file.CurrentContext = file.Contexts[kubeconfigfile.FleetContext], "mine"
+	delete(file.Contexts, kubeconfigfile.FleetContext)
+	if err := clientcmd.WriteToFile(*file, other); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := command(t, "count", "configmaps"); err != nil || !strings.Contains(out, "4") {
+		t.Errorf("by the current context: %v, %s", err, out)
+	}
+	fleet := file.Clusters[file.Contexts["mine"].Cluster]
+	fleet.Server = strings.TrimSuffix(fleet.Server, "/fleet")
+	if err := clientcmd.WriteToFile(*file, other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := command(t, "count", "configmaps"); err == nil || !strings.Contains(err.Error(), "no query API found") {
+		t.Errorf("by a current context that is a cluster's: %v", err)
+	}
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
 	data, err := os.ReadFile(r.kubeconfig)
 	if err != nil {
 		t.Fatal(err)

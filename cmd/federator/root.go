@@ -7,8 +7,11 @@ import (
 	"federator.dev/federator/internal/cli/agent"
 	"federator.dev/federator/internal/cli/audit"
 	"federator.dev/federator/internal/cli/count"
+	"federator.dev/federator/internal/cli/export"
+	"federator.dev/federator/internal/cli/history"
 	"federator.dev/federator/internal/cli/kept"
 	"federator.dev/federator/internal/cli/kubeconfig"
+	"federator.dev/federator/internal/cli/mcp"
 	"federator.dev/federator/internal/cli/members"
 	"federator.dev/federator/internal/cli/policy"
 	"federator.dev/federator/internal/cli/query"
@@ -32,8 +35,8 @@ func newCommand() *cobra.Command {
 	v := version()
 	root.AddCommand(
 		newServeCommand(), newVersionCommand(),
-		members.Command(v), query.Command(v), snapshot.Command(v), kubeconfig.Command(v), count.Command(v), tree.Command(v),
-		audit.Command(), violations.Command(v), policy.Command(v), actions.Command(v), ui.Command(v), kept.Command(), agent.Command(v), execplugin.Command(),
+		members.Command(v), query.Command(v), snapshot.Command(v), kubeconfig.Command(v), count.Command(v), export.Command(v), tree.Command(v),
+		audit.Command(), violations.Command(v), history.Command(v), policy.Command(v), actions.Command(v), ui.Command(v), mcp.Command(v), kept.Command(), agent.Command(v), execplugin.Command(),
 	)
 	return root
 }

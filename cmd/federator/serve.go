@@ -80,8 +80,8 @@ func newServeCommand() *cobra.Command {
 }
 
 // serve runs until ctx is done or a component fails. Components stop in the reverse order
-// of their start, each joined before the next is stopped: the query API, what it holds, the policies,
-// the manager, the connections of agents, what keeps the index, the keeper of revisions, the trainer, the HTTP servers.
+// of their start, each joined before the next is stopped: the query API, what it holds, the Notifications, the policies,
+// the manager, the connections of agents, what keeps the index, the keeper of revisions, the trainer, what sends traces, the HTTP servers.
 func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	log, err := config.NewLogger(stderr, cfg.Log)
 	if err != nil {
@@ -112,8 +112,12 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 		return err
 	}
 	defer shared.close()
+	tracer, sendTraces, err := newTracer(ctx, &cfg, keeper.Installation(), log, registry)
+	if err != nil {
+		return err
+	}
 	f, err := fleet.New(cfg, fleet.Options{
-		Revisions: keeper.First(), Installation: keeper.Installation(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(), Sources: shared.sources(), TakeOver: shared.takeOver(),
+		Revisions: keeper.First(), Installation: keeper.Installation(), UserAgent: userAgent(), Logger: log, Metrics: registry, Persist: true, Agents: agents.dialer(), Sources: shared.sources(), TakeOver: shared.takeOver(), Tracer: tracer,
 		OnLoss: func(l clusterinformers.Loss) { recordLoss(corrections, l) },
 		OnKept: func(why string) {
 			if corrections != nil { // otherwise the log, /readyz and the metrics say it
@@ -129,7 +133,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 		refs, _ := policies.Reads()
 		f.Manager.RequireKinds(enforcement.KindNames(refs))
 	}
-	loop, err := newLoop(policies, f, shared.Sharing, log, registry)
+	loop, err := newLoop(policies, f, shared.Sharing, tracer, log, registry)
 	if err != nil {
 		return err
 	}
@@ -143,7 +147,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		e, err := newEnforcement(&cfg, config, f, shared.corrections(keeper.First().First), log, registry)
+		e, err := newEnforcement(&cfg, config, f, shared.corrections(keeper.First().First), tracer, log, registry)
 		if err != nil {
 			return err
 		}
@@ -193,11 +197,17 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook, nil); err != nil {
 		return err
 	}
-	c := components{fleet: f, keeper: keeper, policies: evaluate, servers: servers, agents: agents.run, shared: shared.run}
+	c := components{fleet: f, keeper: keeper, policies: evaluate, servers: servers, agents: agents.run, shared: shared.run, traces: sendTraces}
+	if c.history, err = recording(&cfg, f, hub, loop, corrections, log); err != nil {
+		return err
+	}
+	if c.notifications, err = notifying(&cfg, f, hub, loop, corrections, shared, log, registry); err != nil {
+		return err
+	}
 	if c.held, err = newHeld(&cfg, f, hub, loop, log); err != nil {
 		return err
 	}
-	if c.query, err = newQueryServer(ctx, cfg, f, loop, c.held, shared, log, registry); err != nil {
+	if c.query, err = newQueryServer(ctx, cfg, f, loop, c.held, shared, tracer, log, registry); err != nil {
 		return err
 	}
 	if err := shared.serve(f, loop, corrections, c.query); err != nil {
@@ -213,14 +223,19 @@ type components struct {
 	policies func(context.Context) error
 	agents   func(context.Context) error
 	shared   func(context.Context) error
-	held     held
-	query    *queryapi.Server // nil: none
-	servers  []*server
+	history  func(context.Context) error
+	// notifications sends what history has.
+	notifications func(context.Context) error
+
+	traces  func(context.Context) error
+	held    held
+	query   *queryapi.Server // nil: none
+	servers []*server
 }
 
 // run starts the components, waits for the end and joins them.
 func run(ctx context.Context, c components, state *health, log *slog.Logger) error {
-	failed := make(chan error, len(c.servers)+8)
+	failed := make(chan error, len(c.servers)+10)
 	for _, s := range c.servers {
 		s.start(failed)
 	}
@@ -233,6 +248,7 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 	c.fleet.Load(ctx)
 	// The components outlive ctx for the time of an orderly shutdown.
 	outlive := context.WithoutCancel(ctx)
+	traces := component.Start(outlive, c.traces, failed)
 	trainer := component.Start(outlive, func(ctx context.Context) error { c.fleet.Maintain(ctx); return nil }, nil)
 	keeper := component.Start(outlive, func(ctx context.Context) error { return c.keeper.Run(ctx, c.fleet.Index) }, failed)
 	disk := component.Start(outlive, c.fleet.Keep, failed)
@@ -241,6 +257,8 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 	manager := component.Start(outlive, c.fleet.Manager.Run, failed)
 	policies := component.Start(outlive, c.policies, failed)
 	held := component.Start(outlive, c.held.run, failed)
+	history := component.Start(outlive, c.history, failed)
+	notifications := component.Start(outlive, c.notifications, failed)
 	log.Info("started", "version", version())
 
 	var err error
@@ -251,7 +269,7 @@ func run(ctx context.Context, c components, state *health, log *slog.Logger) err
 		log.Info("stopping", "cause", "a component ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, query.Stop(), held.Stop(), policies.Stop(), manager.Stop(), shared.Stop(), agents.Stop(), disk.Stop(), keeper.Stop(), trainer.Stop()}
+	errs := []error{err, query.Stop(), held.Stop(), notifications.Stop(), policies.Stop(), history.Stop(), manager.Stop(), shared.Stop(), agents.Stop(), disk.Stop(), keeper.Stop(), trainer.Stop(), traces.Stop()}
 	for i := len(c.servers) - 1; i >= 0; i-- {
 		errs = append(errs, c.servers[i].close())
 	}

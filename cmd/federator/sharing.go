@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -103,6 +105,15 @@ func (s *sharedFleet) corrections(epoch aggregate.Revision) *enforcement.Shards 
 		Epoch: strconv.FormatUint(uint64(epoch), 10), Fleet: s.IntentsFleet, Peer: sharing.PeerOf, Unsettled: s.Unsettled,
 		Told: s.PeersIndex(), Subscribe: true, KeyOwner: s.KeyOwner(), Changed: s.Changed, Wants: s.Wants, Known: s.Known,
 	}
+}
+
+// processes are those that share the fleet, whether or not they live.
+func (s *sharedFleet) processes() (names []string, known bool) {
+	f := s.IntentsFleet()
+	if f == nil {
+		return nil, false
+	}
+	return slices.AppendSeq(append(slices.Clone(f.Processes), f.Self), maps.Keys(f.Peers)), true
 }
 
 // judged has policies judge once it is known what is judged here. Those of a hub are not among them: they wait by

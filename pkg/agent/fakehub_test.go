@@ -49,6 +49,7 @@ type scripted struct {
 	uses    map[string]chan struct{} // full while a connection is in use
 	issued  []time.Time              // when
 	loses   int                      // answers, the next so many
+	silent  string                   // path of requests that are not answered
 	keys    [][]byte                 // that agents came with to join
 	taken   map[string]int           // connections that agents serve, by address
 	conns   map[net.Conn]string
@@ -166,12 +167,36 @@ func (s *scripted) run(ctx context.Context, store agent.Store, log slog.Handler,
 			defer far.Close()
 			s.serve(far, address)
 		})
-		return near, nil
+		return &socket{Conn: near}, nil
 	}
 	a, err := agent.New(o)
 	ok(s.t, err)
 	s.agent.Store(a)
 	return a.Run(ctx)
+}
+
+// socket is an end of a pipe that is written to as a socket is: what the other end has closed takes what is written, once at
+// least, and is found closed by reading. A pipe fails at once, and net/http then reports that at random in place of the alert
+// that it has read.
+type socket struct {
+	net.Conn
+
+	closed atomic.Bool // at this end
+}
+
+// Write implements net.Conn.
+func (s *socket) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b)
+	if errors.Is(err, io.ErrClosedPipe) && !s.closed.Load() {
+		return len(b), nil
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (s *socket) Close() error {
+	s.closed.Store(true)
+	return s.Conn.Close()
 }
 
 // serve serves one connection: one request, or federator's use of it.
@@ -194,7 +219,7 @@ func (s *scripted) serve(raw net.Conn, address string) {
 		w := httptest.NewRecorder()
 		s.answer(w, req, address)
 		lost := false
-		s.set(func() { s.loses--; lost = s.loses >= 0 })
+		s.set(func() { s.loses--; lost = s.loses >= 0 || s.silent == req.URL.Path })
 		if lost {
 			return
 		}

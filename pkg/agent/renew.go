@@ -63,8 +63,9 @@ func (a *Agent) keepValid(ctx context.Context) error {
 			return errors.New("there is a new token")
 		}
 		// What one process refuses the hub decides: renewing asks it. Not again and again, if it is that process alone.
+		// The back-off begins again: after a long outage, one answer that is lost would leave the refusal open for all of floor.
 		if doubt && (doubted.IsZero() || now.Sub(doubted) >= c.floor()) {
-			doubted, renewAt = now, now
+			doubted, renewAt, renewing = now, now, backoff{}
 		}
 		if now.Before(renewAt) {
 			continue

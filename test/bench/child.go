@@ -35,6 +35,8 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"watch-federator":     watchFederator,
 	"watch-stock":         watchStock,
 	"query-server":        queryServer,
+	"export-server":       exportServer,
+	"export":              exportCommand,
 	"policy-reviews":      policyReviews,
 	"policy-allocations":  policyAllocations,
 	"gatekeeper-verdicts": gatekeeperReviews,
@@ -52,9 +54,14 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"commit-kept":         commitKept,
 	"commit-bare":         commitBare,
 	"restart-bytes":       restartBytes,
+	"history-on":          historyOn,
+	"history-off":         historyOff,
 	"audit-cost":          auditCostOf,
 	"audit-rate":          auditRateOf,
 	"lossy-far":           lossyFarEnd,
+	"trace-off":           traceOff,
+	"trace-again":         traceOff,
+	"trace-on":            traceOn,
 }
 
 // runChild measures in this process and prints the figures. A profile of its CPU goes to

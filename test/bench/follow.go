@@ -20,6 +20,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/persistence"
+	"federator.dev/federator/pkg/tracing"
 )
 
 // simfleet starts simulated members in a process of their own and returns
@@ -123,6 +124,7 @@ type followOptions struct {
 	audit    clusterinformers.Audit
 	required []aggregate.Kind
 	agents   clusterinformers.Agents // of members that are reached by them
+	tracer   *tracing.Tracer         // nil: nothing is traced
 }
 
 func follow(ctx context.Context, members contexts, kinds ...string) (*follower, error) {
@@ -149,7 +151,7 @@ func followAs(ctx context.Context, o followOptions, members contexts, kinds ...s
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	m, err := clusterinformers.New(clusterinformers.Options{
-		Index: index, Sources: []clusterinformers.Source{members}, Kinds: rules, GiveUpAfter: time.Hour, Logger: log, Audit: o.audit, Agents: o.agents,
+		Index: index, Sources: []clusterinformers.Source{members}, Kinds: rules, GiveUpAfter: time.Hour, Logger: log, Audit: o.audit, Agents: o.agents, Tracer: o.tracer,
 	})
 	if err != nil {
 		return nil, err

@@ -89,20 +89,20 @@ func TestRoles_OfPeople(t *testing.T) {
 	const group = "federator.dev"
 	for _, c := range []struct{ kind, name, may, not string }{
 		{
-			"ClusterRole", "federator-viewer", "get fleetpolicies, list policysources, watch actions, list plans, list approvals, watch rollbacks",
-			"get planparts, get policystates, patch fleetpolicies, create approvals, approve fleetpolicies, patch actions, create rollbacks, rollback fleetpolicies",
+			"ClusterRole", "federator-viewer", "get fleetpolicies, list policysources, watch actions, list plans, list approvals, watch rollbacks, list notifications",
+			"get planparts, get policystates, patch fleetpolicies, create approvals, approve fleetpolicies, patch actions, create rollbacks, rollback fleetpolicies, patch notifications",
 		},
 		{
 			"ClusterRole", "federator-operator", "list fleetpolicies, patch fleetpolicies, patch actions, list plans, create rollbacks, delete rollbacks, rollback fleetpolicies",
-			"get planparts, create fleetpolicies, delete fleetpolicies, delete actions, create approvals, approve fleetpolicies, approve policysources",
+			"get planparts, create fleetpolicies, delete fleetpolicies, delete actions, create approvals, approve fleetpolicies, approve policysources, create notifications, patch notifications",
 		},
 		{
 			"ClusterRole", "federator-approver", "list fleetpolicies, list plans, create approvals, delete approvals, approve fleetpolicies, approve policysources",
 			"get planparts, patch fleetpolicies, patch actions, update approvals, create plans, create rollbacks, rollback fleetpolicies",
 		},
 		{
-			"ClusterRole", "system-federator", "create approvals, create planparts, update policystates, list plans, delete planparts, watch rollbacks",
-			"approve fleetpolicies, approve policysources, delete approvals, update approvals, patch policysources, create rollbacks, rollback fleetpolicies",
+			"ClusterRole", "system-federator", "create approvals, create planparts, update policystates, list plans, delete planparts, watch rollbacks, watch notifications, patch notifications/status",
+			"approve fleetpolicies, approve policysources, delete approvals, update approvals, patch policysources, create rollbacks, rollback fleetpolicies, create notifications, patch notifications",
 		},
 	} {
 		role := into[rbacv1.Role](t, find(t, all, c.kind, c.name))

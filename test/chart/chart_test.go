@@ -62,6 +62,7 @@ func TestValues_InvalidOnesAreRejected(t *testing.T) {
 		"rbac.extraRules[0].apiGroups={*},rbac.extraRules[0].resources={pods},rbac.extraRules[0].verbs={get}":      "rbac/extraRules/0/apiGroups/0",
 		"rbac.extraRules[0].apiGroups={apps},rbac.extraRules[0].resources={pods/*},rbac.extraRules[0].verbs={get}": "rbac/extraRules/0/resources/0",
 		"persistence.size=4G": "persistence/size",
+		"persistence.size=4Gi,config.history.maxBytes=1288490190":                                                          "more than persistence.size",
 		"persistence.size=4Gi,config.persistence.maxBytes=4294967297":                                                      "more than persistence.size",
 		"policySources.secrets[0].namespace=a,policySources.secrets[0].names={}":                                           "policySources/secrets/0/names",
 		"config.policies.webhook.listen=:1":                                                                                "config/policies/webhook",
@@ -74,10 +75,15 @@ func TestValues_InvalidOnesAreRejected(t *testing.T) {
 		"notify.receivers[0].name=A,notify.receivers[0].url=https://a,notify.receivers[0].secretName=a":                    "notify/receivers/0/name",
 		"notify.receivers[0].name=a,notify.receivers[0].url=a,notify.receivers[0].secretName=a":                            "notify/receivers/0/url",
 		"policies.hub=false,notify.receivers[0].name=a,notify.receivers[0].url=https://a,notify.receivers[0].secretName=a": "notify.receivers requires policies.hub=true",
+		"config.traces.endpoint=a:1":                                                                                       "config/traces/endpoint",
+		"traces.endpoint=https://a:1":                                                                                      "traces/endpoint",
+		"traces.endpoint=a:1,traces.ca=true":                                                                               "traces.secretName is required",
+		"traces.endpoint=a:1,traces.insecure=true,traces.secretName=a,traces.headers=true":                                 "traces.insecure excludes",
 		"config.ui.enabled=false":                                                                                          "config/ui/enabled",
 		"ui.oidc.issuer=https://a":                                                                                         "ui.oidc.clientID is required",
 		"ui.oidc.issuer=http://a":                                                                                          "ui/oidc/issuer",
 		"ui.oidc.redirectURL=https://a/ui":                                                                                 "ui/oidc/redirectURL",
+		"config.query.mcp=true":                                                                                            "config/query/mcp",
 		"config.metrics.perScope=true":                                                                                     "config/metrics/perScope",
 		"query.tls.certManager.enabled=true":                                                                               "query.tls.certManager.issuerName is required",
 		"serviceAccount.create=false":                                                                                      "serviceAccount.name is required",
@@ -88,6 +94,8 @@ func TestValues_InvalidOnesAreRejected(t *testing.T) {
 		"goGC=off":                    "goGC",
 		"goMemLimit=90%":              "goMemLimit",
 		"policies.bindings[0].name=x": "policies/bindings/0",
+		"notifications.secrets={A}":   "notifications/secrets/0",
+		"notifications.secrets=pager": "notifications/secrets",
 		"memberWriter.targets[0].resources={Deployment.apps},memberWriter.targets[0].verbs={patch}": "memberWriter/targets/0/resources/0",
 		"memberWriter.targets[0].resources={deployments.apps},memberWriter.targets[0].verbs={get}":  "memberWriter/targets/0/verbs/0",
 	} {
@@ -265,7 +273,8 @@ func checkRule(t *testing.T, kind string, role *rbacv1.Role, r rbacv1.PolicyRule
 		return
 	}
 	if slices.Contains(r.Resources, "secrets") {
-		named := len(r.ResourceNames) > 0 && (kind == "ClusterRole" && slices.Equal(r.ResourceNames, []string{"federator"}) || strings.HasSuffix(role.Name, "-sources"))
+		named := len(r.ResourceNames) > 0 && (kind == "ClusterRole" && slices.Equal(r.ResourceNames, []string{"federator"}) || strings.HasSuffix(role.Name, "-sources") ||
+			strings.HasSuffix(role.Name, "-notifications") && role.Namespace == "system" && !writes)
 		ofMembers := strings.HasSuffix(role.Name, "-clusters") || strings.HasSuffix(role.Name, "-members") || strings.HasSuffix(role.Name, "-argocd")
 		if writes || !named && !(kind == "Role" && ofMembers && role.Namespace != "system") {
 			t.Errorf("%s: Secrets", where)
@@ -349,6 +358,20 @@ func TestConfig_KeepsNoMoreThanTheVolumeHolds(t *testing.T) {
 	if got := maxBytes(t, least("--set", "persistence.size=4Gi,config.persistence.maxBytes=4294967296")...); got != 4<<30 {
 		t.Errorf("%d bytes are used, as is not configured", got)
 	}
+	for args, want := range map[string]int64{"persistence.size=4Gi": 644245094, "persistence.size=1Mi": 1 << 20, "config.history.maxBytes=5368709120": 5 << 30} {
+		if got := historyBytes(t, least("--set-string", args)...); got != want {
+			t.Errorf("%s: the history may have %d bytes, want %d", args, got, want)
+		}
+	}
+}
+
+// historyBytes is what the history may have as the chart configures it.
+func historyBytes(t *testing.T, args ...string) int64 {
+	t.Helper()
+	var c struct{ History struct{ MaxBytes int64 } }
+	config := into[corev1.ConfigMap](t, find(t, render(t, args...), "ConfigMap", "federator"))
+	must(t, yaml.Unmarshal([]byte(config.Data["config.yaml"]), &c))
+	return c.History.MaxBytes
 }
 
 // maxBytes is what federator may keep as the chart configures it.
@@ -375,11 +398,12 @@ func TestStatefulSet_RollsWhenConfigurationChanges(t *testing.T) {
 		{"--set", "policies.hub=false,policies.bindings[0].name=a,policies.bindings[0].package=a"},
 		{"--set", "policies.library=false"},
 		{"--set", "metrics.perScope=true"},
+		{"--set", "query.mcp=true"},
 	} {
 		seen[sum(args...)] = true
 	}
-	if len(seen) != 7 {
-		t.Errorf("%d checksums of 7 configurations", len(seen))
+	if len(seen) != 8 {
+		t.Errorf("%d checksums of 8 configurations", len(seen))
 	}
 	if !seen[sum("--set", "replicas=3")] {
 		t.Error("replicas change the checksum")

@@ -69,6 +69,19 @@ func (r *receiver) told(event string) error {
 	return nil
 }
 
+// notifies makes a Notification of stops.
+func notifies(t *testing.T, hub *kube.Hub, r *receiver) {
+	t.Helper()
+	must(t, hub.Apply(t.Context(), fmt.Appendf(nil, `
+apiVersion: federator.dev/v1alpha1
+kind: Notification
+metadata: {name: stops}
+spec:
+  webhook: {url: %q, secretRef: {name: chat}, wait: 0s, interval: 0s}
+  rules: [{types: [Policy], transitions: [Stopped]}]
+`, r.URL)))
+}
+
 // stopIsTold stops what there is none of, so that nothing else is disturbed.
 func stopIsTold(t *testing.T, hub *kube.Hub, r *receiver) {
 	maps := hub.Client().CoreV1().ConfigMaps(system)

@@ -84,7 +84,7 @@ func TestRelease_InstallUpgradeUninstall(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, name := range []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals, v1alpha1.Rollbacks} {
+	for _, name := range []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals, v1alpha1.Rollbacks, v1alpha1.Notifications} {
 		if _, err := shared.client.Resource(crdResource).Get(t.Context(), name+".federator.dev", metav1.GetOptions{}); err != nil {
 			t.Errorf("uninstalling took a CRD away: %v", err)
 		}
@@ -168,6 +168,12 @@ func permissions(t *testing.T, namespace, account string) {
 		{"get list watch", group, "rollbacks", "", "", "", true},
 		{"create update patch delete", group, "rollbacks", "", "", "", false},
 		{"update", group, "rollbacks", "status", "", "", true},
+		{"get list watch", group, "notifications", "", "", "", true},
+		{"create update patch delete", group, "notifications", "", "", "", false},
+		{"update patch", group, "notifications", "status", "", "", true},
+		{"get list watch", "", "secrets", "", namespace, "nats.creds", true},
+		{"create update patch delete", "", "secrets", "", namespace, "nats.creds", false},
+		{"get", "", "secrets", "", "fleet", "pager", false},
 		{"approve rollback", group, "fleetpolicies", "", "", "hosts", false},
 		{"approve", group, "policysources", "", "", "platform", false},
 		{"get", "admissionregistration.k8s.io", "validatingadmissionpolicies", "", "", "approvals.federator.dev", true},

@@ -380,7 +380,11 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 	t.Run("what is set to enforce is corrected", func(t *testing.T) { corrected(t, f) })
 	t.Run("what is found is reported", func(t *testing.T) { reported(t, f.Hub) })
 	t.Run("a push is received", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
+	notifies(t, f.Hub, told)
 	t.Run("a stop is told", func(t *testing.T) { stopIsTold(t, f.Hub, told) })
+	t.Run("a Notification is sent", func(t *testing.T) {
+		must(t, until(t.Context(), func() error { return told.told("/federator/chart dev.federator.policy.stopped none") }))
+	})
 	t.Run("an agent joins", func(t *testing.T) {
 		agentJoins(t, f, p)
 		must(t, until(t.Context(), func() error {

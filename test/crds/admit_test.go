@@ -133,9 +133,9 @@ func normal(v any) any {
 func unused(t *testing.T, resource string, s *apiextensionsv1.JSONSchemaProps, v any, path []string) {
 	t.Helper()
 	absent := map[string]bool{ // what cannot be there beside the rest
-		"spec.ref.tag": true, "spec.ref.commit": true, "spec.ref.name": true,
+		"spec.ref.tag": true, "spec.ref.commit": true, "spec.ref.name": true, "spec.external.file": true, "spec.external.configMap": true,
 		"spec.amends": true, "spec.rollback": true, "spec.policySource": true, "spec.halt": true, "spec.commit": true, "spec.version": resource == v1alpha1.Approvals,
-		"spec.propagationPolicy": true, "spec.readOnly": true, "spec.agent": true, "inverse.irreversible": true, "apiVersion": true, "kind": true, "metadata": true,
+		"spec.propagationPolicy": true, "spec.readOnly": true, "spec.agent": true, "spec.nats": true, "spec.alertmanager": true, "inverse.irreversible": true, "apiVersion": true, "kind": true, "metadata": true,
 	}
 	switch v := v.(type) {
 	case map[string]any:
@@ -194,8 +194,10 @@ spec:
   url: https://git.example/policies
   verification: {secretRef: {namespace: a, name: b}}
   ceiling: {limits: {policy: {count: 1}}, waves: [{name: all}]}
+  external: [{name: a, https: {url: "https://a"}}]
 `, `
 url: https://git.example/policies
+external: [{name: a, https: {url: "https://a", interval: 1m}, maxAge: 1h, maxBytes: 1048576}]
 interval: 5m
 timeout: 1m
 maxPrune: 1
@@ -267,6 +269,15 @@ metadata: {name: minimal}
 spec: {kubeconfig: {secret: a}}
 `, `
 {kubeconfig: {secret: a}}
+`},
+		v1alpha1.Notifications: {`
+apiVersion: federator.dev/v1alpha1
+kind: Notification
+metadata: {name: minimal}
+spec: {webhook: {url: "https://a", secretRef: {name: b}}, rules: [{}]}
+`, `
+webhook: {url: "https://a", secretRef: {name: b}, groupBy: [Policy, Type, Transition], wait: 10s, interval: 1m, maxMessages: 100}
+rules: [{types: [Violation, Policy]}]
 `},
 	} {
 		t.Run(resource, func(t *testing.T) {

@@ -115,6 +115,17 @@ func changes() map[string][]change {
 			{patch: `status: {connected: false, lastContactTime: null}`, status: true},
 			{patch: `status: {certificateExpires: tomorrow}`, status: true, field: "status.certificateExpires", want: "must be of type date-time"},
 		},
+		v1alpha1.Notifications: {
+			{patch: `spec: {webhook: null, nats: {servers: ["tls://a:4222"]}, rules: null}`},
+			{patch: `spec: {webhook: null, alertmanager: {urls: ["https://a"]}, suspend: null}`},
+			{patch: `spec: {webhook: null}`, field: "spec", want: oneSink},
+			{patch: `status: {processes: []}`, status: true},
+			{patch: `status: {processes: [{name: a}, {name: a}]}`, status: true, field: "status.processes[1]", want: "Duplicate value"},
+			{patch: `status: {processes: [{name: ""}]}`, status: true, field: "status.processes[0].name", want: "at least 1 chars"},
+			{patch: `status: {processes: [{name: a, position: -1}]}`, status: true, field: "status.processes[0].position", want: "greater than or equal to 0"},
+			{patch: `status: {processes: [{name: a, waiting: -1}]}`, status: true, field: "status.processes[0].waiting", want: "greater than or equal to 0"},
+			{patch: `status: {processes: [{name: a, failures: -1}]}`, status: true, field: "status.processes[0].failures", want: "greater than or equal to 0"},
+		},
 		v1alpha1.PolicyStates: {
 			{patch: `status: {halts: []}`},
 			{patch: `status: {halts: [{id: 7f3c}]}`, field: "status.halts[0].reason", want: "Required value"},

@@ -75,6 +75,12 @@ shown 7f3c OverLimit canary Soaking AGO 11 of 600 targets in fleet/eu-1 exceed t
 		"approvals shown": `
 NAME POLICY SOURCE BY STATE REASON EXPIRES AGE
 shown unique-host joe@example.com Ignored reviewed in change 4711 2026-11-22T11:05:00+01:00 AGO`,
+		"fnotif shown": `
+NAME SINK READY REPORTED AGE
+shown Webhook False REPORTED AGO`,
+		"notifications shown -o wide": `
+NAME SINK READY REPORTED AGE REASON MESSAGE
+shown Webhook False REPORTED AGO Suspended spec.suspend is true`,
 		"rollbacks shown": `
 NAME POLICY BY STATE REASON PLANNED DONE FAILED REFUSED AGE
 shown unique-host jane@example.com Waiting Approval 14 7 2 1 AGO`,
@@ -93,12 +99,15 @@ shown unique-host fleet/eu-1 patch Ingress.networking.k8s.io shop web Contended 
 		if strings.Contains(want, "v0.4.0 CONTACT") {
 			got = regexp.MustCompile(`v0.4.0 (AGO|<invalid>)`).ReplaceAllString(got, "v0.4.0 CONTACT")
 		}
+		if strings.Contains(want, "False REPORTED") {
+			got = regexp.MustCompile(`False (AGO|<invalid>)`).ReplaceAllString(got, "False REPORTED")
+		}
 		if want = strings.TrimSpace(want); got != want {
 			t.Errorf("kubectl get %s:\n%s\nwant:\n%s", args, got, want)
 		}
 	}
 	all := kubectl(t, "get", "federator", "-o", "name")
-	for _, name := range []string{"fleetpolicy.federator.dev/shown", "policysource.federator.dev/shown", "action.federator.dev/shown", "plan.federator.dev/shown-9f86d081884c7d65", "approval.federator.dev/shown", "rollback.federator.dev/shown", "policystate.federator.dev/shown"} {
+	for _, name := range []string{"fleetpolicy.federator.dev/shown", "policysource.federator.dev/shown", "action.federator.dev/shown", "plan.federator.dev/shown-9f86d081884c7d65", "approval.federator.dev/shown", "rollback.federator.dev/shown", "policystate.federator.dev/shown", "notification.federator.dev/shown"} {
 		if !strings.Contains(all, name+"\n") {
 			t.Errorf("the category has no %s:\n%s", name, all)
 		}

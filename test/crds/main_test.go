@@ -41,7 +41,7 @@ func hub(t *testing.T) *kube.Hub {
 }
 
 func resources() []string {
-	return []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals, v1alpha1.Rollbacks, v1alpha1.PolicyStates, v1alpha1.Members}
+	return []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals, v1alpha1.Rollbacks, v1alpha1.PolicyStates, v1alpha1.Members, v1alpha1.Notifications}
 }
 
 // statusApart reports whether the status of a resource is a subresource. PlanParts
@@ -101,7 +101,7 @@ func full(t *testing.T, resource, name string) *unstructured.Unstructured {
 	file := map[string]string{
 		v1alpha1.FleetPolicies: "fleetpolicy", v1alpha1.PolicySources: "policysource", v1alpha1.Actions: "action",
 		v1alpha1.Plans: "plan", v1alpha1.PlanParts: "planpart", v1alpha1.Approvals: "approval", v1alpha1.Rollbacks: "rollback",
-		v1alpha1.PolicyStates: "policystate", v1alpha1.Members: "member",
+		v1alpha1.PolicyStates: "policystate", v1alpha1.Members: "member", v1alpha1.Notifications: "notification",
 	}[resource]
 	text, err := os.ReadFile(filepath.Join("testdata", file+".yaml"))
 	if err != nil {

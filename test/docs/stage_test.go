@@ -131,7 +131,8 @@ func (s *stage) clusters(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return os.Symlink(kubectl.Binary(assets.Kubectl), filepath.Join(s.bin, "kubectl"))
+		// The plugin, as docs/install.md has it.
+		return errors.Join(os.Symlink(kubectl.Binary(assets.Kubectl), filepath.Join(s.bin, "kubectl")), os.Symlink("federator", filepath.Join(s.bin, "kubectl-federator")))
 	})
 	g.Go(func() (err error) {
 		s.fleet, err = kube.Start(ctx, kube.Options{Members: len(members), Progress: os.Stderr})

@@ -158,9 +158,17 @@ var vocabulary = map[string]command{
 	// (here), or of the member NAME; revoke takes all of it back.
 	"grant":  {"USER VERBS RESOURCES [all|here|NAME]", grant},
 	"revoke": {"USER", revoke},
+	// account makes a ServiceAccount of the hub, and USER of it; tool calls a tool of assistants as one, with a token
+	// that the hub issues for federator alone.
+	"account": {"USER", account},
+	"tool":    {"USER http|stdio TOOL [JSON]", tool},
 	// watch runs kubectl against the query API, as ask does, until the story
 	// ends, and writes what it prints to FILE.
 	"watch": {"FILE [-as USER] fleet|flat|NAME ARG...", watchQuery},
+	// export writes Parquet files by `federator export`, as an administrator of the hub or as USER.
+	"export": {"[-as USER] fleet|NAME ARG...", exportFleet},
+	// same-groups compares the groups that DuckDB finds in FILE with those of `federator count RESOURCE --by GROUP`.
+	"same-groups": {"[-as USER] fleet|NAME FILE RESOURCE GROUP=EXPRESSION...", sameGroups},
 	// eventually waits for what a story expects: see eventually_test.go.
 	"eventually": {"[-within DURATION] WHAT ARG...", eventually},
 	// index-equals waits until the index holds what fresh lists around the

@@ -137,12 +137,17 @@ func (s *story) queries() (*queries, error) {
 		return s.api, nil
 	}
 	var err error
-	s.api, err = serveQueries(s.fed, s.hub, s.dir, nil)
+	s.api, err = serveQueries(s.fed, s.hub, s.dir, withTools)
 	return s.api, err
 }
 
 // user returns the hub's name of a user that only the story knows.
-func (s *story) user(name string) string { return s.namespace + "-" + name }
+func (s *story) user(name string) string {
+	if s.accounts[name] {
+		return "system:serviceaccount:" + s.namespace + ":" + name
+	}
+	return s.namespace + "-" + name
+}
 
 // asker returns the kubeconfig by which a story asks, and the rest of its
 // arguments: [-as USER] fleet|flat|NAME ARG...

@@ -27,6 +27,7 @@ func TestStories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	duckdb := buildDuckDB(t)
 	t.Cleanup(func() { // what stories leave behind would be in the way of their next run
 		if err := shared.stop(t.Failed()); err != nil {
 			t.Error(err)
@@ -43,6 +44,7 @@ func TestStories(t *testing.T) {
 				return err
 			}
 			s := newStory(hub, strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"), env.WorkDir, built.Binary(assets.Kubectl))
+			s.duckdb = duckdb
 			env.Values[storyKey{}] = s
 			env.Setenv("NS", s.namespace)
 			tb := env.T().(testing.TB)
@@ -67,14 +69,16 @@ type story struct {
 	namespace string // of the hub; members are <namespace>/<name>
 	dir       string
 	kubectl   string
+	duckdb    string // reads what was exported
 
 	clusters map[string]*kube.ControlPlane // by the name that the story uses
 	files    map[string]string             // their kubeconfigs around the proxy, for kubectl
 	askers   map[string]*rest.Config       // of the query API's users, with their credentials
 	joined   map[string]bool
-	fed      *federator // nil before start
-	api      *queries   // nil before the first question
-	watches  []func()   // end what watch began
+	accounts map[string]bool // that are ServiceAccounts
+	fed      *federator      // nil before start
+	api      *queries        // nil before the first question
+	watches  []func()        // end what watch began
 	closers  []func()
 }
 

@@ -106,6 +106,14 @@ var storyCommands = map[string]command{
 		}
 		return fmt.Errorf("unknown mode %q", args[1:])
 	}},
+	// inbox has the webhook take events, or none until it is back.
+	"inbox": {"away|back", func(_ context.Context, s *story, _ *testscript.TestScript, args []string) error {
+		if args[0] != "away" && args[0] != "back" {
+			return fmt.Errorf("unknown state %q", args[0])
+		}
+		s.in.setAway(args[0] == "away")
+		return nil
+	}},
 	// eventually waits until the output of a view matches a pattern; ^ and $ match at lines.
 	"eventually": {"VIEW [ARG...] REGEXP", eventually},
 }
@@ -141,9 +149,9 @@ var views = map[string]view{
 		return out.String(), nil
 	}},
 	// condition shows status, reason and message of a condition of a FleetPolicy or PolicySource.
-	"condition": {"fleetpolicy|policysource/NAME TYPE", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
+	"condition": {"fleetpolicy|policysource|notification/NAME TYPE", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
 		kind, name, _ := strings.Cut(args[0], "/")
-		path, ok := map[string]string{"fleetpolicy": v1alpha1.FleetPolicies, "policysource": v1alpha1.PolicySources}[kind]
+		path, ok := map[string]string{"fleetpolicy": v1alpha1.FleetPolicies, "policysource": v1alpha1.PolicySources, "notification": v1alpha1.Notifications}[kind]
 		if !ok {
 			return "", fmt.Errorf("unknown: %s", kind)
 		}
@@ -189,6 +197,10 @@ var views = map[string]view{
 	"told": {"", func(_ context.Context, s *story, _ *testscript.TestScript, _ []string) (string, error) {
 		return s.in.told()
 	}},
+	// sent shows how many transitions a webhook was told of by Notifications, by the type of the event.
+	"sent": {"", func(_ context.Context, s *story, _ *testscript.TestScript, _ []string) (string, error) {
+		return s.in.sent()
+	}},
 	// log shows what a process has logged.
 	"log": {"PROCESS", func(_ context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
 		p, err := s.process(args[0])
@@ -232,12 +244,12 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 			}
 		}
 	}
-	for _, words := range []map[string]command{storyCommands, actionCommands, peopleCommands, planCommands} {
+	for _, words := range []map[string]command{storyCommands, actionCommands, peopleCommands, planCommands, traceCommands} {
 		for name, c := range words {
 			add(name, c.usage, c.run)
 		}
 	}
-	for _, words := range []map[string]view{views, planViews} {
+	for _, words := range []map[string]view{views, planViews, traceViews} {
 		for name, v := range words {
 			add(name, v.usage, func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
 				text, err := v.show(ctx, s, ts, args)
@@ -259,7 +271,7 @@ func federator(ctx context.Context, s *story, _ *testscript.TestScript, args []s
 		if err != nil {
 			return err
 		}
-		p, err := startFederator(ctx, filepath.Join(s.dir, "federator-"+args[0]), s.fleet.Hub.ControlPlane, s.in, strings.TrimSpace(string(corrections)), signers)
+		p, err := startFederator(ctx, filepath.Join(s.dir, "federator-"+args[0]), s.fleet.Hub.ControlPlane, s.in, strings.TrimSpace(string(corrections)), signers, s.traces)
 		if err == nil {
 			s.processes[args[0]] = p
 		}
@@ -284,6 +296,9 @@ const pollInterval = 100 * time.Millisecond
 
 func eventually(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
 	v, ok := views[args[0]]
+	if !ok {
+		v, ok = traceViews[args[0]]
+	}
 	if !ok || len(args) < 2 {
 		return fmt.Errorf("%q is not a view", args)
 	}

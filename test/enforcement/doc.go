@@ -21,8 +21,8 @@
 // A webhook is told of what happens. An event with a wrong signature, or with the key of another
 // one, fails the story.
 //
-// Commands are listed in commands_test.go, commands_actions_test.go, commands_people_test.go
-// and commands_plans_test.go. In files for apply, and in arguments, $REPO is the repository's URL and $COMMIT the last commit.
+// Commands are listed in commands_test.go, commands_actions_test.go, commands_people_test.go,
+// commands_plans_test.go and commands_traces_test.go. In files for apply, and in arguments, $REPO is the repository's URL and $COMMIT the last commit.
 //
 // # Concurrency
 //

@@ -39,21 +39,21 @@ policies:
     receivers: [{name: chat, url: "%s", keyFile: %s, caFile: %s}]
 listen: {serve: 127.0.0.1:0, admin: 127.0.0.1:0}
 log: {format: text, level: info}
-`
+%s`
 
 // hookSecret is the secret of webhooks.
 const hookSecret = "the secret of all git hosts"
 
 // startFederator serves in a directory, and waits until it listens. The hub is reached
 // through its proxy. Corrections and signers are those of the
-// configuration, on one line.
-func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane, in *inbox, corrections, signers string) (*server, error) {
+// configuration, on one line, and traces are lines of it, "" for none.
+func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane, in *inbox, corrections, signers, traces string) (*server, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(dir, "federator.yaml")
 	secret, key, ca := filepath.Join(dir, "webhook"), filepath.Join(dir, "key"), filepath.Join(dir, "ca.crt")
-	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(dir, "index"), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret, signers, corrections, in.URL, key, ca)
+	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(dir, "index"), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret, signers, corrections, in.URL, key, ca, traces)
 	for file, content := range map[string]string{config: text, secret: hookSecret + "\n", key: inboxKey + "\n", ca: string(in.ca())} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			return nil, err

@@ -156,7 +156,7 @@ var (
 		"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
 	}
 	onTheHub = []string{
-		"/apis/federator.dev/v1alpha1/fleetpolicies", "/apis/federator.dev/v1alpha1/policysources", "/apis/federator.dev/v1alpha1/actions",
+		"/apis/federator.dev/v1alpha1/fleetpolicies", "/apis/federator.dev/v1alpha1/policysources", "/apis/federator.dev/v1alpha1/notifications", "/apis/federator.dev/v1alpha1/actions",
 		"/apis/federator.dev/v1alpha1/policystates", "/apis/federator.dev/v1alpha1/approvals", "/apis/federator.dev/v1alpha1/rollbacks", "/apis/federator.dev/v1alpha1/plans", "/apis/federator.dev/v1alpha1/planparts",
 		"/api/v1/namespaces/federator/configmaps", "/api/v1/namespaces/federator/secrets", "/apis/coordination.k8s.io/v1/namespaces/federator/leases",
 	}

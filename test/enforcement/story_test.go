@@ -2,6 +2,7 @@ package enforcement
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,7 @@ import (
 
 	"federator.dev/federator/test/git"
 	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/otlp"
 )
 
 // TestStories runs the stories of testdata.
@@ -67,6 +69,8 @@ type story struct {
 	processes   map[string]*server
 	events      map[string]int // how many of a member's audit log were there before
 	syncs       int
+	receiver    *otlp.Receiver // of traces; nil before command traced
+	traces      string         // as the configuration has them
 	closers     []func()
 	signers     map[string]*openpgp.Entity
 	clock       time.Time
@@ -116,6 +120,9 @@ func (s *story) start(ctx context.Context, env *testscript.Env) (err error) {
 	env.Setenv("KUBECONFIG", hub)
 	env.Setenv("KUBECACHEDIR", filepath.Join(shared.dir, "kubectl"))
 	env.Setenv("REPO", "file://"+s.repo.Dir)
+	env.Setenv("INBOX", s.in.URL)
+	env.Setenv("INBOX_KEY", base64.StdEncoding.EncodeToString([]byte(inboxKey)))
+	env.Setenv("INBOX_CA", base64.StdEncoding.EncodeToString(s.in.ca()))
 	return nil
 }
 

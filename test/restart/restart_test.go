@@ -111,7 +111,7 @@ func (r *rig) exact(what string) {
 func TestRestart(t *testing.T) {
 	restarts, perSecond := number(t, "RESTARTS", 5), number(t, "WRITES", 60)
 	rng := rand.New(rand.NewPCG(seed.Of(t), 5))
-	r := newRig(t, 3)
+	r := newRig(t, kube.Options{Members: 3, Audit: true})
 	r.start()
 	listed := r.synced()
 	t.Logf("first start: synced after %s, lists %v", time.Since(r.started).Round(time.Millisecond), listed)
@@ -198,6 +198,7 @@ func TestRestart(t *testing.T) {
 	if len(lists) > 0 {
 		t.Errorf("lists after restarts, by cause: %v", lists)
 	}
+	r.recorded()
 	for i, reader := range readers {
 		r.complete(reader, written[min(i, 2)], r.configMaps(min(i, 2)))
 	}

@@ -65,9 +65,9 @@ type rig struct {
 	started             time.Time
 }
 
-func newRig(t *testing.T, members int) *rig {
+func newRig(t *testing.T, opts kube.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, fleet: kube.StartTest(t, kube.Options{Members: members}), dir: t.TempDir()}
+	r := &rig{t: t, fleet: kube.StartTest(t, opts), dir: t.TempDir()}
 	ctx := t.Context()
 	r.do(r.fleet.Hub.InstallCRDs(ctx, "../../charts/federator/crds"))
 	r.do(r.fleet.Hub.Apply(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: federator}\n")))

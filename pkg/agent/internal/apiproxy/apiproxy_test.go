@@ -132,7 +132,7 @@ func TestProxy_PassesNoCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, v := range map[string]string{"Authorization": "Bearer other", "Cookie": "a=b", "X-Remote-User": "a", "X-Forwarded-For": "1.2.3.4", "Forwarded": "for=1.2.3.4", "Accept": "application/json", "User-Agent": "federator/0.1"} {
+	for name, v := range map[string]string{"Authorization": "Bearer other", "Cookie": "a=b", "X-Remote-User": "a", "X-Forwarded-For": "1.2.3.4", "Forwarded": "for=1.2.3.4", "Accept": "application/json", "User-Agent": "federator/0.1", "Audit-ID": "5f0b", "traceparent": "00-0a-0b-01", "Tracestate": "a=b"} {
 		req.Header.Set(name, v)
 	}
 	resp, err := s.Client().Do(req)
@@ -144,7 +144,7 @@ func TestProxy_PassesNoCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "Bearer own /api/v1/pods?limit=3&labelSelector=a%3Db map[Accept:[application/json] Authorization:[Bearer own] User-Agent:[federator/0.1]]"; string(body) != want {
+	if want := "Bearer own /api/v1/pods?limit=3&labelSelector=a%3Db map[Accept:[application/json] Audit-Id:[5f0b] Authorization:[Bearer own] Traceparent:[00-0a-0b-01] User-Agent:[federator/0.1]]"; string(body) != want {
 		t.Errorf("%s, want\n%s", body, want)
 	}
 }

@@ -118,8 +118,9 @@ func subresource(name string) string {
 	return fmt.Sprintf("subresource %.40q is nothing that federator reads or writes", name)
 }
 
-// passed are the headers of requests that reach the API server. Credentials are not among them: those are the agent's.
-var passed = []string{"Accept", "Content-Type", "Content-Length", "If-None-Match", "User-Agent"}
+// passed are the headers of requests that reach the API server. Credentials are not among them: those are the agent's. Audit-Id and Traceparent
+// only name a request in logs and traces.
+var passed = []string{"Accept", "Audit-Id", "Content-Type", "Content-Length", "If-None-Match", "Traceparent", "User-Agent"}
 
 // What a request waits for where the API server is asked for much: the least first.
 const (
