@@ -43,6 +43,7 @@ type History struct {
 	metrics *metrics
 	told    chan []Record
 	ended   chan struct{} // closed when Run returns
+	folds   chan struct{} // has one for each that is made
 
 	mu       sync.Mutex
 	written  aggregate.Revision // up to where commits are recorded
@@ -84,7 +85,7 @@ func Open(opts Options) (*History, error) {
 		marker = unmarked()
 	}
 	h := &History{
-		opts: opts, log: log, clock: clock, marker: marker, told: make(chan []Record, 16), ended: make(chan struct{}), progress: make(chan struct{}),
+		opts: opts, log: log, clock: clock, marker: marker, told: make(chan []Record, 16), ended: make(chan struct{}), folds: make(chan struct{}, maxFolds), progress: make(chan struct{}),
 		taker: newTaker(fields), before: map[string]bool{},
 	}
 	h.taker.trace, h.taker.full = opts.Trace, h.drain
@@ -177,14 +178,77 @@ type Query struct {
 	Since, Until  time.Time // Since <= Time < Until
 	After, Before uint64    // positions, both exclusive; 0: not set
 	Backward      bool      // the newest first
+	Beside        bool      // also records that IsBeside, whatever they are about
+}
+
+func (q *Query) segments() segments.Query {
+	return segments.Query{
+		Member: q.Member, Kind: q.Kind, Namespace: q.Namespace, Name: q.Name, UID: q.UID, Policy: q.Policy,
+		Since: q.Since, Until: q.Until, After: q.After, Before: q.Before, Backward: q.Backward,
+	}
 }
 
 // Read yields records by their position. What is missing is a record of type Gap, without a position: it may be yielded again to who reads on from a
 // record near it.
 func (h *History) Read(q Query) iter.Seq2[Record, error] {
+	of := q.segments()
+	beside := segments.Query{Policy: besideFacet, Since: q.Since, Until: q.Until, After: q.After, Before: q.Before, Backward: q.Backward}
+	all := of
+	all.Member, all.Kind, all.Namespace, all.Name, all.UID, all.Policy = "", "", "", "", "", ""
+	if !q.Beside || of == all {
+		return h.read(of)
+	}
+	return merged(h.read(of), h.read(beside), q.Backward)
+}
+
+// Gaps yields the gaps that were recorded at or after a time, by their position.
+func (h *History) Gaps(since time.Time) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for r, err := range h.read(segments.Query{Policy: besideFacet, Since: since}) {
+			if (err != nil || r.Type == Gap) && !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// merged yields the records of two queries of one log by their position, those of both once. What the log has lost is among the first.
+func merged(of, beside iter.Seq2[Record, error], backward bool) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		pull, stop := iter.Pull2(beside)
+		defer stop()
+		next := func() (r Record, err error, more bool) { //nolint:revive,staticcheck // as iter.Pull2 has it
+			for r, err, more = pull(); more && err == nil && r.Position == 0; r, err, more = pull() {
+			}
+			return r, err, more
+		}
+		b, failed, more := next()
+		for r, err := range of {
+			for more && (failed != nil || r.Position > 0 && b.Position != r.Position && (b.Position < r.Position) != backward) {
+				if !yield(b, failed) || failed != nil {
+					return
+				}
+				b, failed, more = next()
+			}
+			if more && b.Position == r.Position {
+				b, failed, more = next()
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+		for ; more; b, failed, more = next() {
+			if !yield(b, failed) || failed != nil {
+				return
+			}
+		}
+	}
+}
+
+func (h *History) read(q segments.Query) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		var last time.Time
-		for e, err := range h.log.Read(segments.Query(q)) {
+		for e, err := range h.log.Read(q) {
 			var gap *segments.GapError
 			switch {
 			case errors.As(err, &gap):
@@ -228,6 +292,11 @@ func why(g *segments.GapError) string {
 		}
 	}
 	return fmt.Sprintf("positions %d to %d cannot be read", g.From, g.To)
+}
+
+// Records reports whether transitions of objects of a kind are recorded.
+func (h *History) Records(kind aggregate.Kind) bool {
+	return h.taker.fields.rules[kind] != nil || h.opts.Read != nil && h.opts.Read(kind)
 }
 
 // More returns a channel that is closed once there is a record after a position.

@@ -101,7 +101,7 @@ func (t *taker) commit(c *aggregate.Commit) {
 	was, state, changed := c.Status()
 	seen, known := t.known[key]
 	if _, _, there := c.Scope(); !there {
-		t.scope(c, uid, Removed, "")
+		t.scope(c, uid, was, Removed, "")
 		delete(t.known, key)
 		return
 	}
@@ -124,7 +124,7 @@ func (t *taker) commit(c *aggregate.Commit) {
 		t.changes(c, uid, seen, was)
 	}
 	if changed {
-		t.state(c, uid, state)
+		t.state(c, uid, was, state)
 	}
 }
 
@@ -259,7 +259,7 @@ func conditionChanged(changes []Change, name []byte) bool {
 }
 
 // state takes the new status of a scope.
-func (t *taker) state(c *aggregate.Commit, uid string, state aggregate.Status) {
+func (t *taker) state(c *aggregate.Commit, uid string, was, state aggregate.Status) {
 	key := scopeKey{c.Member, c.Kind}
 	if state.State.Complete() || state.State == aggregate.Partial {
 		if _, known := t.known[key]; !known && t.isLost(c, uid, state.State) {
@@ -267,7 +267,7 @@ func (t *taker) state(c *aggregate.Commit, uid string, state aggregate.Status) {
 		}
 		t.known[key] = scopeSeen{since: t.now, partial: state.State == aggregate.Partial}
 	}
-	t.scope(c, uid, state.State.String(), state.Reason)
+	t.scope(c, uid, was, state.State.String(), state.Reason)
 }
 
 // isLost reports whether an earlier process has followed a scope of which nothing was kept. A kind that was not served and is not had nothing to lose.
@@ -279,11 +279,15 @@ func (t *taker) isLost(c *aggregate.Commit, uid string, now aggregate.State) boo
 	return before != aggregate.Unknown && (before != aggregate.NotServed || now != aggregate.NotServed)
 }
 
-func (t *taker) scope(c *aggregate.Commit, uid, transition, reason string) {
-	t.add(Record{
+func (t *taker) scope(c *aggregate.Commit, uid string, was aggregate.Status, transition, reason string) {
+	r := Record{
 		Time: t.now, Type: Scope, Transition: transition, Revision: c.To, Member: c.Member, MemberUID: uid, Kind: c.Kind, Message: reason,
 		Key: join("scope", uid, string(c.Kind), number(c.To), transition),
-	})
+	}
+	if loaded := was.State == aggregate.Stale && was.Unread || was.State == aggregate.Unknown && was.Reason != ""; !loaded { // else it does not say how it was
+		r.Was = was.State.String()
+	}
+	t.add(r)
 }
 
 // gap takes a gap of a scope, or of a member where kind is "".

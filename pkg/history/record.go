@@ -137,12 +137,28 @@ type Record struct {
 	From *time.Time `json:"from,omitempty"`
 	To   *time.Time `json:"to,omitempty"`
 
+	// Was is the state of a scope before; not set where it is not known.
+	Was string `json:"was,omitempty"`
+	// Net is set where several transitions are folded into one: what the record says is how the two ends of a span differ.
+	Net *Net `json:"net,omitempty"`
+
 	// violation is the digest of a violation.
 	violation uint64
 }
 
 // SchemaName is the name of the component in OpenAPI, which clients generate code from.
 func (Record) SchemaName() string { return "Transition" }
+
+// Net says what was folded.
+type Net struct {
+	First       time.Time `json:"first"`       // when the first transition was recorded; the last was at the time of the record
+	Transitions int       `json:"transitions"` // at least so many
+	// Incomplete says that a gap is about it within the span, or reaches into it: how it differs may not be all, or not be so.
+	Incomplete bool `json:"incomplete,omitempty"`
+}
+
+// SchemaName is the name of the component in OpenAPI, which clients generate code from.
+func (Net) SchemaName() string { return "NetTransition" }
 
 // Reads is what a policy looks at besides its subjects.
 type Reads struct {
@@ -179,6 +195,25 @@ type stored struct {
 	Source     string     `json:"src,omitempty"`
 	From       *time.Time `json:"from,omitempty"`
 	To         *time.Time `json:"to,omitempty"`
+	Was        string     `json:"w,omitempty"`
+}
+
+// besideFacet is in the place of the policy of records that are about all objects of a scope or member, or more: these have no policy, and are found by it
+// where others are asked for.
+const besideFacet = "(beside)"
+
+// IsBeside reports whether a record is about all objects of a scope or member, or more: a gap, a member that joins or leaves, a scope that is
+// not read any more.
+func (r *Record) IsBeside() bool {
+	switch r.Type {
+	case Gap:
+		return true
+	case Member:
+		return r.Transition == Joined || r.Transition == Left
+	case Scope:
+		return r.Transition == Removed
+	}
+	return false
 }
 
 // Bounds of what is kept of a record, in bytes: beyond the first there are fewer changes, beyond the second of a text its beginning.
@@ -192,7 +227,7 @@ func (r *Record) entry() (segments.Entry, error) {
 	s := stored{
 		Type: r.Type, Transition: r.Transition, MemberUID: r.MemberUID, Version: r.ResourceVersion, Resource: r.Resource, Trace: r.Trace, Policy: r.Version,
 		Subject: r.Subject, Severity: r.Severity, Violation: clip.Text(r.Violation, maxText), Digest: r.violation, Exempt: r.Exempt, Exemption: r.Exemption, Reads: r.Reads, Fields: r.Changes, More: r.More,
-		Message: clip.Text(r.Message, maxText), Action: r.Action, By: r.By, Source: r.Source, From: r.From, To: r.To,
+		Message: clip.Text(r.Message, maxText), Action: r.Action, By: r.By, Source: r.Source, From: r.From, To: r.To, Was: r.Was,
 	}
 	if r.MemberTime != nil {
 		s.MemberTime = r.MemberTime.UnixNano()
@@ -220,8 +255,12 @@ func (r *Record) entry() (segments.Entry, error) {
 			return segments.Entry{}, fmt.Errorf("record %.200s: a name of it has %d bytes", r.Key, len(facet))
 		}
 	}
+	policy := r.Policy
+	if r.IsBeside() {
+		policy = besideFacet
+	}
 	return segments.Entry{
-		Time: r.Time, Revision: int64(r.Revision), Member: r.Member, Kind: string(r.Kind), Namespace: r.Namespace, Name: r.Name, UID: r.UID, Policy: r.Policy,
+		Time: r.Time, Revision: int64(r.Revision), Member: r.Member, Kind: string(r.Kind), Namespace: r.Namespace, Name: r.Name, UID: r.UID, Policy: policy,
 		Payload: payload,
 	}, nil
 }
@@ -237,7 +276,10 @@ func recordOf(e *segments.Entry) (Record, error) {
 		Member: e.Member, MemberUID: s.MemberUID, Kind: aggregate.Kind(e.Kind), Namespace: e.Namespace, Name: e.Name, UID: e.UID, ResourceVersion: s.Version, Resource: s.Resource,
 		Policy: e.Policy, Version: s.Policy, Subject: s.Subject, Severity: s.Severity, Violation: s.Violation, violation: s.Digest, Exempt: s.Exempt, Exemption: s.Exemption, Reads: s.Reads,
 		Changes: s.Fields, More: s.More, Message: s.Message, Action: s.Action, By: s.By, Source: s.Source,
-		From: s.From, To: s.To,
+		From: s.From, To: s.To, Was: s.Was,
+	}
+	if r.Policy == besideFacet {
+		r.Policy = ""
 	}
 	if s.MemberTime != 0 {
 		at := time.Unix(0, s.MemberTime).UTC()

@@ -249,5 +249,5 @@ func (f *follower) readsOf(s *policy.State, binding string) *Reads {
 func (f *follower) gap(why string) {
 	to := f.now
 	from := f.last
-	f.out = append(f.out, Record{Time: f.now, Type: Gap, Transition: "Gap", From: &from, To: &to, Message: why, Key: join("gap", "verdicts", to.Format(time.RFC3339Nano))})
+	f.out = append(f.out, Record{Time: f.now, Type: Gap, Transition: "Gap", From: &from, To: &to, Message: why, Key: join("gap", verdictsGap, to.Format(time.RFC3339Nano))})
 }

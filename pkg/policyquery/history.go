@@ -63,6 +63,7 @@ var historyParameters = []queryapi.Parameter{
 	{Name: "path", Description: "Only transitions that change these fields, or fields below them, such as spec.replicas.", Repeated: true},
 	{Name: "since", Description: "Only transitions that were recorded at or after this time, RFC 3339, or within a duration such as 24h."},
 	{Name: "until", Description: "Only transitions that were recorded before this time, RFC 3339, or before a duration ago."},
+	{Name: "net", Description: "Say how the two ends of the span differ: all transitions of one thing are folded into one, and what differs no more is left out. Without order, limit, continue and watch.", Type: "boolean"},
 	{Name: "order", Description: "Which come first; the default is " + newestFirst + ".", Enum: []string{newestFirst, oldestFirst}},
 	{Name: "limit", Description: fmt.Sprintf("Maximum number of items per page, 1 to %d; the default is %d. A page may have fewer although there are more.", maxLimit, defaultLimit), Type: "integer"},
 	{Name: "continue", Description: "The continue value of the previous page."},
@@ -94,6 +95,8 @@ type HistoryList struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Failing says why nothing is recorded at present.
 	Failing string `json:"failing,omitempty"`
+	// Span is what a net list is of.
+	Span *HistorySpan `json:"span,omitempty"`
 	// Absent are members, of those that the caller may read, that no process answers for which shares the fleet.
 	Absent []string `json:"absent,omitempty"`
 }
@@ -119,6 +122,7 @@ type historyParams struct {
 
 	since, until time.Time
 	oldest       bool // come first
+	net          bool
 	limit        int
 	after        *historyPlace
 
@@ -153,6 +157,14 @@ func parseHistoryParams(values url.Values, now time.Time) (*historyParams, error
 			return nil, badParameter("continue", "is not a value that this server returned for these parameters")
 		}
 	}
+	switch values.Get("net") {
+	case "", "false":
+	case "true":
+		a.net = true
+		return a, a.checkNet(values, now)
+	default:
+		return nil, badParameter("net", "is neither true nor false")
+	}
 	return a, nil
 }
 
@@ -181,7 +193,7 @@ func (a *historyParams) query() history.Query {
 	}
 	return history.Query{
 		Member: only(a.members), Kind: only(a.kinds), Namespace: only(a.namespaces), Name: only(a.names), UID: only(a.uids), Policy: only(a.policies),
-		Since: a.since, Until: a.until, Backward: !a.oldest,
+		Since: a.since, Until: a.until, Backward: !a.oldest, Beside: true,
 	}
 }
 
@@ -190,8 +202,13 @@ func (a *historyParams) matches(r *history.Record) bool {
 	if r.Type == history.Gap {
 		return len(a.types) == 0 && (r.Member == "" || matches(a.members, r.Member)) && (r.Kind == "" || matches(a.kinds, string(r.Kind))) || slices.Contains(a.types, string(history.Gap))
 	}
+	return a.isAbout(r) && matches(a.transitions, r.Transition) && a.changes(r)
+}
+
+// isAbout reports whether a record is about what is selected.
+func (a *historyParams) isAbout(r *history.Record) bool {
 	return matches(a.members, r.Member) && matches(a.kinds, string(r.Kind)) && matches(a.namespaces, r.Namespace) && matches(a.names, r.Name) && matches(a.uids, r.UID) &&
-		matches(a.policies, r.Policy) && matches(a.sources, r.Source) && matches(a.types, string(r.Type)) && matches(a.transitions, r.Transition) && a.changes(r)
+		matches(a.policies, r.Policy) && matches(a.sources, r.Source) && matches(a.types, string(r.Type))
 }
 
 // changes reports whether a record changes a selected field.
@@ -213,11 +230,7 @@ func (q History) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	if err != nil {
 		return err
 	}
-	out, err := q.list(r.Context(), caller, params)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, out)
+	return q.serve(w, r, caller, params)
 }
 
 func (q History) now() time.Time {
@@ -227,19 +240,24 @@ func (q History) now() time.Time {
 	return time.Now()
 }
 
-func (q History) list(ctx context.Context, caller queryapi.Caller, a *historyParams) (*HistoryList, error) {
-	grants, err := q.grants(ctx, caller)
-	if err != nil {
-		return nil, err
-	}
-	out := &HistoryList{APIVersion: "query.federator.dev/v1", Kind: "History", Items: []history.Record{}}
+// newList returns a list that is empty yet.
+func (q History) newList() *HistoryList {
+	out := &HistoryList{APIVersion: "query.federator.dev/v1", Kind: "History", Items: []history.Record{}, Log: q.History.ID()}
 	if span := q.History.Span(); !span.OldestTime.IsZero() {
 		out.Since = &span.OldestTime
 	}
 	if err := q.History.Failure(); err != nil {
 		out.Failing = "nothing is recorded at present" // why is for who runs federator
 	}
-	out.Log = q.History.ID()
+	return out
+}
+
+func (q History) list(ctx context.Context, caller queryapi.Caller, a *historyParams) (*HistoryList, error) {
+	grants, err := q.grants(ctx, caller)
+	if err != nil {
+		return nil, err
+	}
+	out := q.newList()
 	examined, bytes := 0, 0
 	for record, err := range q.History.Read(a.from(out.Log)) {
 		if err != nil {
@@ -310,7 +328,11 @@ func (q History) ServeShared(w http.ResponseWriter, r *http.Request, caller quer
 	if err != nil {
 		return err
 	}
-	parts, err := fleet.Ask(r.URL.Query())
+	asked := r.URL.Query()
+	if params.net {
+		asked = netQuery(asked, params)
+	}
+	parts, err := fleet.Ask(asked)
 	if err != nil {
 		return err
 	}
@@ -318,11 +340,12 @@ func (q History) ServeShared(w http.ResponseWriter, r *http.Request, caller quer
 	if out.Absent, _, err = caller.VisibleIn(r.Context(), parts.Absent); err != nil {
 		return err
 	}
-	lists := make([]HistoryList, len(parts.Bodies))
+	lists := make([]historyPart, len(parts.Bodies))
 	for i, body := range parts.Bodies {
 		if err := json.Unmarshal(body, &lists[i]); err != nil {
 			return fmt.Errorf("history: a part: %w", err)
 		}
+		parts.Bodies[i] = nil
 		out.Absent, out.Failing = append(out.Absent, lists[i].Absent...), cmp.Or(out.Failing, lists[i].Failing)
 		if since := lists[i].Since; since != nil && (out.Since == nil || since.Before(*out.Since)) {
 			out.Since = since
@@ -330,7 +353,11 @@ func (q History) ServeShared(w http.ResponseWriter, r *http.Request, caller quer
 	}
 	slices.Sort(out.Absent)
 	out.Absent = slices.Compact(out.Absent)
-	if err := out.merge(params, lists); err != nil {
+	merge := out.merge
+	if params.net {
+		merge = out.mergeNet
+	}
+	if err := merge(params, lists); err != nil {
 		return err
 	}
 	return writeJSON(w, out)
@@ -339,7 +366,7 @@ func (q History) ServeShared(w http.ResponseWriter, r *http.Request, caller quer
 var errHistoryPart = errors.New("history: a part has a continue value that cannot be read")
 
 // merge makes a page of pages of parts. What comes after the end of one that goes on is left for the next page.
-func (l *HistoryList) merge(a *historyParams, lists []HistoryList) error {
+func (l *HistoryList) merge(a *historyParams, lists []historyPart) error {
 	type placed struct {
 		historyPlace
 

@@ -46,7 +46,7 @@ func (q History) Watch(w http.ResponseWriter, r *http.Request, caller queryapi.C
 	if err != nil {
 		return err
 	}
-	for name, is := range map[string]bool{"until": !params.until.IsZero(), "since": !params.since.IsZero(), "continue": params.after != nil, "order": r.URL.Query().Has("order"), "limit": r.URL.Query().Has("limit")} {
+	for name, is := range map[string]bool{"until": !params.until.IsZero(), "since": !params.since.IsZero(), "continue": params.after != nil, "net": params.net, "order": r.URL.Query().Has("order"), "limit": r.URL.Query().Has("limit")} {
 		if is {
 			return badParameter(name, "does not go with watch")
 		}

@@ -1,0 +1,519 @@
+package history
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// at is a time of a test, in seconds.
+func at(second int) time.Time { return time.Unix(int64(1_800_000_000+second), 0).UTC() }
+
+// world is a model of some objects of which the history is recorded.
+type world struct {
+	random  *rand.Rand
+	fields  *selection
+	now     int
+	version int
+	uids    int
+	objects map[string]thing // by name
+	log     []Record
+	gaps    []span // in which it is not known what happened
+	lost    []span // of which nothing is recorded
+}
+
+type span struct{ from, to int }
+
+// thing is a version of an object.
+type thing struct {
+	uid     string
+	version int
+	body    string
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	t.Helper()
+	fields, err := newSelection("Node", []string{"metadata.labels", "spec.replicas", "spec.taints", "status.conditions"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{random: rand.New(rand.NewPCG(seed, 1)), fields: fields, objects: map[string]thing{}}
+}
+
+// body returns the JSON of an object: taints may have one key, and then several values.
+func (w *world) body() string {
+	var labels, taints []string
+	for _, key := range []string{"a", "b.example.com/c"} {
+		if w.random.IntN(2) > 0 {
+			labels = append(labels, fmt.Sprintf(`%q:"%d"`, key, w.random.IntN(2)))
+		}
+	}
+	for range w.random.IntN(4) {
+		taints = append(taints, fmt.Sprintf(`{"effect":"E%d","key":"k%d"}`, w.random.IntN(3), w.random.IntN(2)))
+	}
+	return fmt.Sprintf(`{"metadata":{"labels":{%s}},"spec":{"replicas":%d,"taints":[%s]},"status":{"conditions":[{"status":"%t","type":"Ready"}]}}`,
+		strings.Join(labels, ","), w.random.IntN(3), strings.Join(taints, ","), w.random.IntN(2) > 0)
+}
+
+func (w *world) create(name string) {
+	w.uids++
+	w.version++
+	w.objects[name] = thing{fmt.Sprintf("uid-%d", w.uids), w.version, w.body()}
+}
+
+// step has something happen.
+func (w *world) step() {
+	name := fmt.Sprintf("n%d", w.random.IntN(4))
+	was, is := w.objects[name]
+	switch {
+	case !is:
+		w.create(name)
+	case w.random.IntN(5) == 0:
+		delete(w.objects, name)
+	case w.random.IntN(5) == 0: // recreated
+		w.create(name)
+	default:
+		w.version++
+		w.objects[name] = thing{was.uid, w.version, w.body()}
+	}
+}
+
+// differences returns how two states differ, as records.
+func (w *world) differences(before, after map[string]thing) (out []Record) {
+	var walks [2]walker
+	leafs := func(i int, of *thing) []leaf {
+		if of == nil {
+			return nil
+		}
+		return walks[i].fields([]byte(of.body), w.fields)
+	}
+	add := func(name string, was, is *thing) {
+		of, transition := is, Changed
+		if is == nil {
+			of = was
+		}
+		changes, more := between(leafs(0, was), leafs(1, is))
+		switch {
+		case was == nil:
+			transition = Created
+		case is == nil:
+			transition = Deleted
+		case len(changes) == 0:
+			return
+		}
+		r := Record{
+			Time: at(w.now), Type: Object, Transition: transition, Member: "fleet/a", MemberUID: "a", Kind: "Node", Name: name, UID: of.uid, ResourceVersion: fmt.Sprint(of.version),
+			Changes: changes, More: more,
+		}
+		r.Key = r.key()
+		out = append(out, r)
+	}
+	names := maps.Clone(before)
+	maps.Copy(names, after)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		var was, is *thing
+		if x, ok := before[name]; ok {
+			was = &x
+		}
+		if x, ok := after[name]; ok {
+			is = &x
+		}
+		if was != nil && is != nil && was.uid != is.uid {
+			add(name, was, nil)
+			was = nil
+		}
+		add(name, was, is)
+	}
+	return out
+}
+
+// run has a history of n seconds, and returns the states at their beginnings.
+func (w *world) run(n int, withGaps bool) (states []map[string]thing) {
+	for ; w.now < n; w.now++ {
+		states = append(states, maps.Clone(w.objects))
+		if withGaps && w.random.IntN(8) == 0 {
+			from, before, lost := w.now, maps.Clone(w.objects), w.random.IntN(3) == 0
+			for range 1 + w.random.IntN(4) {
+				w.step()
+				w.now++
+				states = append(states, maps.Clone(w.objects))
+			}
+			gap := Record{Time: at(w.now), Type: Gap, Transition: "Gap", Member: "fleet/a", MemberUID: "a", Kind: "Node", From: new(at(from)), To: new(at(w.now)), Key: fmt.Sprint("gap ", w.now)}
+			w.gaps = append(w.gaps, span{from, w.now})
+			if lost {
+				w.lost = append(w.lost, span{from, w.now})
+			} else {
+				w.log = append(w.log, w.differences(before, w.objects)...)
+			}
+			w.log = append(w.log, gap)
+			continue
+		}
+		before := maps.Clone(w.objects)
+		for range w.random.IntN(3) {
+			w.step()
+			w.log = append(w.log, w.differences(before, w.objects)...)
+			before = maps.Clone(w.objects)
+		}
+	}
+	return append(states, maps.Clone(w.objects))
+}
+
+// foldOf folds the records of a log within a span, and the gaps that were recorded later.
+func foldOf(t *testing.T, log []Record, since, until time.Time, part bool) *Fold {
+	t.Helper()
+	f := NewFold(since, until, part)
+	for i := range log {
+		r := &log[i]
+		if r.Time.Before(since) || !r.Time.Before(until) && r.Type != Gap {
+			continue
+		}
+		if err := f.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// netLines are records as lines: what of a field went and came, in order.
+func netLines(records []Record) (lines []string) {
+	for i := range records {
+		r := &records[i]
+		if r.Type == Gap {
+			continue
+		}
+		line := []string{string(r.Type), r.Transition, r.Name, r.UID}
+		values := map[string][2][]string{}
+		for _, c := range r.Changes {
+			of := values[c.Path]
+			if c.Before != nil {
+				of[0] = append(of[0], string(c.Before))
+			}
+			if c.After != nil {
+				of[1] = append(of[1], string(c.After))
+			}
+			values[c.Path] = of
+		}
+		for _, path := range slices.Sorted(maps.Keys(values)) {
+			of := values[path]
+			slices.Sort(of[0])
+			slices.Sort(of[1])
+			line = append(line, fmt.Sprintf("%s:%s>%s", path, strings.Join(of[0], "+"), strings.Join(of[1], "+")))
+		}
+		lines = append(lines, strings.Join(line, " "))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestFold_EqualsTheComparisonOfBothEnds of a span: what is folded of a random history of objects is how the states at its ends differ, unless an end is
+// within a gap or something was lost, which then is said.
+func TestFold_EqualsTheComparisonOfBothEnds(t *testing.T) {
+	compared, doubted := 0, 0
+	for seed := range uint64(600) {
+		w := newWorld(t, seed)
+		states := w.run(5+w.random.IntN(60), seed%2 == 0)
+		for range 4 {
+			since := w.random.IntN(len(states))
+			until := since + w.random.IntN(len(states)-since)
+			f := foldOf(t, w.log, at(since), at(until), false)
+			got := f.Records()
+			touched, exact := false, true
+			for _, g := range w.gaps {
+				if g.to >= since && g.from < until {
+					touched = true
+					exact = exact && g.from >= since && g.to < until
+				}
+			}
+			for _, g := range w.lost {
+				exact = exact && (g.to < since || g.from >= until)
+			}
+			for i := range got {
+				if r := &got[i]; r.Type == Object && r.Net.Incomplete != touched {
+					t.Fatalf("seed %d, %d to %d: %s is incomplete: %t, want %t", seed, since, until, netLines(got[i:i+1]), r.Net.Incomplete, touched)
+				}
+			}
+			if isGap := slices.ContainsFunc(got, func(r Record) bool { return r.Type == Gap }); isGap != touched {
+				t.Fatalf("seed %d, %d to %d: there is a gap: %t, want %t", seed, since, until, isGap, touched)
+			}
+			if !exact {
+				doubted++
+				continue
+			}
+			compared++
+			if got, want := netLines(got), netLines(w.differences(states[since], states[until])); !slices.Equal(got, want) {
+				t.Fatalf("seed %d, %d to %d: folded is\n%s\nwant\n%s", seed, since, until, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+	}
+	t.Logf("%d spans compared, %d in doubt", compared, doubted)
+	if compared < 1500 || doubted < 300 {
+		t.Error("too few")
+	}
+}
+
+// TestFold_OfPartsIsThatOfAll: processes record the same objects one after another, or at once, each with its delay, some of what another one
+// has not seen. What is merged of their folds is how the ends differ.
+func TestFold_OfPartsIsThatOfAll(t *testing.T) {
+	compared := 0
+	for seed := range uint64(500) {
+		w := newWorld(t, seed)
+		states := w.run(10+w.random.IntN(40), false)
+		since := w.random.IntN(len(states))
+		until := since + w.random.IntN(len(states)-since)
+		logs := make([][]Record, 3)
+		holder, second := 0, -1 // who reads the objects, and stands by
+		for _, r := range w.log {
+			switch w.random.IntN(6) {
+			case 0: // taken over by who stands by, or by somebody else
+				holder, second = max(second, w.random.IntN(3)), -1
+			case 1:
+				second = w.random.IntN(3)
+			}
+			logs[holder] = append(logs[holder], r)
+			if second >= 0 && second != holder {
+				late := r
+				if late.Time = r.Time.Add(time.Duration(w.random.IntN(2500)) * time.Millisecond); r.Time.Before(at(since)) && !late.Time.Before(at(since)) {
+					late.Time = r.Time
+				}
+				logs[second] = append(logs[second], late)
+			}
+		}
+		merged := NewFold(at(since), at(until), false)
+		for _, i := range w.random.Perm(3) {
+			part, err := json.Marshal(foldOf(t, logs[i], at(since), at(until), true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := merged.Merge(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := netLines(w.differences(states[since], states[until]))
+		records := merged.Records()
+		if slices.ContainsFunc(records, func(r Record) bool { return r.Net.Incomplete }) { // of several values each process lacks some
+			continue
+		}
+		compared++
+		if got := netLines(records); !slices.Equal(got, want) {
+			t.Fatalf("seed %d, %d to %d: merged is\n%s\nwant\n%s", seed, since, until, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	if t.Logf("%d compared", compared); compared < 300 {
+		t.Error("too few")
+	}
+}
+
+// TestFold_TakesWhatIsRecordedAgainOnce: a process that was killed is followed by one that takes again what was recorded.
+func TestFold_TakesWhatIsRecordedAgainOnce(t *testing.T) {
+	for seed := range uint64(100) {
+		w := newWorld(t, seed)
+		states := w.run(40, false)
+		again := w.random.IntN(len(w.log))
+		log := slices.Concat(w.log, w.log[again:])
+		for i := range w.log[again:] {
+			log[len(w.log)+i].Time = at(41)
+		}
+		got := netLines(foldOf(t, log, at(0), at(50), false).Records())
+		if want := netLines(w.differences(states[0], states[len(states)-1])); !slices.Equal(got, want) {
+			t.Fatalf("seed %d: folded is\n%s\nwant\n%s", seed, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+// folding folds some records of one second each, and returns lines of what differs.
+func folding(t *testing.T, records ...Record) (lines []string, all []Record) {
+	t.Helper()
+	for i := range records {
+		r := &records[i]
+		if r.Time.IsZero() {
+			r.Time = at(100 + i)
+		}
+		if r.Key == "" {
+			r.Key = fmt.Sprint(i)
+		}
+	}
+	all = foldOf(t, records, at(100), at(200), false).Records()
+	for i := range all {
+		r := &all[i]
+		line := []string{string(r.Type), r.Transition, string(r.Kind), r.Name, r.Policy, r.Violation, r.Was, r.Exemption, r.Message}
+		for _, c := range r.Changes {
+			line = append(line, fmt.Sprintf("%s:%s>%s", c.Path, c.Before, c.After))
+		}
+		if r.More > 0 {
+			line = append(line, fmt.Sprintf("and %d", r.More))
+		}
+		if r.Net != nil && r.Net.Incomplete {
+			line = append(line, "?")
+		}
+		lines = append(lines, strings.Join(slices.DeleteFunc(line, func(s string) bool { return s == "" }), " "))
+	}
+	return lines, all
+}
+
+func TestFold_OfVerdicts(t *testing.T) {
+	found := func(transition, what string, since int) Record {
+		return Record{Type: Verdict, Transition: transition, Member: "m", MemberUID: "m", Kind: "Pod", Name: "web", Policy: "p", Violation: what, violation: uint64(len(what)) + 1, FirstSeen: new(at(since))}
+	}
+	with := func(r Record, exempt, exemption string) Record {
+		r.Exempt, r.Exemption = exempt, exemption
+		return r
+	}
+	failed := func(transition, message string, since int) Record {
+		r := found(transition, "", since)
+		r.violation, r.Message = 0, message
+		return r
+	}
+	for name, c := range map[string]struct {
+		records []Record
+		want    []string
+	}{
+		"one that opens":                         {[]Record{found(Opened, "a", 100)}, []string{"Verdict Opened Pod web p a"}},
+		"one that closes":                        {[]Record{found(Closed, "a", 50)}, []string{"Verdict Closed Pod web p a"}},
+		"one that opens and closes":              {[]Record{found(Opened, "a", 100), found(Closed, "a", 100)}, nil},
+		"one that opens and changes":             {[]Record{found(Opened, "a", 100), found(Changed, "a", 100)}, []string{"Verdict Opened Pod web p a"}},
+		"one that changes and closes":            {[]Record{found(Changed, "a", 50), found(Closed, "a", 50)}, []string{"Verdict Closed Pod web p a"}},
+		"one that changes":                       {[]Record{found(Changed, "a", 50), found(Changed, "a", 50)}, []string{"Verdict Changed Pod web p a"}},
+		"one that closes and opens again":        {[]Record{found(Closed, "a", 50), found(Opened, "a", 101)}, []string{"Verdict Changed Pod web p a"}},
+		"two of one object":                      {[]Record{found(Opened, "a", 100), found(Closed, "bc", 50)}, []string{"Verdict Opened Pod web p a", "Verdict Closed Pod web p bc"}},
+		"one that was open and is found again":   {[]Record{found(Opened, "a", 50)}, nil},
+		"one that opened in the first second":    {[]Record{found(Opened, "a", 100)}, []string{"Verdict Opened Pod web p a"}},
+		"one that was open, found, and closes":   {[]Record{found(Opened, "a", 50), found(Closed, "a", 50)}, []string{"Verdict Closed Pod web p a"}},
+		"one that becomes exempt":                {[]Record{with(found(Changed, "a", 50), "why", ExemptionBegan)}, []string{"Verdict Changed Pod web p a Began"}},
+		"one that is exempt for a while":         {[]Record{with(found(Changed, "a", 50), "why", ExemptionBegan), with(found(Changed, "a", 50), "", ExemptionEnded)}, []string{"Verdict Changed Pod web p a"}},
+		"one that opens exempt":                  {[]Record{found(Opened, "a", 100), with(found(Changed, "a", 100), "why", ExemptionBegan)}, []string{"Verdict Opened Pod web p a"}},
+		"an evaluation that fails":               {[]Record{failed(Failed, "x", 100)}, []string{"Verdict Failed Pod web p x"}},
+		"one that failed":                        {[]Record{failed(Known, "", 50)}, []string{"Verdict Known Pod web p"}},
+		"one that fails for a while":             {[]Record{failed(Failed, "x", 100), failed(Known, "", 100)}, nil},
+		"one that fails in another way":          {[]Record{failed(Failed, "x", 50), failed(Failed, "y", 50)}, []string{"Verdict Changed Pod web p y"}},
+		"one that fails, and hides a violation":  {[]Record{failed(Failed, "x", 100), found(Closed, "a", 50)}, []string{"Verdict Failed Pod web p x", "Verdict Closed Pod web p a"}},
+		"in a gap of what cannot be written":     {[]Record{found(Opened, "a", 100), {Type: Gap, Transition: "Gap", To: new(at(150))}}, []string{"Gap Gap", "Verdict Opened Pod web p a ?"}},
+		"in a gap of verdicts":                   {[]Record{found(Opened, "a", 100), {Type: Gap, Transition: "Gap", Key: "gap/verdicts/x", To: new(at(150))}}, []string{"Gap Gap", "Verdict Opened Pod web p a ?"}},
+		"beside a gap of objects":                {[]Record{found(Opened, "a", 100), {Type: Gap, Transition: "Gap", Member: "m", MemberUID: "m", Kind: "Pod", To: new(at(150))}}, []string{"Gap Gap Pod", "Verdict Opened Pod web p a"}},
+		"before a gap that was":                  {[]Record{found(Opened, "a", 100), {Type: Gap, Transition: "Gap", To: new(at(99)), From: new(at(50))}}, []string{"Verdict Opened Pod web p a"}},
+		"in a gap that was recorded later":       {[]Record{found(Opened, "a", 100), {Type: Gap, Transition: "Gap", Time: at(300), From: new(at(190)), To: new(at(300))}}, []string{"Gap Gap", "Verdict Opened Pod web p a ?"}},
+		"before a gap that began later":          {[]Record{found(Opened, "a", 100), {Type: Gap, Transition: "Gap", Time: at(300), From: new(at(200)), To: new(at(300))}}, []string{"Verdict Opened Pod web p a"}},
+		"in a gap of which it is not known when": {[]Record{found(Opened, "a", 100), {Type: Gap, Transition: "Gap", Time: at(300)}}, []string{"Gap Gap", "Verdict Opened Pod web p a ?"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, _ := folding(t, c.records...); !slices.Equal(got, c.want) {
+				t.Errorf("folded is %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestFold_OfScopesAndMembers(t *testing.T) {
+	scope := func(was, is string) Record {
+		return Record{Type: Scope, Transition: is, Was: was, Member: "m", MemberUID: "m", Kind: "Pod"}
+	}
+	member := func(transition string, changes ...Change) Record {
+		return Record{Type: Member, Transition: transition, Member: "m", MemberUID: "m", Changes: changes}
+	}
+	version := func(before, after string) Change {
+		return Change{Path: "version", Before: text(before), After: text(after)}
+	}
+	object := func(transition string, before, after string) Record {
+		return Record{Type: Object, Transition: transition, Member: "m", MemberUID: "m", Kind: "Pod", Name: "web", UID: "u", Changes: []Change{{Path: "p", Before: text(before), After: text(after)}}}
+	}
+	synced, stale := aggregate.Synced.String(), aggregate.Stale.String()
+	for name, c := range map[string]struct {
+		records []Record
+		want    []string
+	}{
+		"a scope that turns stale":               {[]Record{scope(synced, stale)}, []string{"Scope Stale Pod Synced"}},
+		"a scope that was stale for a while":     {[]Record{scope(synced, stale), scope(stale, synced)}, nil},
+		"a scope that was":                       {[]Record{scope(stale, synced)}, []string{"Scope Synced Pod Stale"}},
+		"a scope that is loaded and read":        {[]Record{scope("", synced)}, nil},
+		"a scope that is loaded and forbidden":   {[]Record{scope("", "Forbidden")}, []string{"Scope Forbidden Pod"}},
+		"a scope that is new":                    {[]Record{scope("Unknown", "Syncing"), scope("Syncing", synced)}, []string{"Scope Synced Pod Unknown"}},
+		"a scope that is new and removed":        {[]Record{scope("Unknown", synced), scope(synced, Removed)}, nil},
+		"objects of a scope that is removed":     {[]Record{object(Changed, "a", "b"), scope(synced, Removed)}, []string{"Scope Removed Pod Synced"}},
+		"objects of a scope that was removed":    {[]Record{object(Changed, "a", "b"), scope(synced, Removed), scope("Unknown", synced)}, []string{`Object Changed Pod web p:"a">"b" ?`}},
+		"a member that joins":                    {[]Record{member(Joined, version("", "1")), scope("Unknown", synced), object(Created, "", "b")}, []string{`Member Joined version:>"1"`, `Object Created Pod web p:>"b"`}},
+		"a member that joins and changes":        {[]Record{member(Joined, version("", "1")), member(Changed, version("1", "2"))}, []string{`Member Joined version:>"2"`}},
+		"a member that changes":                  {[]Record{member(Changed, version("1", "2")), member(Changed, version("2", "3"))}, []string{`Member Changed version:"1">"3"`}},
+		"a member that changes and changes back": {[]Record{member(Changed, version("1", "2")), member(Changed, version("2", "1"))}, nil},
+		"a member that joins and leaves":         {[]Record{member(Joined, version("", "1")), object(Created, "", "b"), member(Left)}, nil},
+		"a member that leaves, with its objects": {[]Record{object(Changed, "a", "b"), scope(synced, stale), member(Left)}, []string{"Member Left"}},
+		"a member that leaves and joins":         {[]Record{object(Changed, "a", "b"), member(Left), member(Joined, version("", "1"))}, []string{`Object Changed Pod web p:"a">"b" ?`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, _ := folding(t, c.records...); !slices.Equal(got, c.want) {
+				t.Errorf("folded is %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestFold_ClaimsNoEqualityThatIsNotKnown: of values that were cut, and where not all changes are recorded.
+func TestFold_ClaimsNoEqualityThatIsNotKnown(t *testing.T) {
+	long := func(end string) json.RawMessage {
+		v, _ := clipped([]byte(`"` + strings.Repeat("x", 2*maxValue) + end + `"`))
+		return v
+	}
+	change := func(more int, changes ...Change) Record {
+		return Record{Type: Object, Transition: Changed, Kind: "Pod", Name: "web", UID: "u", Changes: changes, More: more}
+	}
+	cut := []Record{
+		change(0, Change{Path: "a", Before: long("1"), After: text("b"), Cut: true}, Change{Path: "c", Before: text("d"), After: long("1"), Cut: true}),
+		change(0, Change{Path: "a", Before: text("b"), After: long("2"), Cut: true}, Change{Path: "c", Before: long("1"), After: text("d"), Cut: true}),
+	}
+	_, all := folding(t, cut...)
+	if len(all) != 1 || len(all[0].Changes) != 1 || all[0].Changes[0].Path != "a" || !all[0].Changes[0].Cut {
+		t.Errorf("what was cut is folded to %+v", all)
+	}
+	got, _ := folding(t, change(3, Change{Path: "a", Before: text("1"), After: text("2")}), change(1, Change{Path: "a", Before: text("2"), After: text("1")}))
+	if want := []string{"Object Changed Pod web and 4"}; !slices.Equal(got, want) {
+		t.Errorf("of what is not recorded there is %q, want %q", got, want)
+	}
+}
+
+// TestFold_HasBounds in things and bytes, of what differs.
+func TestFold_HasBounds(t *testing.T) {
+	add := func(f *Fold, n int, transition string, value string) error {
+		r := Record{Time: at(1), Type: Object, Transition: transition, Kind: "Pod", UID: fmt.Sprint(n), ResourceVersion: "1", Changes: []Change{{Path: "p", After: text(value)}}}
+		r.Key = r.key()
+		return f.Add(&r)
+	}
+	f := NewFold(at(0), at(2), false)
+	for n := range MaxFolded + 10 { // as Jobs come and go
+		if err := add(f, n, Created, "x"); err != nil {
+			t.Fatal(err)
+		}
+		if err := add(f, n, Deleted, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(f.items) > 0 || f.size != 0 || f.live != 0 {
+		t.Errorf("of what came and went %d are held, of %d bytes", len(f.items), f.size)
+	}
+	n := 0
+	for err := error(nil); err == nil; n++ {
+		err = add(f, -1-n, Deleted, "")
+	}
+	if n != MaxFolded+1 {
+		t.Errorf("%d things were folded", n)
+	}
+	f, n = NewFold(at(0), at(2), false), 0
+	var err error
+	for value := strings.Repeat("x", 1000); err == nil; n++ {
+		err = add(f, n, Created, value)
+	}
+	if bytes := n * 1000; bytes > maxFoldSize || n < 1000 || err.Error() != "what differs is folded from more than 67108864 bytes: narrow the span or the selection" {
+		t.Errorf("%d things of 1 KB were folded: %v", n, err)
+	}
+	examined := 0
+	for err = nil; err == nil; examined++ {
+		err = f.Examined()
+	}
+	if examined != MaxExamined+1 {
+		t.Errorf("%d records were examined", examined)
+	}
+}
