@@ -78,7 +78,7 @@ type folded struct {
 	Was     bool          `json:"w,omitempty"` // it was there at the beginning
 	Is      bool          `json:"i,omitempty"` // it is there at the end
 	Broken  bool          `json:"b,omitempty"` // it was gone meanwhile, of a scope or member, or what is known of it does not fit together
-	Changed bool          `json:"c,omitempty"` // of a violation
+	Changed bool          `json:"c,omitempty"` // of a violation; of a member, that a process began to read it
 	State   string        `json:"s,omitempty"` // of a scope at the beginning
 	Exempt  bool          `json:"e,omitempty"` // the violation at the beginning
 	Fields  []foldedField `json:"f,omitempty"` // by path
@@ -188,7 +188,7 @@ func (f *Fold) Holds(member, uid string) {
 	}
 }
 
-const recordSize = 500 // bytes, about, without changes and messages
+const recordSize = 400 // bytes, about, without changes and messages
 
 func (f *Fold) bounds() error {
 	switch {
@@ -282,12 +282,11 @@ func (x *folded) take(r *Record, at mark) {
 	switch r.Transition {
 	case Created, Joined:
 		fields = !x.Is || r.Type == Member
-		x.Broken = x.Broken || r.Type == Member && x.Was
+		x.Broken = x.Broken || r.Type == Member && x.Count > 0
+		x.Changed = x.Changed || r.Type == Member
 		x.Is = true
 	case Deleted, Left:
-		fields = x.Is
-		x.Broken = x.Broken || r.Type == Member
-		x.Is = false
+		fields, x.Is = x.Is, false
 	case Removed:
 		x.Broken, x.Is = true, true
 	case Opened, Failed:
@@ -296,8 +295,9 @@ func (x *folded) take(r *Record, at mark) {
 	case Closed, Known:
 		x.Is = false
 	case Changed:
-		x.Changed, x.Is = true, true
+		x.Changed, x.Is = x.Changed || r.Type == Verdict, true
 	default:
+		x.Broken = x.Broken || r.Type == Scope && x.Count > 0 && r.Was == aggregate.Unknown.String() // it was read anew
 		x.Is = true
 	}
 	if fields {
@@ -327,9 +327,6 @@ func (f *Fold) Records() []Record {
 	doubts := f.doubts()
 	out := make([]Record, 0, len(f.items)+len(f.gaps)+len(f.events))
 	for id, x := range f.items {
-		if x.Record.Type == Member && f.held[x.Record.MemberUID] {
-			x.Was, x.Is = true, true // one process took it over from another one
-		}
 		if doubts.isGone(&x.Record) {
 			continue
 		}
@@ -361,6 +358,11 @@ func (f *Fold) Records() []Record {
 	return out
 }
 
+// isNew reports whether a scope is one that a process began to read within the span.
+func (x *folded) isNew() bool {
+	return x.State == aggregate.Unknown.String() || x.State == aggregate.Syncing.String()
+}
+
 // at is when the first of its transitions was recorded.
 func (r *Record) at() time.Time {
 	if r.Net != nil {
@@ -390,9 +392,13 @@ func (x *folded) differs(r *Record, d *foldDoubts) bool {
 		}
 	case Scope:
 		r.Was = x.State
-		joined := d.joined[r.MemberUID]
-		read := r.Transition == aggregate.Synced.String() || r.Transition == aggregate.Partial.String() || joined && r.Transition == aggregate.NotServed.String()
-		return r.Was != r.Transition && !(read && (r.Was == "" || joined)) && !(r.Was == aggregate.Unknown.String() && r.Transition == Removed)
+		read := r.Transition == aggregate.Synced.String() || r.Transition == aggregate.Partial.String()
+		switch {
+		case r.Was == r.Transition, r.Was == aggregate.Unknown.String() && r.Transition == Removed:
+			return false
+		case r.Was == "", x.isNew() && d.joined[r.MemberUID]: // it was read before, or the member says it
+			return !read && (r.Was == "" || r.Transition != aggregate.NotServed.String())
+		}
 	case Verdict:
 		return x.verdict(r)
 	}

@@ -81,8 +81,12 @@ func (x *folded) merge(o *folded) {
 	x.Changed = x.Changed || o.Changed || !x.Was || !x.Is || !o.Was || !o.Is // if it is there at both ends, it was gone meanwhile
 	x.Broken = x.Broken || o.Broken
 	x.More, x.Count = max(x.More, o.More), max(x.Count, o.Count)
+	is := x.Is || o.Is
 	if o.Last.compare(x.Last) > 0 {
 		x.Last, x.Is, x.Record = o.Last, o.Is, o.Record
+	}
+	if x.Record.Type == Member { // which moves from one to another
+		x.Was, x.Is, x.Broken = x.Was || o.Was, is, false
 	}
 }
 
@@ -91,7 +95,7 @@ type foldDoubts struct {
 	all, verdicts bool            // all is in doubt, or all verdicts are
 	of            map[string]bool // members, scopes and objects in doubt
 	gone          map[string]bool // members and scopes that are not there at the end
-	joined        map[string]bool // members that were not there at the beginning
+	joined        map[string]bool // members that began to be read within: that their scopes are is no news
 }
 
 // verdictsGap is in the keys of gaps that are about verdicts only.
@@ -113,14 +117,23 @@ func (f *Fold) doubts() *foldDoubts {
 			d.of[doubted(&r)] = true
 		}
 	}
+	moved := map[string]bool{} // members that one process may have taken over from another one
 	for _, x := range f.items {
 		r := &x.Record
-		held := f.held[r.MemberUID]
-		switch {
-		case r.Type == Member && !held:
-			at := doubted(&Record{MemberUID: r.MemberUID})
-			d.gone[at], d.joined[r.MemberUID], d.of[at] = !x.Is, !x.Was && x.Is, d.of[at] || x.Broken && x.Was && x.Is
-		case r.Type == Scope && x.Broken:
+		if r.Type != Member {
+			continue
+		}
+		if f.held[r.MemberUID] { // by a process that has not taken it over
+			x.Was, x.Is = true, true
+			d.joined[r.MemberUID] = x.Changed
+			continue
+		}
+		at := doubted(&Record{MemberUID: r.MemberUID})
+		d.gone[at], d.joined[r.MemberUID], moved[r.MemberUID] = !x.Is, x.Is && x.Changed, x.Was && x.Is && x.Changed
+		d.of[at] = d.of[at] || x.Broken && x.Was && x.Is
+	}
+	for _, x := range f.items {
+		if r := &x.Record; r.Type == Scope && (x.Broken || moved[r.MemberUID] && x.isNew()) {
 			at := doubted(&Record{MemberUID: r.MemberUID, Kind: r.Kind})
 			d.gone[at], d.of[at] = r.Transition == Removed, true
 		}

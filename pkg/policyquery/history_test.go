@@ -23,7 +23,12 @@ import (
 // recording is a history of an index that runs until the test ends.
 func recording(t *testing.T, x *aggregate.Index) *history.History {
 	t.Helper()
-	h, err := history.Open(history.Options{Directory: t.TempDir()})
+	return recordingWith(t, x, history.Options{Directory: t.TempDir()})
+}
+
+func recordingWith(t *testing.T, x *aggregate.Index, opts history.Options) *history.History {
+	t.Helper()
+	h, err := history.Open(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

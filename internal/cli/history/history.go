@@ -9,21 +9,25 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/internal/cli/queryclient"
+	"federator.dev/federator/pkg/history"
 	"federator.dev/federator/pkg/policyquery"
 )
 
 const help = `List what happened, as far as you are allowed to read it now and it is kept: transitions of
 objects by field, of scopes and members, of verdicts, of Actions and of policies. The newest come last. A gap says of what it is
-not known what happened.
+not known what happened. With --net, what differs between two instants: of what came, changed and went between them, how it is
+different at the end, and nothing of what is as it was.
 
   federator history deployment web -n shop --since 24h
   federator history pods --member fleet/eu-1 --transition Deleted
   federator history deployments --path spec.template --since 1h
   federator history --policy unique-hosts
   federator history --source fleet-policies --type Policy
-  federator history pod web-0 -n shop --watch`
+  federator history pod web-0 -n shop --watch
+  federator history deployments -n shop --net --since 24h --until 1h`
 
 // maxItems bounds what is asked for: the newest come first.
 const maxItems = 1_000_000
@@ -33,7 +37,7 @@ func Command(version string) *cobra.Command {
 	lists := map[string]*[]string{}
 	var since, until string
 	var limit int
-	var watch bool
+	var watch, net bool
 	cmd := &cobra.Command{
 		Use: "history [RESOURCE [NAME...]]", Short: "List and watch what happened", Long: help,
 		ValidArgsFunction: flags.CompleteResources,
@@ -69,6 +73,9 @@ func Command(version string) *cobra.Command {
 				}
 				return watchHistory(cmd, client, &flags, query)
 			}
+			if net {
+				return printNet(cmd, client, &flags, query)
+			}
 			return printHistory(cmd, client, &flags, query, limit)
 		},
 	}
@@ -91,11 +98,12 @@ func Command(version string) *cobra.Command {
 	fs.StringVar(&until, "until", "", "only what was recorded before a `time`, or a duration ago")
 	fs.IntVar(&limit, "limit", 500, "at most so many, the newest")
 	fs.BoolVarP(&watch, "watch", "w", false, "print what happens from now on, until interrupted; -o json prints the events")
+	fs.BoolVar(&net, "net", false, "print how the fleet at the end of the span, now or --until, differs from that at --since")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("namespace", flags.CompleteNamespaces))
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("member", flags.CompleteMembers))
 	cmd.MarkFlagsMutuallyExclusive("watch", "since")
 	cmd.MarkFlagsMutuallyExclusive("watch", "until")
-	cmd.MarkFlagsMutuallyExclusive("watch", "limit")
+	cmd.MarkFlagsMutuallyExclusive("watch", "limit", "net")
 	return cmd
 }
 
@@ -130,6 +138,24 @@ func printHistory(cmd *cobra.Command, client *queryclient.Client, f *queryclient
 		query.Set("continue", page.Continue)
 	}
 	slices.Reverse(all.Items)
+	return printList(cmd, f, all, columns(), cells)
+}
+
+// printNet prints what differs.
+func printNet(cmd *cobra.Command, client *queryclient.Client, f *queryclient.Flags, query url.Values) error {
+	query.Set("net", "true")
+	body, err := client.Get(cmd.Context(), "/query/v1/history", query, "application/json")
+	if err != nil {
+		return err
+	}
+	all := &policyquery.HistoryList{}
+	if err := json.Unmarshal(body, all); err != nil {
+		return fmt.Errorf("decoding the response: %w", err)
+	}
+	return printList(cmd, f, all, netColumns(), netCells)
+}
+
+func printList(cmd *cobra.Command, f *queryclient.Flags, all *policyquery.HistoryList, columns []metav1.TableColumnDefinition, cells func(*history.Record) []any) error {
 	if f.Output == "json" || f.Output == "yaml" {
 		body, err := json.MarshalIndent(all, "", "  ")
 		if err != nil {
@@ -137,5 +163,5 @@ func printHistory(cmd *cobra.Command, client *queryclient.Client, f *queryclient
 		}
 		return f.Write(cmd.OutOrStdout(), body)
 	}
-	return printItems(cmd, all, f.Output == "wide")
+	return printItems(cmd, all, f.Output == "wide", columns, cells)
 }

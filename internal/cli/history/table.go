@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 )
 
 // printItems prints records as a table, and what is to be known of them besides.
-func printItems(cmd *cobra.Command, all *policyquery.HistoryList, wide bool) error {
+func printItems(cmd *cobra.Command, all *policyquery.HistoryList, wide bool, columns []metav1.TableColumnDefinition, cells func(*history.Record) []any) error {
 	stderr := cmd.ErrOrStderr()
 	if all.Failing != "" {
 		fmt.Fprintln(stderr, all.Failing)
@@ -27,7 +28,14 @@ func printItems(cmd *cobra.Command, all *policyquery.HistoryList, wide bool) err
 	if all.Continue != "" {
 		fmt.Fprintln(stderr, "There are older ones: --limit, --until and other flags select them.")
 	}
+	if slices.ContainsFunc(all.Items, func(r history.Record) bool { return r.Net != nil && r.Net.Incomplete }) {
+		fmt.Fprintln(stderr, "What has a question mark may differ otherwise, or in more: a gap is about it.")
+	}
 	if len(all.Items) == 0 {
+		if all.Span != nil {
+			fmt.Fprintln(stderr, "Nothing that is recorded differs.")
+			return nil
+		}
 		if all.Since != nil {
 			fmt.Fprintf(stderr, "Nothing is recorded of that; what is kept begins at %s.\n", all.Since.Format(time.RFC3339))
 		} else {
@@ -35,7 +43,7 @@ func printItems(cmd *cobra.Command, all *policyquery.HistoryList, wide bool) err
 		}
 		return nil
 	}
-	table := &metav1.Table{ColumnDefinitions: columns()}
+	table := &metav1.Table{ColumnDefinitions: columns}
 	for i := range all.Items {
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells(&all.Items[i])})
 	}
@@ -43,14 +51,34 @@ func printItems(cmd *cobra.Command, all *policyquery.HistoryList, wide bool) err
 }
 
 func columns() []metav1.TableColumnDefinition {
-	columns := []metav1.TableColumnDefinition{}
-	for _, name := range []string{"Time", "Member", "Subject", "Transition", "What"} {
+	return columnsOf([]string{"Time", "Member", "Subject", "Transition", "What"}, []string{"Member time", "Resource version", "Revision", "Trace"})
+}
+
+func netColumns() []metav1.TableColumnDefinition {
+	return columnsOf([]string{"Member", "Subject", "Difference", "What"}, []string{"First", "Last", "Transitions", "Resource version"})
+}
+
+func columnsOf(names, wide []string) (columns []metav1.TableColumnDefinition) {
+	for _, name := range names {
 		columns = append(columns, metav1.TableColumnDefinition{Name: name, Type: "string"})
 	}
-	for _, name := range []string{"Member time", "Resource version", "Revision", "Trace"} {
+	for _, name := range wide {
 		columns = append(columns, metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1})
 	}
 	return columns
+}
+
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+// netCells are of a record of how something differs, or one of a gap or policy.
+func netCells(r *history.Record) []any {
+	difference, first, transitions := r.Transition, r.Time, 1
+	if r.Net != nil {
+		if first, transitions = r.Net.First, r.Net.Transitions; r.Net.Incomplete {
+			difference += "?"
+		}
+	}
+	return []any{r.Member, subject(r), difference, what(r), first.UTC().Format(timeFormat), r.Time.UTC().Format(timeFormat), transitions, r.ResourceVersion}
 }
 
 func cells(r *history.Record) []any {
@@ -58,7 +86,7 @@ func cells(r *history.Record) []any {
 	if r.MemberTime != nil {
 		memberTime = r.MemberTime.Format(time.RFC3339)
 	}
-	return []any{r.Time.Format("2006-01-02T15:04:05.000Z"), r.Member, subject(r), r.Transition, what(r), memberTime, r.ResourceVersion, uint64(r.Revision), r.Trace}
+	return []any{r.Time.Format(timeFormat), r.Member, subject(r), r.Transition, what(r), memberTime, r.ResourceVersion, uint64(r.Revision), r.Trace}
 }
 
 // subject is what a record is about, as other commands write it.
@@ -97,6 +125,12 @@ func what(r *history.Record) string {
 		}
 		parts = append(parts, change(&c))
 	}
+	if r.More > 0 && len(r.Changes) <= shownChanges {
+		parts = append(parts, fmt.Sprintf("and %d more", r.More))
+	}
+	if r.Net != nil && r.Was != "" {
+		parts = append(parts, "was "+r.Was)
+	}
 	if r.Message != "" {
 		parts = append(parts, r.Message)
 	}
@@ -116,6 +150,8 @@ func change(c *history.Change) string {
 		return c.Path + "=" + value(c.After) + ";"
 	case c.After == nil:
 		return c.Path + "=" + value(c.Before) + " is gone;"
+	case c.Cut && bytes.Equal(c.Before, c.After):
+		return c.Path + " may differ in what is not recorded of it;"
 	}
 	return c.Path + "=" + value(c.Before) + " -> " + value(c.After) + ";"
 }
