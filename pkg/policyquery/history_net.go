@@ -83,13 +83,16 @@ func (q History) fold(ctx context.Context, caller queryapi.Caller, a *historyPar
 	}
 	members, part := queryapi.MembersInPart(ctx, grants.snapshot)
 	fold := history.NewFold(a.since, a.until, part)
-	examined := 0
+	examined, absent := 0, map[string]history.Record{} // by UID of the member
 	add := func(r *history.Record) error {
 		if examined++; examined%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if !a.about(r) || !grants.mayRead(r) || !a.about(r) {
 			return nil
+		}
+		if r.Type == history.Object && !grants.present(r.Member, r.MemberUID) {
+			absent[r.MemberUID] = *r
 		}
 		return fold.Add(r)
 	}
@@ -114,6 +117,14 @@ func (q History) fold(ctx context.Context, caller queryapi.Caller, a *historyPar
 	}
 	if err := q.addUnknown(a, grants, members, part, add); err != nil {
 		return nil, err
+	}
+	for uid, r := range absent {
+		if grants.everything() { // and reads that it has left
+			break
+		}
+		if err := fold.Add(gapUntil(a.until, r.Member, uid, "", "the member is not there any more: when its objects went is not said")); err != nil {
+			return nil, err
+		}
 	}
 	begins := q.History.Span().OldestTime
 	if begins.IsZero() {

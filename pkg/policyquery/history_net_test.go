@@ -191,6 +191,27 @@ func TestHistoryNet_FoldsWhatTheCallerMayRead(t *testing.T) {
 		"Gap fleet/b Deployment.apps gap of b", "Created fleet/b Deployment.apps other spec.replicas:>1 ?")
 }
 
+// TestHistoryNet_SaysThatAMemberIsGone to who may read its objects, and not that it has left.
+func TestHistoryNet_SaysThatAMemberIsGone(t *testing.T) {
+	j, hub, past, at := netted(t)
+	hub.who = func(s *authorizationv1.SubjectAccessReviewSpec) bool {
+		a := s.ResourceAttributes
+		return s.User == "root" || a.Resource == "deployments.apps" && a.Namespace == ""
+	}
+	j.join("fleet/a")
+	j.join("fleet/b")
+	j.until(func() error { return recordedUntil(past, 4) })
+	since := at.forward()
+	record(t, past, ofDeployment("web", history.Changed, 2, replicas("1", "2")))
+	j.index.RemoveMember("fleet/a")
+	j.until(func() error { return recordedUntil(past, 6) })
+	at.forward()
+	wantLines(t, "root", j.net("since="+since, "kind=Deployment.apps", "name=web"), "Left fleet/a")
+	j.token = "ann"
+	wantLines(t, "ann", j.net("since="+since, "kind=Deployment.apps", "name=web"),
+		"Changed fleet/a Deployment.apps web spec.replicas:1>2 ?", "Gap fleet/a the member is not there any more: when its objects went is not said")
+}
+
 // TestHistoryNet_SaysWhatIsNotKnown: gaps that are recorded later, or whose end is not known yet, and what is not recorded.
 func TestHistoryNet_SaysWhatIsNotKnown(t *testing.T) {
 	j, _, past, at := netted(t)
