@@ -209,7 +209,7 @@ func TestHistoryNet_SaysThatAMemberIsGone(t *testing.T) {
 	wantLines(t, "root", j.net("since="+since, "kind=Deployment.apps", "name=web"), "Left fleet/a")
 	j.token = "ann"
 	wantLines(t, "ann", j.net("since="+since, "kind=Deployment.apps", "name=web"),
-		"Changed fleet/a Deployment.apps web spec.replicas:1>2 ?", "Gap fleet/a the member is not there any more: when its objects went is not said")
+		"Gap fleet/a the member is not there any more: when its objects went is not said", "Changed fleet/a Deployment.apps web spec.replicas:1>2 ?")
 }
 
 // TestHistoryNet_SaysWhatIsNotKnown: gaps that are recorded later, or whose end is not known yet, and what is not recorded.
