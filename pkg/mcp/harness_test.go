@@ -292,17 +292,17 @@ func (w *world) fill(t testing.TB, index *aggregate.Index) map[aggregate.Ref]*ag
 				t.Fatal(err)
 			}
 			scopes[aggregate.Ref{Member: m.Name, Kind: k.Kind}] = scope
+			var items []aggregate.Item
 			for _, o := range first {
 				if o.ref.Member == m.Name && o.ref.Kind == k.Kind {
-					scope.Upsert(scope.Item(o.record()))
+					items = append(items, scope.Item(o.record()))
 				}
 			}
 			status, ok := w.states[aggregate.Ref{Member: m.Name, Kind: k.Kind}]
 			if !ok {
 				status.State = aggregate.Synced
 			}
-			scope.SetStatus(status)
-			if _, err := scope.Commit(); err != nil {
+			if _, err := scope.Replace(items, status); err != nil {
 				t.Fatal(err)
 			}
 		}

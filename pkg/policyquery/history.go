@@ -188,7 +188,7 @@ func (a *historyParams) query() history.Query {
 // matches reports whether a record is selected. Gaps are, whatever is selected but where and when: something may be in them.
 func (a *historyParams) matches(r *history.Record) bool {
 	if r.Type == history.Gap {
-		return len(a.types) == 0 && (r.Member == "" || matches(a.members, r.Member)) && (r.Kind == "" || matches(a.kinds, string(r.Kind))) || slices.Contains(a.types, string(history.Gap))
+		return matches(a.types, string(r.Type)) && (r.Member == "" || matches(a.members, r.Member)) && (r.Kind == "" || matches(a.kinds, string(r.Kind)))
 	}
 	return matches(a.members, r.Member) && matches(a.kinds, string(r.Kind)) && matches(a.namespaces, r.Namespace) && matches(a.names, r.Name) && matches(a.uids, r.UID) &&
 		matches(a.policies, r.Policy) && matches(a.sources, r.Source) && matches(a.types, string(r.Type)) && matches(a.transitions, r.Transition) && a.changes(r)
