@@ -36,7 +36,6 @@ type HistoryInput struct {
 type HistoryOutput struct {
 	Shown     int         `json:"shown" jsonschema:"how many are in this answer; there is no total"`
 	Gaps      int         `json:"gaps" jsonschema:"how many gaps are among these: it is not known what happened then"`
-	OtherGaps bool        `json:"otherGaps,omitempty" jsonschema:"true: gaps of more than what is selected, such as of a whole member, may not be among these: ask with type Gap and, at most, since and until"`
 	Since     string      `json:"since,omitempty" jsonschema:"when the oldest of all was recorded that is kept: of before nothing is known; absent: there is none"`
 	Failing   string      `json:"failing,omitempty" jsonschema:"why what happens now is not recorded"`
 	Freshness Freshness   `json:"freshness" jsonschema:"of the members that are selected: what happens in those that are not fresh is not known yet"`
@@ -142,7 +141,7 @@ func history(ctx context.Context, a asker, in *HistoryInput) (*HistoryOutput, bo
 	}
 	selected := values{}.setAll("member", in.Member).setAll("kind", in.Kind).setAll("namespace", in.Namespace).setAll("name", in.Name).setAll("uid", in.UID).setAll("policy", in.Policy).
 		setAll("source", in.Source).setAll("type", types).setAll("transition", in.Transition).setAll("path", in.Path).set("since", in.Since).set("until", in.Until).set("order", in.Order)
-	answer := HistoryOutput{OtherGaps: len(in.Member)+len(in.Kind)+len(in.Namespace)+len(in.Name)+len(in.UID)+len(in.Policy) > 0}
+	var answer HistoryOutput
 	for first := true; ; first = false {
 		list, err := a.transitions(ctx, selected, &at, limit)
 		if err != nil {

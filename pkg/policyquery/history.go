@@ -181,7 +181,7 @@ func (a *historyParams) query() history.Query {
 	}
 	return history.Query{
 		Member: only(a.members), Kind: only(a.kinds), Namespace: only(a.namespaces), Name: only(a.names), UID: only(a.uids), Policy: only(a.policies),
-		Since: a.since, Until: a.until, Backward: !a.oldest,
+		Since: a.since, Until: a.until, Backward: !a.oldest, Gaps: matches(a.types, string(history.Gap)),
 	}
 }
 
