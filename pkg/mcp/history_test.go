@@ -172,12 +172,16 @@ func TestHistory_SaysWhatIsNotKnown(t *testing.T) {
 
 // pages is a query API elsewhere that has written pages of history.
 type pages struct {
-	of    func(token string, limit int) map[string]any
-	asked []string
+	of      func(token string, limit int) map[string]any
+	members map[string]any // nil: one, which is fresh
+	asked   []string
 }
 
 func (p *pages) Get(_ context.Context, path string, query url.Values, _ string) ([]byte, error) {
 	if path != "/query/v1/history" {
+		if p.members != nil {
+			return json.Marshal(p.members)
+		}
 		return []byte(`{"summary":{"members":1,"synced":1,"scopes":{"Synced":1},"objects":1}}`), nil
 	}
 	limit, err := strconv.Atoi(query.Get("limit"))
@@ -309,6 +313,43 @@ func TestHistory_PassesWhatTheLogHasLost(t *testing.T) {
 		}
 		if want := len(log) - 61; counted != want || gaps > want || gaps < want-90 {
 			t.Errorf("%d at a time: %d gaps are counted, %d rows; want %d", limit, counted, gaps, want)
+		}
+	}
+}
+
+// TestHistory_LongestTransitionFits, whatever is long, and whatever is not fresh.
+func TestHistory_LongestTransitionFits(t *testing.T) {
+	x := map[string]any{"position": 1, "time": began, "memberTime": began, "from": began, "to": began, "more": 1000}
+	for _, field := range []string{"type", "transition", "member", "kind", "namespace", "name", "subject", "policy", "action", "by", "source", "severity", "violation", "exempt", "exemption", "message"} {
+		x[field] = long
+	}
+	var changes, stale, absent []any
+	for i := range 250 {
+		changes = append(changes, map[string]any{"path": fmt.Sprint("spec.", i, wide), "before": long, "after": []string{long}, "cut": true})
+		stale = append(stale, map[string]any{"member": long, "kind": long, "state": long, "age": long})
+		absent = append(absent, long)
+	}
+	x["changes"] = changes
+	lost := page("", 0)["items"].([]any)[0]
+	api := &pages{
+		members: map[string]any{"summary": map[string]any{"scopes": map[string]any{"Stale": 250}}, "items": []any{map[string]any{"name": "m", "notSynced": stale}}},
+		of: func(token string, limit int) map[string]any {
+			out := map[string]any{"items": []any{lost, x, lost, x}, "continue": "2", "absent": absent, "failing": long, "since": began}
+			if limit == 1 {
+				out["items"], out["continue"] = []any{lost, x}, strings.Repeat("c", 150)
+			}
+			if limit == 1 && token != "" {
+				out["items"] = []any{x}
+			}
+			return out
+		},
+	}
+	s := sessionOf(t, api, 0)
+	for what, a := range map[string]args{"a page": nil, "one beside what is lost": {"limit": 1}, "one": {"limit": 1, "continue": "1.x"}} {
+		out := into[mcp.HistoryOutput](t, s, "history", a)
+		rows := out.Untrusted.Transitions
+		if last := rows[len(rows)-1]; last.Object == nil || len(last.Changes) == 0 || len(last.Changes)+last.More != 1250 || out.Cut.Texts == 0 {
+			t.Errorf("%s: %+v", what, out)
 		}
 	}
 }
