@@ -177,6 +177,17 @@ type Query struct {
 	Since, Until  time.Time // Since <= Time < Until
 	After, Before uint64    // positions, both exclusive; 0: not set
 	Backward      bool      // the newest first
+
+	// Gaps adds gaps of more than what is asked for, such as of a kind where that is an object: what is asked for may be in them.
+	Gaps bool
+}
+
+// entries is what is asked of the log.
+func (q *Query) entries() segments.Query {
+	return segments.Query{
+		Member: q.Member, Kind: q.Kind, Namespace: q.Namespace, Name: q.Name, UID: q.UID, Policy: q.Policy,
+		Since: q.Since, Until: q.Until, After: q.After, Before: q.Before, Backward: q.Backward,
+	}
 }
 
 // Read yields records by their position. What is missing is a record of type Gap, without a position: it may be yielded again to who reads on from a
@@ -184,7 +195,7 @@ type Query struct {
 func (h *History) Read(q Query) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		var last time.Time
-		for e, err := range h.log.Read(segments.Query(q)) {
+		for e, err := range h.entries(q) {
 			var gap *segments.GapError
 			switch {
 			case errors.As(err, &gap):
@@ -202,6 +213,59 @@ func (h *History) Read(q Query) iter.Seq2[Record, error] {
 				return
 			}
 		}
+	}
+}
+
+// entries reads what is asked for, and gaps of more where they are.
+func (h *History) entries(q Query) iter.Seq2[segments.Entry, error] {
+	if !q.Gaps || q.Member+q.Kind+q.Namespace+q.Name+q.UID+q.Policy == "" {
+		return h.log.Read(q.entries())
+	}
+	return func(yield func(segments.Entry, error) bool) {
+		if end := h.log.Status().Last.Position + 1; q.Before == 0 || q.Before > end { // both end there, whatever is appended meanwhile
+			q.Before = end
+		}
+		gaps := Query{UID: gapUID, Since: q.Since, Until: q.Until, After: q.After, Before: q.Before, Backward: q.Backward}
+		next, stop := iter.Pull2(h.log.Read(gaps.entries()))
+		defer stop()
+		told := map[[2]uint64]bool{} // what is lost, which both may come upon
+		tell := func(e segments.Entry, err error) bool {
+			if lost := (*segments.GapError)(nil); errors.As(err, &lost) {
+				if told[[2]uint64{lost.From, lost.To}] {
+					return true
+				}
+				told[[2]uint64{lost.From, lost.To}] = true
+			}
+			return yield(e, err)
+		}
+		gap, failed, more := next()
+		// before yields the gaps before a position, 0 for all, and passes one that is there.
+		before := func(position uint64) bool {
+			for ; more; gap, failed, more = next() {
+				at := gap.Position
+				if lost := (*segments.GapError)(nil); errors.As(failed, &lost) {
+					at = lost.From
+				}
+				switch is := position == 0 || at < position != q.Backward; {
+				case at == position && failed == nil:
+					continue
+				case !is:
+					return true
+				case failed == nil && (q.Member != "" && gap.Member != "" && gap.Member != q.Member || q.Kind != "" && gap.Kind != "" && gap.Kind != q.Kind):
+					continue
+				}
+				if !tell(gap, failed) {
+					return false
+				}
+			}
+			return true
+		}
+		for e, err := range h.log.Read(q.entries()) {
+			if err == nil && !before(e.Position) || !tell(e, err) {
+				return
+			}
+		}
+		before(0)
 	}
 }
 

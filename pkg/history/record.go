@@ -187,6 +187,9 @@ const (
 	maxText    = 16 << 10
 )
 
+// gapUID is what gaps are found by in the log that are of no object.
+const gapUID = "gap"
+
 // entry returns a record as it is appended.
 func (r *Record) entry() (segments.Entry, error) {
 	s := stored{
@@ -220,8 +223,12 @@ func (r *Record) entry() (segments.Entry, error) {
 			return segments.Entry{}, fmt.Errorf("record %.200s: a name of it has %d bytes", r.Key, len(facet))
 		}
 	}
+	uid := r.UID
+	if r.Type == Gap && uid == "" {
+		uid = gapUID
+	}
 	return segments.Entry{
-		Time: r.Time, Revision: int64(r.Revision), Member: r.Member, Kind: string(r.Kind), Namespace: r.Namespace, Name: r.Name, UID: r.UID, Policy: r.Policy,
+		Time: r.Time, Revision: int64(r.Revision), Member: r.Member, Kind: string(r.Kind), Namespace: r.Namespace, Name: r.Name, UID: uid, Policy: r.Policy,
 		Payload: payload,
 	}, nil
 }
@@ -238,6 +245,9 @@ func recordOf(e *segments.Entry) (Record, error) {
 		Policy: e.Policy, Version: s.Policy, Subject: s.Subject, Severity: s.Severity, Violation: s.Violation, violation: s.Digest, Exempt: s.Exempt, Exemption: s.Exemption, Reads: s.Reads,
 		Changes: s.Fields, More: s.More, Message: s.Message, Action: s.Action, By: s.By, Source: s.Source,
 		From: s.From, To: s.To,
+	}
+	if r.Type == Gap && r.UID == gapUID {
+		r.UID = ""
 	}
 	if s.MemberTime != 0 {
 		at := time.Unix(0, s.MemberTime).UTC()
