@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -358,6 +359,10 @@ func TestHistory_ReadsOnFromAGap(t *testing.T) {
 		}
 		if gaps != 1 || all < 200 || all > 403 {
 			t.Errorf("backward %t: pages have %d gaps, %d records", backward, gaps, all)
+		}
+		told := r.records(t, history.Query{Name: "p1", Beside: true, Backward: backward})
+		if gaps := len(slices.DeleteFunc(told, func(x history.Record) bool { return x.Type != history.Gap })); gaps != 1 {
+			t.Errorf("backward %t: of one object %d gaps are told", backward, gaps)
 		}
 	}
 }

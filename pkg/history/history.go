@@ -178,7 +178,12 @@ type Query struct {
 	Since, Until  time.Time // Since <= Time < Until
 	After, Before uint64    // positions, both exclusive; 0: not set
 	Backward      bool      // the newest first
-	Beside        bool      // also records that IsBeside, whatever they are about
+	Beside        bool      // also records that IsBeside, of scopes and members that what is asked for may be in
+}
+
+// mayBeIn reports whether what is asked for may be in the scope or member that a record is about.
+func (q *Query) mayBeIn(r *Record) bool {
+	return (q.Member == "" || r.Member == "" || q.Member == r.Member) && (q.Kind == "" || r.Kind == "" || q.Kind == string(r.Kind))
 }
 
 func (q *Query) segments() segments.Query {
@@ -198,7 +203,7 @@ func (h *History) Read(q Query) iter.Seq2[Record, error] {
 	if !q.Beside || of == all {
 		return h.read(of)
 	}
-	return merged(h.read(of), h.read(beside), q.Backward)
+	return merged(h.read(of), h.read(beside), &q)
 }
 
 // Gaps yields the gaps that were recorded at or after a time, by their position.
@@ -212,19 +217,19 @@ func (h *History) Gaps(since time.Time) iter.Seq2[Record, error] {
 	}
 }
 
-// merged yields the records of two queries of one log by their position, those of both once. What the log has lost is among the first.
-func merged(of, beside iter.Seq2[Record, error], backward bool) iter.Seq2[Record, error] {
+// merged yields the records of a query, and those beside it, by their position, those of both once. What the log has lost is among the first.
+func merged(of, beside iter.Seq2[Record, error], q *Query) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		pull, stop := iter.Pull2(beside)
 		defer stop()
 		next := func() (r Record, err error, more bool) { //nolint:revive,staticcheck // as iter.Pull2 has it
-			for r, err, more = pull(); more && err == nil && r.Position == 0; r, err, more = pull() {
+			for r, err, more = pull(); more && err == nil && (r.Position == 0 || !q.mayBeIn(&r)); r, err, more = pull() {
 			}
 			return r, err, more
 		}
 		b, failed, more := next()
 		for r, err := range of {
-			for more && (failed != nil || r.Position > 0 && b.Position != r.Position && (b.Position < r.Position) != backward) {
+			for more && (failed != nil || r.Position > 0 && b.Position != r.Position && (b.Position < r.Position) != q.Backward) {
 				if !yield(b, failed) || failed != nil {
 					return
 				}

@@ -2,6 +2,8 @@ package history_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -216,5 +218,73 @@ func TestHistory_ReadsBySpanPositionAndFacets(t *testing.T) {
 	case <-r.More(last):
 	default:
 		t.Error("More does not say that there is more")
+	}
+}
+
+// Who asks for one object is told of the gaps that it may be in, and of its member, where they are, in pages and in either direction.
+func TestHistory_ReadsWhatIsBeside(t *testing.T) {
+	r := newRig(t, t.TempDir(), 1, nil)
+	r.begin(t)
+	a, b := r.scope(t, "fleet/a", "Pod", pod("web", 1, `{"phase":"Pending"}`), pod("other", 1, `{}`)), r.scope(t, "fleet/b", "Pod", pod("web", 1, `{"phase":"Pending"}`))
+	node := r.scope(t, "fleet/a", "Node", pod("n", 1, `{}`))
+	put(t, a, pod("web", 2, `{"phase":"Running"}`))
+	replace(t, a, pod("web", 3, `{"phase":"Failed"}`)(a), pod("other", 1, `{}`)(a))
+	replace(t, b, pod("web", 3, `{"phase":"Failed"}`)(b))
+	replace(t, node, pod("n", 3, `{"phase":"Failed"}`)(node))
+	put(t, a, pod("web", 4, `{"phase":"Pending"}`))
+	replace(t, a, pod("web", 4, `{"phase":"Pending"}`)(a), pod("other", 2, `{"phase":"Failed"}`)(a))
+	r.release(t)
+	if err := r.Tell(t.Context(), []history.Record{{Type: history.Gap, Transition: "Gap", Key: "all"}}); err != nil {
+		t.Fatal(err)
+	}
+	for r.Span().Last < 16 {
+		<-r.More(r.Span().Last)
+	}
+	// pages reads pages of so many records.
+	pages := func(q history.Query, size int) (out []string) {
+		for {
+			page := r.records(t, q)
+			if len(page) == 0 {
+				return out
+			}
+			for _, x := range page[:min(size, len(page))] {
+				out = append(out, strings.TrimSpace(fmt.Sprint(x.Type, " ", x.Member, " ", x.Kind, x.Name, x.ResourceVersion)))
+				if q.After = x.Position; q.Backward {
+					q.After, q.Before = 0, x.Position
+				}
+			}
+		}
+	}
+	for what, c := range map[string]struct {
+		query history.Query
+		want  []string
+	}{
+		"an object": {
+			history.Query{Member: "fleet/a", Kind: "Pod", Namespace: "shop", Name: "web"},
+			[]string{"Member fleet/a", "Object fleet/a Podweb2", "Object fleet/a Podweb3", "Gap fleet/a Pod", "Object fleet/a Podweb4", "Gap fleet/a Pod", "Gap"},
+		},
+		"a UID":        {history.Query{Kind: "Pod", UID: "none"}, []string{"Member fleet/a", "Member fleet/b", "Gap fleet/a Pod", "Gap fleet/b Pod", "Gap fleet/a Pod", "Gap"}},
+		"a policy":     {history.Query{Member: "fleet/b", Policy: "images"}, []string{"Member fleet/b", "Gap fleet/b Pod", "Gap"}},
+		"of all kinds": {history.Query{Member: "fleet/a", Name: "n"}, []string{"Member fleet/a", "Gap fleet/a Pod", "Object fleet/a Noden3", "Gap fleet/a Node", "Gap fleet/a Pod", "Gap"}},
+	} {
+		for _, size := range []int{1, 2, 100} {
+			c.query.Beside, c.query.Backward = true, false
+			same(t, pages(c.query, size), c.want...)
+			c.query.Backward = true
+			backward := pages(c.query, size)
+			slices.Reverse(backward)
+			if !slices.Equal(backward, c.want) {
+				t.Errorf("%s, backward, %d at a time: %q", what, size, backward)
+			}
+		}
+		c.query.Beside = false
+		if got := pages(c.query, 3); slices.Contains(got, "Gap") {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	for _, x := range r.records(t, history.Query{Name: "web", Beside: true}) {
+		if x.Type == history.Gap && x.Policy != "" {
+			t.Errorf("a gap has a policy: %+v", x)
+		}
 	}
 }

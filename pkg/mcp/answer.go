@@ -62,7 +62,8 @@ func newFreshness(stale []NotFresh, more int, absent ...string) Freshness {
 
 // Cut says what is left out of the answer, and how to ask for it.
 type Cut struct {
-	Left     int    `json:"left" jsonschema:"how many rows come after those of this answer"`
+	Left     int    `json:"left,omitempty" jsonschema:"how many rows come after those of this answer; absent: none, or more is set"`
+	More     bool   `json:"more,omitempty" jsonschema:"there may be more rows: nobody has counted them"`
 	Texts    int    `json:"texts,omitempty" jsonschema:"how many texts of this answer are shortened: they end with an ellipsis"`
 	Continue string `json:"continue,omitempty" jsonschema:"call again with the same arguments and this one for the next rows"`
 	Offset   int    `json:"offset,omitempty" jsonschema:"call again with the same arguments and this one for the next rows"`

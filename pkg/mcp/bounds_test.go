@@ -20,7 +20,7 @@ var (
 	long = strings.Repeat("<script>", 500)
 )
 
-// largeWorld has 120 members and, in the first one, 300 Pods of one ReplicaSet that violate a policy, and as many Actions.
+// largeWorld has 120 members and, in the first one, 300 Pods of one ReplicaSet that violate a policy, and have changed, and as many Actions.
 func largeWorld() *world {
 	w := questionsWorld()
 	for i := range 116 {
@@ -34,6 +34,10 @@ func largeWorld() *world {
 			"status": map[string]any{"phase": "Running", "message": long},
 		})
 		p.owner, p.labels, p.notes = rs, map[string]string{"n": fmt.Sprint(i)}, map[string]string{"note": wide}
+		w.change(p, map[string]any{
+			"spec":   map[string]any{"containers": []any{map[string]any{"name": "x", "image": fmt.Sprintf("docker.io/old/%03d", i)}}},
+			"status": map[string]any{"phase": "Pending", "message": wide},
+		})
 		w.actions = append(w.actions, newAction(fmt.Sprintf("a-%03d", i), "images", began.Add(-time.Duration(i)*time.Second), p, v1alpha1.PhaseFailed, long))
 	}
 	return w
@@ -42,7 +46,6 @@ func largeWorld() *world {
 // TestAnswers_FitAndContinue: no answer is too large, all rows are in one, each once, and the numbers are exact.
 func TestAnswers_FitAndContinue(t *testing.T) {
 	s := start(t, largeWorld(), nil).session(t, "ann")
-	type args = map[string]any
 	// walk asks until nothing is left.
 	walk := func(name, tool string, a args, want int, page func(args) (rows []string, total int, cut *mcp.Cut)) {
 		t.Helper()
@@ -195,6 +198,12 @@ func TestArguments_AreRefused(t *testing.T) {
 		{"actions", map[string]any{"action": "../members"}, "argument action is not the name of an Action"},
 		{"actions", map[string]any{"action": "none"}, "NotFound"},
 		{"actions", map[string]any{"since": "soon"}, "since"},
+		{"history", map[string]any{"limit": 101}, "argument limit is not a number from 1 to 100"},
+		{"history", map[string]any{"continue": "x"}, "argument continue is not of an answer"},
+		{"history", map[string]any{"continue": "1.x"}, "continue"},
+		{"history", map[string]any{"type": []string{"Thing"}}, "type"},
+		{"history", map[string]any{"order": "best"}, "order"},
+		{"history", map[string]any{"until": "soon"}, "until"},
 		{"members", map[string]any{"state": []string{"Fine"}}, "state"},
 		{"members", map[string]any{"limit": "many"}, "limit"},
 	} {

@@ -33,7 +33,7 @@ func randomCall(rng *rand.Rand, w *world) (tool string, args map[string]any) {
 			args[name] = v
 		}
 	}
-	switch tool = pick(rng, "query", "query", "rego", "count", "count", "related", "violations", "explain", "actions", "members"); tool {
+	switch tool = pick(rng, "query", "query", "rego", "count", "count", "related", "violations", "explain", "actions", "history", "history", "members"); tool {
 	case "query":
 		args["resource"] = value(rng, resource)
 		maybe("name", value(rng, o.ref.Name, other.ref.Name))
@@ -97,6 +97,27 @@ func randomCall(rng *rand.Rand, w *world) (tool string, args map[string]any) {
 		maybe("namespace", []string{value(rng, o.ref.Namespace, "shop")})
 		maybe("limit", rng.IntN(9))
 		maybe("since", value(rng, "24h", "x"))
+	case "history":
+		if rng.IntN(4) == 0 {
+			args["type"], args["limit"] = []string{"Gap"}, 100
+			return tool, args
+		}
+		of := pick(rng, w.past...).of
+		maybe("member", []string{value(rng, of.ref.Member, o.ref.Member), value(rng, other.ref.Member)})
+		maybe("kind", []string{value(rng, string(of.ref.Kind), string(o.ref.Kind))})
+		maybe("namespace", []string{value(rng, of.ref.Namespace, "shop")})
+		maybe("name", []string{value(rng, of.ref.Name, o.ref.Name)})
+		maybe("uid", []string{value(rng, of.uid, o.uid)})
+		maybe("policy", []string{value(rng, "images", "names", "reads", "replicas", "tier")})
+		maybe("source", []string{value(rng, "fleet-policies")})
+		maybe("type", []string{value(rng, "Object", "Verdict", "Action", "Policy", "Member", "Scope", "Gap"), value(rng, "Object", "Verdict")})
+		maybe("transition", []string{value(rng, "Changed", "Deleted", "Opened", "Closed", "CommitTaken"), value(rng, "Failed", "Created")})
+		maybe("path", []string{value(rng, "spec", "status.phase", "metadata.labels", "spec.containers["+o.ref.Name+"].image")})
+		maybe("since", value(rng, "1h", "2026-01-02T03:04:05Z"))
+		maybe("until", value(rng, "0s", "1h"))
+		maybe("order", value(rng, "newest", "oldest"))
+		maybe("limit", rng.IntN(101))
+		maybe("continue", value(rng, "1.x", "1.eyJ0IjoxLCJsIjoiQSIsInAiOjEsIm8iOiJuZXdlc3QifQ", "0.eyJ0Ijo5OTk5OTk5OTk5OTk5LCJsIjoiQSIsInAiOjEsIm8iOiJuZXdlc3QifQ"))
 	case "members":
 		maybe("labelSelector", value(rng, "member.federator.dev/env", "federator.dev/member=a.one"))
 		maybe("namePrefix", value(rng, "a/", "b"))

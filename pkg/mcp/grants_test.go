@@ -18,6 +18,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/history"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/seed"
@@ -122,7 +123,42 @@ func randomWorld(rng *rand.Rand) *world {
 		}
 	}
 	slices.Reverse(w.actions)
+	w.randomPast(rng, c)
 	return w
+}
+
+// randomPast has half of the objects be others before, and some be gone.
+func (w *world) randomPast(rng *rand.Rand, c *canaries) {
+	for _, o := range slices.Clone(w.objects) {
+		switch rng.IntN(6) {
+		case 0, 1:
+			if o.body != nil {
+				w.change(o, w.randomBody(rng, c, o))
+			}
+		case 2:
+			if o.body != nil {
+				w.past = append(w.past, past{of: o})
+			}
+		case 3:
+			gone := w.add(o.ref.Member, o.ref.Kind, c.next(), nil)
+			gone.ref.Namespace, gone.labels = o.ref.Namespace, map[string]string{"app": c.next()}
+			gone.body = w.randomBody(rng, c, gone)
+			w.remove(gone)
+		}
+	}
+	w.author, w.commit = c.next(), c.next()
+	for _, m := range w.members {
+		for _, kind := range []aggregate.Kind{"Pod", "Service"} {
+			w.gaps = append(w.gaps, history.Record{Type: history.Gap, Transition: "Gap", Member: m.Name, MemberUID: m.UID, Kind: kind, Message: c.next()})
+		}
+	}
+}
+
+// hasGaps reports whether a user may read what is not known of a kind in a member: where any of it may be listed.
+func (g grants) hasGaps(user, member string, kind aggregate.Kind) bool {
+	return slices.ContainsFunc(fuzzNamespaces, func(ns string) bool {
+		return g.mayRead(user, aggregate.Ref{Member: member, Kind: kind, Namespace: ns, Name: "x"}, "list")
+	})
 }
 
 func (w *world) randomBody(rng *rand.Rand, c *canaries, o *object) map[string]any {
@@ -207,6 +243,19 @@ func (w *world) known(g grants, user string) map[string]bool {
 			text.Write(out)
 		}
 	}
+	for i := range w.past {
+		if p := &w.past[i]; g.mayRead(user, p.of.ref, "list") {
+			fmt.Fprint(&text, pastOf(p))
+		}
+	}
+	if slices.Contains(g, rule{user: user, verb: "list", resource: "policysources", member: "hub"}) {
+		fmt.Fprint(&text, w.author, w.commit)
+	}
+	for _, x := range w.gaps {
+		if g.hasGaps(user, x.Member, x.Kind) {
+			fmt.Fprint(&text, x.Message)
+		}
+	}
 	known := map[string]bool{}
 	for _, found := range canary.FindAllString(text.String(), -1) {
 		known[found] = true
@@ -273,8 +322,10 @@ func fuzz(t *testing.T, rng *rand.Rand, calls int, granted func(grants) func(str
 				out.answered++
 				fields, _ := json.Marshal(args["fields"])
 				echoed = string(fields) // columns have names
-				if wrong := w.checkCount(g, user, tool, args, text); wrong != "" {
-					out.wrong = append(out.wrong, wrong)
+				for _, wrong := range []string{w.checkCount(g, user, tool, args, text), w.checkGaps(g, user, tool, args, text)} {
+					if wrong != "" {
+						out.wrong = append(out.wrong, wrong)
+					}
 				}
 			}
 			for _, found := range canary.FindAllString(tapped.take(), -1) {
@@ -309,6 +360,24 @@ func (w *world) checkCount(g grants, user, tool string, args map[string]any, tex
 	return ""
 }
 
+// checkGaps checks that the gaps of all that is recorded are those of the model.
+func (w *world) checkGaps(g grants, user, tool string, args map[string]any, text string) string {
+	if tool != "history" || len(args) != 2 || args["limit"] != 100 || !slices.Equal(args["type"].([]string), []string{"Gap"}) {
+		return ""
+	}
+	want := 0
+	for _, x := range w.gaps {
+		if g.hasGaps(user, x.Member, x.Kind) {
+			want++
+		}
+	}
+	var got struct{ Shown, Gaps int }
+	if err := json.Unmarshal([]byte(text), &got); err != nil || got.Gaps != want || got.Shown != want {
+		return fmt.Sprintf("%s is told of %d gaps, %v; the model %d", user, got.Gaps, err, want)
+	}
+	return ""
+}
+
 // TestGrants_NothingLeaks: whatever is granted and called, nothing is in an answer that the caller may not read.
 func TestGrants_NothingLeaks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 0))
@@ -332,13 +401,15 @@ func TestGrants_LeaksAreFound(t *testing.T) {
 	got := fuzz(t, rng, 150, func(grants) func(string, *authorizationv1.ResourceAttributes) bool {
 		return func(string, *authorizationv1.ResourceAttributes) bool { return true }
 	})
-	for _, tool := range []string{"query", "count", "related", "violations", "explain", "actions", "members"} {
+	for _, tool := range []string{"query", "count", "related", "violations", "explain", "actions", "history", "members"} {
 		if got.leaks[tool] == 0 {
 			t.Errorf("no leak by %s is found", tool)
 		}
 	}
-	if len(got.wrong) == 0 {
-		t.Error("no wrong count is found")
+	for _, what := range []string{"counts", "gaps"} {
+		if !strings.Contains(strings.Join(got.wrong, "\n"), what) {
+			t.Errorf("no wrong number of %s is found", what)
+		}
 	}
 	t.Logf("%d calls, leaks by tool: %v", got.calls, got.leaks)
 }

@@ -2,6 +2,7 @@ package mcp_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,11 +34,11 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/history"
 	"federator.dev/federator/pkg/mcp"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/pkg/queryapi"
-	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/queryserver"
 )
 
@@ -114,14 +115,17 @@ type object struct {
 	notes  map[string]string // annotations
 	owner  *object
 	body   map[string]any
+
+	version string // "": 7
 }
 
 func (o *object) record() *aggregate.Record {
-	r := &aggregate.Record{Namespace: o.ref.Namespace, Name: o.ref.Name, UID: o.uid, ResourceVersion: "7"}
+	version := cmp.Or(o.version, "7")
+	r := &aggregate.Record{Namespace: o.ref.Namespace, Name: o.ref.Name, UID: o.uid, ResourceVersion: version}
 	for _, key := range slices.Sorted(maps.Keys(o.labels)) {
 		r.Labels = append(r.Labels, aggregate.Label{Key: key, Value: o.labels[key]})
 	}
-	meta := map[string]any{"name": o.ref.Name, "resourceVersion": "7", "uid": o.uid}
+	meta := map[string]any{"name": o.ref.Name, "resourceVersion": version, "uid": o.uid}
 	if o.ref.Namespace != "" {
 		meta["namespace"] = o.ref.Namespace
 	}
@@ -189,6 +193,10 @@ type world struct {
 	bindings []policy.Binding
 	actions  []*v1alpha1.Action // the newest first
 	withNS   bool               // members have Namespaces
+
+	past           []past           // what became of objects, the oldest first
+	author, commit string           // of the policies
+	gaps           []history.Record // that are recorded besides
 }
 
 // kinds are what its members serve.
@@ -206,6 +214,7 @@ type fleet struct {
 	hub      *hub
 	registry *prometheus.Registry
 	index    *aggregate.Index
+	past     *recording
 }
 
 // start runs a query API until the test ends.
@@ -217,7 +226,8 @@ func start(t testing.TB, w *world, change func(*queryapi.Options)) *fleet {
 	}
 	f := &fleet{t: t, hub: &hub{}, registry: prometheus.NewRegistry(), index: index}
 	f.allow(func(string, *authorizationv1.ResourceAttributes) bool { return true })
-	w.fill(t, index)
+	f.past = record(t, index)
+	scopes := w.fill(t, index)
 	var src policy.Source
 	for i, text := range w.rego {
 		src.Files = append(src.Files, policy.File{Path: fmt.Sprintf("%d.rego", i), Data: []byte(text)})
@@ -239,14 +249,11 @@ func start(t testing.TB, w *world, change func(*queryapi.Options)) *fleet {
 			t.Error(err)
 		}
 	})
-	if err := kube.Until(t.Context(), queryserver.Patience, func() error {
-		if p := loop.Point(); p == nil || p.State().Snapshot.Revision() != index.Snapshot().Revision() {
-			return errors.New("not evaluated")
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	f.past.follow(loop)
+	f.past.until()
+	w.pass(t, scopes)
+	f.past.until()
+	f.past.tell(w)
 	at := httptest.NewServer(f.hub)
 	t.Cleanup(at.Close)
 	held := heldActions{actions: w.actions}
@@ -258,6 +265,7 @@ func start(t testing.TB, w *world, change func(*queryapi.Options)) *fleet {
 			"violations": policyquery.Violations{Kinds: kindsServed, Loop: loop}, "rego": rego,
 			"explain": policyquery.Explain{Kinds: kindsServed, Loop: loop, Rego: rego, Hub: held},
 			"actions": listed, "actions/{name}": policyquery.Action{Actions: listed},
+			"history": policyquery.History{Kinds: kindsServed, Index: index, History: f.past.History, Hub: held, State: loop.State},
 		},
 	}
 	if o.MCP, err = mcp.New(mcp.Options{Version: "test", Logger: slog.New(slog.DiscardHandler), Metrics: f.registry}); err != nil {
@@ -270,9 +278,10 @@ func start(t testing.TB, w *world, change func(*queryapi.Options)) *fleet {
 	return f
 }
 
-// fill writes the world into an index.
-func (w *world) fill(t testing.TB, index *aggregate.Index) {
+// fill writes what the world is at first into an index, and returns its scopes, by member and kind.
+func (w *world) fill(t testing.TB, index *aggregate.Index) map[aggregate.Ref]*aggregate.Scope {
 	t.Helper()
+	first, scopes := w.first(), map[aggregate.Ref]*aggregate.Scope{}
 	for _, m := range w.members {
 		if err := index.PutMember(m); err != nil {
 			t.Fatal(err)
@@ -282,21 +291,23 @@ func (w *world) fill(t testing.TB, index *aggregate.Index) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, o := range w.objects {
+			scopes[aggregate.Ref{Member: m.Name, Kind: k.Kind}] = scope
+			var items []aggregate.Item
+			for _, o := range first {
 				if o.ref.Member == m.Name && o.ref.Kind == k.Kind {
-					scope.Upsert(scope.Item(o.record()))
+					items = append(items, scope.Item(o.record()))
 				}
 			}
 			status, ok := w.states[aggregate.Ref{Member: m.Name, Kind: k.Kind}]
 			if !ok {
 				status.State = aggregate.Synced
 			}
-			scope.SetStatus(status)
-			if _, err := scope.Commit(); err != nil {
+			if _, err := scope.Replace(items, status); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+	return scopes
 }
 
 // allow sets what callers may do.

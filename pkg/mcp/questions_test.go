@@ -41,14 +41,14 @@ func differing(got, want any) any {
 	return got
 }
 
-// TestQuestions: 30 questions about a fleet as fixed calls of tools, with exact answers.
+// TestQuestions: 34 questions about a fleet as fixed calls of tools, with exact answers.
 func TestQuestions(t *testing.T) {
 	text, err := os.ReadFile("testdata/questions.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var questions []question
-	if err := json.Unmarshal(text, &questions); err != nil || len(questions) != 30 {
+	if err := json.Unmarshal(text, &questions); err != nil || len(questions) != 34 {
 		t.Fatalf("%d questions, %v", len(questions), err)
 	}
 	s := start(t, questionsWorld(), nil).session(t, "ann")

@@ -28,7 +28,7 @@ func TestTools_AreFewAndOnlyRead(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	if want := "actions count explain members query related violations"; strings.Join(names, " ") != want {
+	if want := "actions count explain history members query related violations"; strings.Join(names, " ") != want {
 		t.Errorf("tools %q, want %q", names, want)
 	}
 	about := s.InitializeResult()
@@ -49,6 +49,7 @@ func TestUntrusted_IsApart(t *testing.T) {
 		{"query", map[string]any{"rego": `data.fleet.objects.Pod["fleet/eu-2"].shop["web-1"].metadata.annotations.note`}},
 		{"count", map[string]any{"resource": []string{"pods"}, "groupBy": []string{"field:metadata.annotations.note"}}},
 		{"violations", map[string]any{"policy": []string{"images"}}},
+		{"history", map[string]any{"policy": []string{"images"}}},
 		{"explain", map[string]any{"policy": "images", "member": "fleet/eu-2", "kind": "Pod", "namespace": "shop", "name": "web-1"}},
 	} {
 		text, failed := call(t, s, c.tool, c.args)

@@ -32,6 +32,13 @@ func questionsWorld() *world {
 		w.web(m, replicas)
 	}
 	lab := w.find("edge/lab", "Deployment.apps", "web")
+	w.author, w.commit = "Ann <ann@example.com>", "Ask for three replicas"
+	w.change(lab, map[string]any{"spec": map[string]any{"replicas": 3}, "status": map[string]any{"readyReplicas": 3}})
+	evil := w.find("fleet/eu-2", "Pod", "web-1")
+	w.change(evil, without(evil.body, "spec", "containers", []any{map[string]any{"name": "web", "image": "registry.example.com/web:1.2"}}))
+	w.remove(w.add("edge/lab", "Pod", "web-1", map[string]any{"spec": map[string]any{"nodeName": "n1"}, "status": map[string]any{"phase": "Failed", "reason": "Evicted"}}))
+	us := w.find("fleet/us-1", "Deployment.apps", "web")
+	w.past = append(w.past, past{of: us, was: map[string]any{"spec": map[string]any{"replicas": 2}, "status": map[string]any{"readyReplicas": 2}}, listed: true})
 	w.actions = []*v1alpha1.Action{
 		newAction("a-2", "replicas", began.Add(time.Hour), w.find("fleet/eu-1", "Deployment.apps", "web"), v1alpha1.PhaseSucceeded, "2 replicas"),
 		newAction("a-1", "replicas", began, lab, v1alpha1.PhaseFailed, "1 replicas"),

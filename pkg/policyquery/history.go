@@ -58,7 +58,7 @@ var historyParameters = []queryapi.Parameter{
 	{Name: "uid", Description: "Only transitions of objects with these UIDs.", Repeated: true},
 	{Name: "policy", Description: "Only transitions of these policies: of their verdicts, Actions, Plans, halts, stops and approvals.", Repeated: true},
 	{Name: "source", Description: "Only transitions of what is from these PolicySources: their commits, stops and approvals, and the Actions of their policies.", Repeated: true},
-	{Name: "type", Description: "Only transitions of these types. Gaps are among those of every type.", Repeated: true, Enum: historyTypes()},
+	{Name: "type", Description: "Only transitions of these types; without Gap among them, no gaps. Of gaps nothing else is asked but where and when they are.", Repeated: true, Enum: historyTypes()},
 	{Name: "transition", Description: "Only these transitions, such as Created, Changed, Deleted, Opened, Closed or Stale.", Repeated: true},
 	{Name: "path", Description: "Only transitions that change these fields, or fields below them, such as spec.replicas.", Repeated: true},
 	{Name: "since", Description: "Only transitions that were recorded at or after this time, RFC 3339, or within a duration such as 24h."},
@@ -200,7 +200,7 @@ func (a *historyParams) query() history.Query {
 // matches reports whether a record is selected. Gaps are, whatever is selected but where and when: something may be in them.
 func (a *historyParams) matches(r *history.Record) bool {
 	if r.Type == history.Gap {
-		return len(a.types) == 0 && (r.Member == "" || matches(a.members, r.Member)) && (r.Kind == "" || matches(a.kinds, string(r.Kind))) || slices.Contains(a.types, string(history.Gap))
+		return matches(a.types, string(r.Type)) && (r.Member == "" || matches(a.members, r.Member)) && (r.Kind == "" || matches(a.kinds, string(r.Kind)))
 	}
 	return a.isAbout(r) && matches(a.transitions, r.Transition) && a.changes(r)
 }

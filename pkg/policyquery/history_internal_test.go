@@ -1,6 +1,7 @@
 package policyquery
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -27,5 +28,37 @@ func TestHistoryList_ListsOnceWhatSeveralHaveRecorded(t *testing.T) {
 	}
 	if got := strings.Join(keys, " "); got != "a b d c" {
 		t.Error(got)
+	}
+}
+
+// TestHistoryParams_SelectGaps by where they are, whether or not by their type.
+func TestHistoryParams_SelectGaps(t *testing.T) {
+	for query, want := range map[string]string{
+		"":                                       "all a b",
+		"type=Object":                            "",
+		"type=Object&type=Gap":                   "all a b",
+		"name=web&policy=images":                 "all a b",
+		"member=a&member=c":                      "all a",
+		"member=a&member=c&type=Gap&type=Object": "all a",
+		"kind=Pod&kind=Node&type=Gap":            "all a",
+	} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		params, err := parseHistoryParams(values, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range []history.Record{{Message: "all"}, {Member: "a", Kind: "Pod", Message: "a"}, {Member: "b", Kind: "Service", Message: "b"}} {
+			r.Type = history.Gap
+			if params.matches(&r) {
+				got = append(got, r.Message)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q selects gaps %q, want %s", query, got, want)
+		}
 	}
 }

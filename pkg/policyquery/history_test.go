@@ -154,6 +154,42 @@ func TestHistory_IsWithinGrants(t *testing.T) {
 	}
 }
 
+// TestHistory_TellsOfGaps who asks for one object, or one policy, and may read them.
+func TestHistory_TellsOfGaps(t *testing.T) {
+	var past *history.History
+	j, hub := hubbed(t, func(o *queryapi.Options, q *policyquery.Violations) {
+		past = recording(t, o.Index)
+		o.Queries = map[string]queryapi.Query{"history": policyquery.History{Kinds: q.Kinds, Index: o.Index, History: past}}
+	})
+	hub.where = func(a *authorizationv1.ResourceAttributes) bool {
+		return a.Resource == "deployments.apps" && a.Namespace == "fleet" && a.Name == "a"
+	}
+	j.join("fleet/a")
+	j.join("fleet/b")
+	const kind = aggregate.Kind("Deployment.apps")
+	web := history.Record{Type: history.Object, Transition: history.Changed, Member: "fleet/a", MemberUID: "fleet/a", Kind: kind, Resource: "deployments", Namespace: "shop", Name: "web"}
+	gap := history.Record{Type: history.Gap, Member: "fleet/a", MemberUID: "fleet/a", Kind: kind}
+	of := func(r history.Record, member, message string) history.Record {
+		r.Member, r.MemberUID, r.Message = member, member, "x "+message
+		return r
+	}
+	record(t, past, of(web, "fleet/a", "1"), of(gap, "fleet/a", "gap"), of(gap, "fleet/b", "gap of b"), of(history.Record{Type: history.Gap}, "", "gap of all"), of(web, "fleet/a", "2"))
+	for query, want := range map[string]string{
+		"name=web&namespace=shop&kind=Deployment.apps&member=fleet/a": "2, gap of all, gap, 1",
+		"name=web&order=oldest&limit=1":                               "1, gap, gap of all, 2",
+		"name=web&limit=2":                                            "2, gap of all, gap, 1",
+		"policy=images":                                               "gap of all, gap",
+		"member=fleet/a&type=Object":                                  "2, 1",
+		"member=fleet/a&type=Gap&limit=1":                             "gap of all, gap",
+		"member=fleet/b":                                              "gap of all",
+		"kind=Pod":                                                    "gap of all",
+	} {
+		if got := strings.Join(j.messages("ann", query), ", "); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+}
+
 // TestHistoryWatch_KnowsWhatHasJoined since its grants were fetched.
 func TestHistoryWatch_KnowsWhatHasJoined(t *testing.T) {
 	var past *history.History

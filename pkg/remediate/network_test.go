@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -229,6 +230,8 @@ func TestExecutor_BadNetworkWritesNothingTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer through.CloseIdleConnections()
+	odds := &odds{next: through.Transport, failed: map[any]int{}}
+	through.Transport = odds
 	s.exec.clients = memberClients{cfg, through}
 
 	const targets, workers = 24, 6
@@ -242,14 +245,14 @@ func TestExecutor_BadNetworkWritesNothingTwice(t *testing.T) {
 	seen := s.witness("ConfigMap", "Secret")
 	ctx, cancel := context.WithCancel(t.Context())
 	var network, work sync.WaitGroup
-	network.Go(func() { misbehave(ctx, member.Proxy, rand.New(rand.NewPCG(seed, 1))) }) // A test's.
+	network.Go(func() { misbehave(ctx, member.Proxy, rand.New(rand.NewPCG(seed, 1)), odds) }) // A test's.
 	var mu sync.Mutex
 	names := make([]string, targets)
 	for range workers {
 		work.Go(func() {
 			for n := range queue {
 				err := until(func() error {
-					a, err := s.exec.execute(t.Context(), intents[n])
+					a, err := s.exec.execute(context.WithValue(t.Context(), targetKey{}, n), intents[n])
 					if err == nil && a.Phase != v1alpha1.PhaseSucceeded {
 						err = fmt.Errorf("%s %s", a.Phase, a.Message)
 					}
@@ -328,16 +331,80 @@ func (s *fixture) witness(kinds ...policy.Kind) (versions func(name string) []st
 	}
 }
 
-// misbehave changes what a proxy does until the context ends.
-func misbehave(ctx context.Context, p *tcpproxy.Proxy, random *rand.Rand) {
+// misbehave changes what a proxy does until the context ends. It is well while somebody is out of luck.
+func misbehave(ctx context.Context, p *tcpproxy.Proxy, random *rand.Rand, odds *odds) {
 	for {
 		mode := []tcpproxy.Mode{{}, {}, {State: tcpproxy.Cut}, {State: tcpproxy.BlackHole}, {Latency: 20 * time.Millisecond}}[random.IntN(5)]
+		if odds.isBad() {
+			mode = tcpproxy.Mode{}
+		}
 		if p.Set(mode) != nil {
 			return // the port was lost, and corrections will say so
 		}
 		if sleep.For(ctx, time.Duration(5+random.IntN(100))*time.Millisecond) != nil {
 			return
 		}
-		p.Reset()
+		if !odds.isBad() {
+			p.Reset()
+		}
 	}
+}
+
+// targetKey is the key of the target in the context of its correction.
+type targetKey struct{}
+
+// odds counts the requests of each target that failed since one was answered: a correction is tried
+// maxAttempts times, which on a slow machine may all meet a connection that is reset.
+type odds struct {
+	next   http.RoundTripper
+	mu     sync.Mutex
+	failed map[any]int // by target
+}
+
+// isBad reports whether a correction has two tries left.
+func (o *odds) isBad() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, n := range o.failed {
+		if n >= maxAttempts-2 {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *odds) count(target any, answered bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if answered {
+		delete(o.failed, target)
+	} else {
+		o.failed[target]++
+	}
+}
+
+func (o *odds) RoundTrip(r *http.Request) (*http.Response, error) {
+	target := r.Context().Value(targetKey{})
+	resp, err := o.next.RoundTrip(r)
+	if err != nil {
+		o.count(target, false)
+		return nil, err
+	}
+	resp.Body = &countedBody{resp.Body, o, target}
+	return resp, nil
+}
+
+// countedBody is an answer that counts once it was read.
+type countedBody struct {
+	io.ReadCloser
+	odds   *odds
+	target any
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.odds.count(b.target, err == io.EOF)
+	}
+	return n, err
 }

@@ -82,7 +82,7 @@ func TestCommand_AsksTheServerOfTheKubeconfig(t *testing.T) {
 	}
 	s := session(t, path)
 	tools, err := s.ListTools(t.Context(), nil)
-	if err != nil || len(tools.Tools) != 7 {
+	if err != nil || len(tools.Tools) != 8 {
 		t.Fatalf("%+v, %v", tools, err)
 	}
 	if text, failed := call(t, s, "members", nil); failed || !strings.Contains(text, `"name":"fleet/eu-1"`) {
@@ -129,7 +129,7 @@ func TestCommand_SendsTheTokenToNobodyElse(t *testing.T) {
 				{"metadata":{"name":"apps"},"versions":[{"version":"v1","resources":[{"resource":"../../%s","singularResource":"deployments","verbs":["list"],"scope":"Namespaced"}]}]}]}`, other.URL)
 		}),
 	}
-	good := regexp.MustCompile(`^GET (127\.0\.0\.1:[0-9]+) (/query/v1/(rego|count|related|violations|explain|actions|members)|/query/v1/actions/[-a-z0-9.]+|/fleet/apis?|/fleet/apis?/[a-z0-9./-]+) Bearer secret$`)
+	good := regexp.MustCompile(`^GET (127\.0\.0\.1:[0-9]+) (/query/v1/(rego|count|related|violations|explain|actions|history|members)|/query/v1/actions/[-a-z0-9.]+|/fleet/apis?|/fleet/apis?/[a-z0-9./-]+) Bearer secret$`)
 	for name, answer := range answers {
 		at := &asked{Handler: answer}
 		server := httptest.NewTLSServer(at)
@@ -153,6 +153,7 @@ func TestCommand_SendsTheTokenToNobodyElse(t *testing.T) {
 				{"violations", map[string]any{"policy": []string{h}, "member": []string{h}}},
 				{"explain", map[string]any{"policy": h, "key": h}},
 				{"actions", map[string]any{"action": h}},
+				{"history", map[string]any{"member": []string{h}, "source": []string{h}, "path": []string{h}, "order": h, "continue": "1." + h}},
 				{"members", map[string]any{"namePrefix": h, "labelSelector": h}},
 			} {
 				text, _ := call(t, s, c.tool, c.args)
