@@ -28,8 +28,8 @@ const (
 	isolationObjects = 50                    // of each member
 	isolationPause   = 10 * time.Millisecond // between two writes to a member
 	isolationWindow  = 3 * time.Second       // of one run
-	isolationPairs   = 5
-	sequence         = "e2e.test/sequence" // label that counts the writes to a member
+	isolationPairs   = 2                     // make bench compares more: scale/isolation
+	sequence         = "e2e.test/sequence"   // label that counts the writes to a member
 )
 
 // fixed is a source whose members are always the same.

@@ -35,7 +35,7 @@ type summary struct {
 }
 
 // Whatever fails, in whatever order, corrections stay within their bounds.
-func TestCorrections_StayWithinTheirBounds(t *testing.T) { runAll(t, play, 3000, 200) }
+func TestCorrections_StayWithinTheirBounds(t *testing.T) { runAll(t, play, 1000, 200) }
 
 // runAll runs so many schedules, fewer with -short, or what flags ask for.
 func runAll(t *testing.T, play Player, many, few uint64) {
