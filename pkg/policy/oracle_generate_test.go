@@ -280,7 +280,7 @@ const perSet = 16
 // that nobody has written.
 func TestEngine_EqualsFullEvaluationOfGeneratedPolicies(t *testing.T) {
 	t.Parallel()
-	small.playAll(t, 1500, generated(t, func(seed uint64) (policySet, error) { return generate(seed, false) }))
+	small.playAll(t, 500, generated(t, func(seed uint64) (policySet, error) { return generate(seed, false) }))
 }
 
 // generated returns the policies of a history, for playAll.

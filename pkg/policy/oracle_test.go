@@ -413,7 +413,7 @@ func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySe
 	if testing.Short() {
 		n = max(1, n/50)
 	}
-	many := n >= 1000 // enough to show every kind of verdict
+	many := n >= 400 // enough to show every kind of verdict
 	base := uint64(1)
 	if others := number(t, "FEDERATOR_HISTORIES", 0); others > 0 {
 		base, n = rand.Uint64N(1<<40), max(1, others/max(1, l.share))
@@ -451,10 +451,10 @@ func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySe
 	wg.Wait()
 	t.Logf("verdicts: %d clean, %d with violations, %d Unknown, %d Errors", seen.clean.Load(), seen.found.Load(), seen.unknown.Load(), seen.errors.Load())
 	t.Logf("%d evaluations took over what was found for a twin", seen.shared.Load())
-	if many && n >= 1000 && seen.shared.Load() < int64(n/20) {
+	if many && n >= 400 && seen.shared.Load() < int64(n/20) {
 		t.Error("the histories have hardly any objects that are alike")
 	}
-	if many && n >= 1000 && (seen.clean.Load() == 0 || seen.found.Load() == 0 || seen.unknown.Load() == 0 || seen.errors.Load() == 0) {
+	if many && n >= 400 && (seen.clean.Load() == 0 || seen.found.Load() == 0 || seen.unknown.Load() == 0 || seen.errors.Load() == 0) {
 		t.Error("the histories do not show every kind of verdict")
 	}
 }
@@ -494,5 +494,5 @@ func TestEngine_EqualsFullEvaluation(t *testing.T) {
 		}
 		oracles = append(oracles, o)
 	}
-	small.playAll(t, 1000, func(uint64) ([]policySet, []*oracle) { return sets, oracles })
+	small.playAll(t, 400, func(uint64) ([]policySet, []*oracle) { return sets, oracles })
 }

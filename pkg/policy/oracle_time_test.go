@@ -129,5 +129,5 @@ func (h *history) advance(ctx context.Context, engine *policy.Engine, o *oracle,
 // TestEngine_EqualsFullEvaluationOfTime plays histories in which time passes, and in which the clock is set back.
 func TestEngine_EqualsFullEvaluationOfTime(t *testing.T) {
 	t.Parallel()
-	timed.playAll(t, 1000, generated(t, func(seed uint64) (policySet, error) { return generate(seed, true) }))
+	timed.playAll(t, 400, generated(t, func(seed uint64) (policySet, error) { return generate(seed, true) }))
 }

@@ -446,5 +446,5 @@ func TestEngine_EqualsFullEvaluationOfVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rolling(w).playAll(t, 1000, func(uint64) ([]policySet, []*oracle) { return w.sets, w.oracles })
+	rolling(w).playAll(t, 400, func(uint64) ([]policySet, []*oracle) { return w.sets, w.oracles })
 }

@@ -74,8 +74,8 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// full reports whether all stories are played, on a large fleet: in CI and with UI=full. Otherwise
-// those that are marked @full are left out.
+// full reports whether all stories are played: in CI and with UI=full. Otherwise those that are marked
+// @full are left out. Only with UI=full they are played on a large fleet.
 func full() bool { return os.Getenv("CI") != "" || os.Getenv("UI") == "full" }
 
 // play runs the stories of a project of ui/playwright.config.ts.

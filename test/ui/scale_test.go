@@ -28,7 +28,7 @@ import (
 func TestScale(t *testing.T) {
 	found := require(t)
 	pods := 1000
-	if full() {
+	if os.Getenv("UI") == "full" {
 		pods = 5000
 	}
 	s := startSimulated(t, number(t, "MEMBERS", 20), number(t, "PODS", pods), number(t, "CHURN", 0))
