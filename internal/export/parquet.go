@@ -10,7 +10,6 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/internal/rows"
@@ -285,8 +284,7 @@ func quantity(cell []byte) (float64, bool) {
 	if !ok {
 		return 0, false
 	}
-	q, err := resource.ParseQuantity(string(text))
-	return q.AsApproximateFloat64(), err == nil
+	return rows.ParseQuantity(string(text))
 }
 
 func (p *parquetWriter) close(s *Summary) error {

@@ -262,6 +262,16 @@ func TestSet_ClusterScopedHasNoNamespace(t *testing.T) {
 	compare(t, w.row(t, nodes, "off:bool=.spec.unschedulable", true), map[string]string{"namespace": "null", "version": `"v1.36.0"`, "off": "false"})
 }
 
+// TestSet_QuantitiesCostNothing, nor are they infinite: what a custom resource has there is its author's.
+func TestSet_QuantitiesCostNothing(t *testing.T) {
+	w := newWorld(t, map[aggregate.Kind][]string{widgets: {
+		`{"apiVersion":"shop.example/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"small":"1e-2147483647","large":"1e400","long":"0.` + strings.Repeat("0", 1<<18) + `1","good":"2E"}}`,
+	}})
+	compare(t, w.row(t, widgets, "small:quantity=.spec.small,large:quantity=.spec.large,long:quantity=.spec.long,good:quantity=.spec.good", false), map[string]string{
+		"small": "invalid", "large": "invalid", "long": "invalid", "good": `"2E"`,
+	})
+}
+
 func TestNew_NamesTheColumnInErrors(t *testing.T) {
 	w := newWorld(t, map[aggregate.Kind][]string{pods: {pod}})
 	for _, chosen := range []string{"x=status", "x=.status[", "x=.", "x=label:", "x=memberLabel:a b", "x=.status.containers[0].name", "x=", "ready=.status.phase"} {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"federator.dev/federator/internal/rows"
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -234,7 +232,7 @@ func appendTyped(dst []byte, kind rows.Type, text string) ([]byte, bool) {
 		}
 		return append(t.AppendFormat(append(dst, '"'), time.RFC3339Nano), '"'), true
 	case rows.Quantity:
-		if _, err := resource.ParseQuantity(text); err != nil {
+		if _, ok := rows.ParseQuantity(text); !ok {
 			return dst, false
 		}
 	}
