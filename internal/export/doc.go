@@ -19,6 +19,6 @@
 // # Trade-offs
 //
 // A file appears when it is whole, and so never without a footer; what a killed process leaves has a name that begins with
-// a dot and ends with .partial. Row groups of Parquet have 100,000 rows: fewer than readers prefer where rows are narrow,
+// a dot and ends with .partial. Row groups of Parquet have 100,000 rows or 128 MiB: fewer than readers prefer where rows are narrow,
 // so that memory does not grow with the fleet.
 package export

@@ -249,6 +249,77 @@ func TestWrite_RefusesCellsOfOtherTypes(t *testing.T) {
 	}
 }
 
+// TestWrite_LabelsOfAnyName: members need not be real API servers, and one object must not end the exports of all.
+func TestWrite_LabelsOfAnyName(t *testing.T) {
+	const line = `{"cells":["a/b","x","one","u1",null,{"a\"b\n":"x","é\u003c":"y"},null,null,null,null,null,null,null]}`
+	var out bytes.Buffer
+	if _, err := export.Write(t.Context(), &out, export.Options{Format: export.Parquet}, open(t, "pods", "Pod", "7", false, line)); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := parquet.OpenFile(bytes.NewReader(out.Bytes()), int64(out.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, v := range firstRow(t, opened) {
+		if opened.Schema().Columns()[v.Column()][0] == "labels" && opened.Schema().Columns()[v.Column()][2] == "key" {
+			keys = append(keys, v.String())
+		}
+	}
+	if want := []string{"a\"b\n", "é<"}; !slices.Equal(keys, want) {
+		t.Errorf("keys %q, want %q", keys, want)
+	}
+}
+
+func firstRow(t *testing.T, f *parquet.File) parquet.Row {
+	t.Helper()
+	in := f.RowGroups()[0].Rows()
+	defer in.Close()
+	row := make([]parquet.Row, 1)
+	if n, err := in.ReadRows(row); n != 1 {
+		t.Fatal(err)
+	}
+	return row[0]
+}
+
+// repeated is one row so many times.
+type repeated struct {
+	text
+	row  rows.Row
+	left int
+}
+
+func (r *repeated) Next(context.Context) (*rows.Row, error) {
+	if r.left--; r.left < 0 {
+		return nil, io.EOF
+	}
+	return &r.row, nil
+}
+
+// TestWrite_HoldsAFewHugeRows: a row group is held until it is written, and rows with documents may have a megabyte each.
+func TestWrite_HoldsAFewHugeRows(t *testing.T) {
+	const n = 160
+	from := &repeated{text: open(t, "pods", "Pod", "7", false), left: n}
+	for range columns {
+		from.row.Cells = append(from.row.Cells, nil)
+	}
+	for i := range 4 {
+		from.row.Cells[i] = []byte(`"x"`)
+	}
+	from.row.Cells[len(columns)-1] = []byte(`"[` + strings.Repeat("0,", 1<<19) + `0]"`)
+	var out bytes.Buffer
+	if _, err := export.Write(t.Context(), &out, export.Options{Format: export.Parquet}, from); err != nil {
+		t.Fatal(err)
+	}
+	f, err := parquet.OpenFile(bytes.NewReader(out.Bytes()), int64(out.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if groups := f.RowGroups(); len(groups) != 2 || f.NumRows() != n {
+		t.Errorf("%d row groups of %d rows", len(groups), f.NumRows())
+	}
+}
+
 // source gives what a test says.
 type source map[string]func() (export.Rows, error)
 

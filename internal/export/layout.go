@@ -54,6 +54,11 @@ func appendText(dst, cell []byte) ([]byte, bool) {
 	if in.End() != nil {
 		return dst, false
 	}
+	return appendUnescaped(dst, raw, escaped)
+}
+
+// appendUnescaped appends what is between the quotes of a string in JSON without its escapes, and reports whether these are right.
+func appendUnescaped(dst, raw []byte, escaped bool) ([]byte, bool) {
 	if !escaped {
 		return append(dst, raw...), true
 	}

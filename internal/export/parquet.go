@@ -20,8 +20,10 @@ const SummaryKey = "federator"
 
 // Bounds of a Parquet file that is written.
 const (
-	groupRows     = 100_000 // of a row group, which is held
-	batchRows     = 512     // that columns are given at once
+	groupRows     = 100_000   // of a row group, which is held
+	batchRows     = 512       // that columns are given at once
+	groupBytes    = 128 << 20 // of the text of a row group
+	batchBytes    = 4 << 20   // of that of a batch
 	pageBytes     = 64 << 10
 	dictionaryMax = 1 << 20 // bytes; longer ones are not worth it
 )
@@ -43,6 +45,7 @@ type parquetWriter struct {
 	n      int    // of batch
 	text   []byte // of the strings of batch
 	inRows int    // of the row group
+	inText int    // bytes of its text
 }
 
 func newParquetWriter(w io.Writer, l *layout) (*parquetWriter, error) {
@@ -149,7 +152,7 @@ func (p *parquetWriter) write(r *rows.Row) (err error) {
 		row = p.appendRedacted(row, r)
 	}
 	p.batch[p.n] = row
-	if p.n++; p.n < batchRows {
+	if p.n++; p.n < batchRows && len(p.text) < batchBytes {
 		return nil
 	}
 	return p.flush()
@@ -161,11 +164,12 @@ func (p *parquetWriter) flush() error {
 		return fmt.Errorf("parquet: %w", err)
 	}
 	p.inRows += p.n
+	p.inText += len(p.text)
 	p.n, p.text = 0, p.text[:0]
-	if p.inRows < groupRows {
+	if p.inRows < groupRows && p.inText < groupBytes {
 		return nil
 	}
-	p.inRows = 0
+	p.inRows, p.inText = 0, 0
 	if err := p.out.Flush(); err != nil {
 		return fmt.Errorf("parquet: %w", err)
 	}
@@ -247,11 +251,11 @@ func (p *parquetWriter) appendLabels(row parquet.Row, index int, cell []byte) (p
 	in := canonjson.NewReader(cell)
 	for more := in.Open('{'); more && ok; more = in.Next('}') {
 		raw, escaped := in.Key()
-		if in.Skip(); escaped {
-			return row, false // keys of labels have nothing to escape
-		}
+		in.Skip()
 		at := len(p.text)
-		p.text = append(p.text, raw...)
+		if p.text, ok = appendUnescaped(p.text, raw, escaped); !ok {
+			return row, false
+		}
 		row = append(row, parquet.ByteArrayValue(p.text[at:]).Level(min(len(row)-from, 1), 1, index))
 	}
 	if in.End() != nil {
