@@ -113,13 +113,24 @@ func (d *directory) write(name string, fill func(*os.File) error) (err error) {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// commit gives all files their names.
+// commit gives all files their names. What was written before has no manifest from here on, which would be of other files.
 func (d *directory) commit() error {
-	for len(d.files) > 0 {
-		if err := os.Rename(d.files[0].temporary, d.files[0].name); err != nil {
+	if d.overwrite {
+		if err := os.Remove(filepath.Join(d.dir, ManifestName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		d.files = d.files[1:]
+	}
+	var named []string
+	for _, f := range d.files {
+		if err := d.name(f); err != nil {
+			for _, name := range named { // which were not there before
+				err = errors.Join(err, os.Remove(name))
+			}
+			return err
+		}
+		if !d.overwrite {
+			named = append(named, f.name)
+		}
 	}
 	dir, err := os.Open(d.dir)
 	if err != nil {
@@ -128,10 +139,27 @@ func (d *directory) commit() error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// discard removes what has no name yet.
+// name gives a file its name, which no other has meanwhile got, unless that may be replaced.
+func (d *directory) name(f pending) error {
+	if d.overwrite {
+		return os.Rename(f.temporary, f.name)
+	}
+	err := os.Link(f.temporary, f.name)
+	if err == nil || errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if _, err := os.Lstat(f.name); err == nil { // the file system has no links
+		return fmt.Errorf("%s: %w", f.name, os.ErrExist)
+	}
+	return os.Rename(f.temporary, f.name)
+}
+
+// discard removes the temporary names that there are.
 func (d *directory) discard() (err error) {
 	for _, f := range d.files {
-		err = errors.Join(err, os.Remove(f.temporary))
+		if gone := os.Remove(f.temporary); !errors.Is(gone, os.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
 	}
 	return err
 }

@@ -404,3 +404,55 @@ func TestWriteDirectory_IsAllOrNothing(t *testing.T) {
 		t.Errorf("incomplete, allowed: %+v, %v", m, err)
 	}
 }
+
+// two are sources of two kinds, of which the second does something before it is opened.
+func two(t *testing.T, meanwhile func()) source {
+	return source{
+		"po": func() (export.Rows, error) { return open(t, "pods", "Pod", "7", false, full), nil },
+		"no": func() (export.Rows, error) {
+			meanwhile()
+			return open(t, "nodes", "Node", "7", false, full), nil
+		},
+	}
+}
+
+// TestWriteDirectory_ReplacesNothingOfAnother: what appears meanwhile is of another process, and stays.
+func TestWriteDirectory_ReplacesNothingOfAnother(t *testing.T) {
+	for _, name := range []string{"pods.ndjson", "nodes.ndjson", export.ManifestName} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
+		_, err := export.WriteDirectory(t.Context(), dir, export.Options{Format: export.NDJSON}, two(t, func() {
+			if err := os.WriteFile(path, []byte("another"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}), []string{"po", "no"})
+		if !errors.Is(err, os.ErrExist) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := files(t, dir); !slices.Equal(got, []string{name}) {
+			t.Errorf("%s: %q", name, got)
+		}
+		if text, err := os.ReadFile(path); string(text) != "another" {
+			t.Errorf("%s has %.20q, %v", name, text, err)
+		}
+	}
+}
+
+// TestWriteDirectory_HasNoManifestOfOtherFiles, whatever ends it while files get their names.
+func TestWriteDirectory_HasNoManifestOfOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	o := export.Options{Format: export.NDJSON, Overwrite: true}
+	if _, err := export.WriteDirectory(t.Context(), dir, o, two(t, func() {}), []string{"po", "no"}); err != nil {
+		t.Fatal(err)
+	}
+	nodes := filepath.Join(dir, "nodes.ndjson")
+	if err := errors.Join(os.Remove(nodes), os.MkdirAll(filepath.Join(nodes, "full"), 0o755)); err != nil { // which nothing replaces
+		t.Fatal(err)
+	}
+	if _, err := export.WriteDirectory(t.Context(), dir, o, two(t, func() {}), []string{"po", "no"}); err == nil {
+		t.Error("a folder was replaced")
+	}
+	if got := files(t, dir); !slices.Equal(got, []string{"nodes.ndjson", "pods.ndjson"}) {
+		t.Errorf("%q", got)
+	}
+}
