@@ -70,6 +70,8 @@ type pages struct {
 
 	body   io.ReadCloser
 	reader *rows.Reader
+	rows   int64  // so far
+	total  *int64 // rows that there are, as the first page says that knows it
 }
 
 // open opens the page that query asks for.
@@ -106,8 +108,14 @@ func (p *pages) Header() *rows.Header { return &p.first }
 func (p *pages) Next(ctx context.Context) (*rows.Row, error) {
 	for {
 		row, err := p.reader.Next()
+		if err == nil {
+			p.rows++
+		}
 		if !errors.Is(err, io.EOF) {
 			return row, err
+		}
+		if err := p.count(); err != nil {
+			return nil, err
 		}
 		token := p.reader.Header().Metadata.Continue
 		if token == "" {
@@ -134,7 +142,36 @@ func (p *pages) next(ctx context.Context, token string) error {
 	if h.Metadata.ResourceVersion != p.first.Metadata.ResourceVersion || !slices.Equal(h.Columns, p.first.Columns) {
 		return fmt.Errorf("%s: a page is of another revision than the first, or has other columns", p.name)
 	}
+	if !slices.Equal(h.Members, p.first.Members) || !slices.EqualFunc(h.NotSynced, p.first.NotSynced, sameState) {
+		return p.changed()
+	}
 	return nil
+}
+
+// sameState reports whether two pages say the same of a member.
+func sameState(a, b rows.NotSynced) bool { return a.Member == b.Member && a.State == b.State }
+
+// count wants all pages to tell of as many rows. With selectors they do not tell.
+func (p *pages) count() error {
+	total, h := p.rows, p.reader.Header()
+	switch left := h.Metadata.RemainingItemCount; {
+	case left != nil:
+		total += *left
+	case h.Metadata.Continue != "":
+		return nil
+	}
+	if p.total == nil {
+		p.total = &total
+	}
+	if *p.total != total {
+		return p.changed()
+	}
+	return nil
+}
+
+// changed is the error for a page that has more than the first has promised, or less: of one revision, only who may read it changes.
+func (p *pages) changed() error {
+	return fmt.Errorf("%s: what you may list, or who answers for it, has changed meanwhile", p.name)
 }
 
 // Close implements export.Rows.

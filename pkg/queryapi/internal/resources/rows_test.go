@@ -78,6 +78,9 @@ func TestRows_PagesAreThePlainSlice(t *testing.T) {
 					t.Fatalf("%s: %+v, want %s", what, h, revision)
 				}
 				got = append(got, page...)
+				if left := h.Metadata.RemainingItemCount; left != nil && len(got)+int(*left) != len(want) {
+					t.Fatalf("%s: %d rows, and %d are left, of %d", what, len(got), *left, len(want))
+				}
 				if h.Metadata.Continue == "" {
 					break
 				}
