@@ -162,7 +162,7 @@ func (f *Fold) Add(r *Record) error {
 	case Policy:
 		if _, known := f.events[r.Key]; !known {
 			f.events[r.Key] = *r
-			f.size += recordSize + len(r.Message)
+			f.size += recordSize + len(r.Message) + len(r.By) + len(r.Subject)
 		}
 	default:
 		f.add(r)
@@ -231,8 +231,9 @@ func (f *Fold) add(r *Record) {
 
 // weigh returns about how many bytes a thing has.
 func (x *folded) weigh(id string) int {
-	n := recordSize + len(id) + len(x.Record.Violation) + len(x.Record.Message) + x.fieldBytes
-	if reads := x.Record.Reads; reads != nil {
+	r := &x.Record
+	n := recordSize + len(id) + len(r.Violation) + len(r.Message) + len(r.Exempt) + len(r.By) + len(r.Subject) + x.fieldBytes
+	if reads := r.Reads; reads != nil {
 		n += 50 * (len(reads.Kinds) + 2*len(reads.Members))
 	}
 	return n
@@ -247,7 +248,7 @@ func (f *Fold) forget(id string, x *folded) {
 		delete(f.items, id)
 		return
 	}
-	x.Fields, x.fieldBytes, x.More, x.Record.Violation, x.Record.Message = nil, 0, 0, "", ""
+	x.Fields, x.fieldBytes, x.More, x.Record.Violation, x.Record.Message, x.Record.Exempt = nil, 0, 0, "", "", ""
 	x.bytes = x.weigh(id)
 	f.size += x.bytes
 }
@@ -282,6 +283,9 @@ func (x *folded) take(r *Record, at mark) {
 	switch r.Transition {
 	case Created, Joined:
 		fields = !x.Is || r.Type == Member
+		if !fields && at.Version > x.Last.Version && x.Last.Version > 0 { // a list found it again: what was recorded before was not kept of the index
+			x.found(r, at)
+		}
 		x.Broken = x.Broken || r.Type == Member && x.Count > 0
 		x.Changed = x.Changed || r.Type == Member
 		x.Is = true

@@ -50,6 +50,35 @@ func (x *folded) change(r *Record, i int, at mark) {
 	x.fieldBytes += f.size()
 }
 
+// found takes all fields of an object that is there, as they are now. Where several have one path, it is not known which is which; and of an object
+// that was there at the beginning, not what fields were then that no transition is of.
+func (x *folded) found(r *Record, at mark) {
+	for n := range x.Fields {
+		f := &x.Fields[n]
+		from, is := slices.BinarySearchFunc(r.Changes, f.Path, func(c Change, path string) int { return strings.Compare(c.Path, path) })
+		if f.Several || !is && r.More > 0 || is && from+1 < len(r.Changes) && r.Changes[from+1].Path == f.Path {
+			continue
+		}
+		var now Change
+		if is {
+			now = r.Changes[from]
+		}
+		x.fieldBytes -= f.size()
+		f.next(f.After, now.After)
+		f.Last, f.Cut = at, f.Cut || now.Cut
+		x.fieldBytes += f.size()
+	}
+	taken := ""
+	for i := range r.Changes {
+		path := r.Changes[i].Path
+		if _, known := x.field(path); !x.Was && (!known || path == taken) {
+			x.change(r, i, at)
+			taken = path
+		}
+	}
+	x.More = max(x.More, r.More)
+}
+
 // came reports whether a field came with a member that joined.
 func (x *folded) came(path string) bool {
 	n, known := x.field(path)

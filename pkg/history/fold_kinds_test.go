@@ -216,6 +216,51 @@ func TestFold_ClaimsNoEqualityThatIsNotKnown(t *testing.T) {
 	}
 }
 
+// TestFold_OfAnObjectThatIsFoundAgain: a process that ended before the index was written recorded it, and the next one found it in a list, as it was then.
+func TestFold_OfAnObjectThatIsFoundAgain(t *testing.T) {
+	record := func(transition string, version int, changes ...Change) Record {
+		r := Record{Type: Object, Transition: transition, Kind: "Pod", Name: "web", UID: "u", ResourceVersion: fmt.Sprint(version), Changes: changes}
+		r.Key = r.key()
+		return r
+	}
+	created := record(Created, 1, Change{Path: "a", After: text("1")}, Change{Path: "b", After: text("1")}, Change{Path: "c[x]", After: text("1")})
+	changed := record(Changed, 2, Change{Path: "a", Before: text("1"), After: text("2")})
+	found := record(Created, 5, Change{Path: "a", After: text("5")}, Change{Path: "c[x]", After: text("5")}, Change{Path: "d", After: text("5")})
+	got, _ := folding(t, created, changed, found)
+	if want := []string{`Object Created Pod web a:>"5" c[x]:>"5" d:>"5"`}; !slices.Equal(got, want) {
+		t.Errorf("it is %q, want %q", got, want)
+	}
+	got, _ = folding(t, changed, found)
+	if want := []string{`Object Changed Pod web a:"1">"5"`}; !slices.Equal(got, want) {
+		t.Errorf("it is %q, want %q: of others it is not known what they were", got, want)
+	}
+	got, _ = folding(t, created, changed, created, changed) // all is taken again
+	if want := []string{`Object Created Pod web a:>"2" b:>"1" c[x]:>"1"`}; !slices.Equal(got, want) {
+		t.Errorf("it is %q, want %q", got, want)
+	}
+}
+
+// TestFold_CountsAllThatIsLong of what it holds.
+func TestFold_CountsAllThatIsLong(t *testing.T) {
+	long := strings.Repeat("x", maxText)
+	for name, set := range map[string]func(*Record){
+		"violation": func(r *Record) { r.Violation = long }, "exempt": func(r *Record) { r.Exempt = long }, "message": func(r *Record) { r.Message = long },
+		"by": func(r *Record) { r.By = long },
+	} {
+		f := NewFold(at(0), at(2), false)
+		var err error
+		n := 0
+		for ; err == nil; n++ {
+			r := Record{Time: at(1), Type: Verdict, Transition: Opened, Kind: "Pod", Name: fmt.Sprint(n), Policy: "p"}
+			set(&r)
+			err = f.Add(&r)
+		}
+		if held := n * maxText; held > maxFoldSize+maxText {
+			t.Errorf("%s: %d bytes are held: %v", name, held, err)
+		}
+	}
+}
+
 // TestFold_HasBounds in things and bytes, of what differs.
 func TestFold_HasBounds(t *testing.T) {
 	add := func(f *Fold, n int, transition string, value string) error {
