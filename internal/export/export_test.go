@@ -51,7 +51,7 @@ var columns = []rows.Column{
 	{Name: "f", Type: rows.Number},
 	{Name: "b", Type: rows.Bool},
 	{Name: "cpu", Type: rows.Quantity},
-	{Name: "cpu_number", Type: rows.String},
+	{Name: "CPU_number", Type: rows.String},
 	{Name: "list", Type: rows.List},
 	{Name: "doc", Type: rows.JSON},
 }
@@ -86,12 +86,12 @@ const (
 func TestWrite_NDJSON(t *testing.T) {
 	var out bytes.Buffer
 	s, err := export.Write(t.Context(), &out, export.Options{Format: export.NDJSON}, open(t, "secrets", "Secret", "7", false, full, empty, none))
-	if err != nil || s.Rows != 3 || s.Revision != "7" || s.Redacted["doc"] != 1 || s.Redacted["cpu_number"] != 1 || s.Invalid["n"] != 1 {
+	if err != nil || s.Rows != 3 || s.Revision != "7" || s.Redacted["doc"] != 1 || s.Redacted["CPU_number"] != 1 || s.Invalid["n"] != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	want := `{"member":"a/b","namespace":"x","name":"one","uid":"u1","created":"2026-01-02T03:04:05.5Z","labels":{"app":"web","tier":"a \"b\""},"n":-7,"f":0.5,"b":true,"cpu":"250m","cpu_number_2":0.25,"cpu_number":"own","list":["i1","i\n2"],"doc":{"a":[1]},"redacted":[]}
-{"member":"a/b","namespace":null,"name":"two","uid":"u2","created":null,"labels":{},"n":null,"f":null,"b":null,"cpu":null,"cpu_number_2":null,"cpu_number":null,"list":null,"doc":null,"redacted":["cpu_number","doc"]}
-{"member":"a/b","namespace":"","name":"three","uid":"u3","created":"1969-12-31T23:59:59Z","labels":{"app":"","b":"1"},"n":0,"f":0,"b":false,"cpu":"0","cpu_number_2":0,"cpu_number":"","list":[],"doc":"","redacted":[]}
+	want := `{"member":"a/b","namespace":"x","name":"one","uid":"u1","created":"2026-01-02T03:04:05.5Z","labels":{"app":"web","tier":"a \"b\""},"n":-7,"f":0.5,"b":true,"cpu":"250m","cpu_number_2":0.25,"CPU_number":"own","list":["i1","i\n2"],"doc":{"a":[1]},"redacted":[]}
+{"member":"a/b","namespace":null,"name":"two","uid":"u2","created":null,"labels":{},"n":null,"f":null,"b":null,"cpu":null,"cpu_number_2":null,"CPU_number":null,"list":null,"doc":null,"redacted":["CPU_number","doc"]}
+{"member":"a/b","namespace":"","name":"three","uid":"u3","created":"1969-12-31T23:59:59Z","labels":{"app":"","b":"1"},"n":0,"f":0,"b":false,"cpu":"0","cpu_number_2":0,"CPU_number":"","list":[],"doc":"","redacted":[]}
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
@@ -111,7 +111,7 @@ type row struct {
 	B          *bool             `parquet:"b,optional"`
 	CPU        *string           `parquet:"cpu,optional"`
 	CPUNumber2 *float64          `parquet:"cpu_number_2,optional"`
-	CPUNumber  *string           `parquet:"cpu_number,optional"`
+	CPUNumber  *string           `parquet:"CPU_number,optional"`
 	List       []string          `parquet:"list,optional,list"`
 	Doc        *string           `parquet:"doc,optional,json"`
 	Redacted   []string          `parquet:"redacted,list"`
@@ -140,7 +140,7 @@ func TestWrite_Parquet(t *testing.T) {
 	for _, c := range f.Schema().Fields() {
 		names = append(names, c.Name())
 	}
-	if want := []string{"member", "namespace", "name", "uid", "created", "labels", "n", "f", "b", "cpu", "cpu_number_2", "cpu_number", "list", "doc", "redacted"}; !slices.Equal(names, want) {
+	if want := []string{"member", "namespace", "name", "uid", "created", "labels", "n", "f", "b", "cpu", "cpu_number_2", "CPU_number", "list", "doc", "redacted"}; !slices.Equal(names, want) {
 		t.Errorf("columns %v, want %v", names, want)
 	}
 	as := func(v any) string {
@@ -152,7 +152,7 @@ func TestWrite_Parquet(t *testing.T) {
 	}
 	want := []string{
 		`{"Member":"a/b","Namespace":"x","Name":"one","UID":"u1","Created":"2026-01-02T03:04:05.5Z","Labels":{"app":"web","tier":"a \"b\""},"N":-7,"F":0.5,"B":true,"CPU":"250m","CPUNumber2":0.25,"CPUNumber":"own","List":["i1","i\n2"],"Doc":"{\"a\":[1]}","Redacted":[]}`,
-		`{"Member":"a/b","Namespace":null,"Name":"two","UID":"u2","Created":null,"Labels":{},"N":null,"F":null,"B":null,"CPU":null,"CPUNumber2":null,"CPUNumber":null,"List":null,"Doc":null,"Redacted":["cpu_number","doc"]}`,
+		`{"Member":"a/b","Namespace":null,"Name":"two","UID":"u2","Created":null,"Labels":{},"N":null,"F":null,"B":null,"CPU":null,"CPUNumber2":null,"CPUNumber":null,"List":null,"Doc":null,"Redacted":["CPU_number","doc"]}`,
 		`{"Member":"a/b","Namespace":"","Name":"three","UID":"u3","Created":"1969-12-31T23:59:59Z","Labels":{"app":"","b":"1"},"N":0,"F":0,"B":false,"CPU":"0","CPUNumber2":0,"CPUNumber":"","List":[],"Doc":"\"\"","Redacted":[]}`,
 	}
 	for i, w := range want {

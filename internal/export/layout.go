@@ -36,7 +36,7 @@ func newLayout(h *rows.Header) *layout {
 
 // free returns a name that no column has.
 func (l *layout) free(name string) string {
-	for base, n := name, 2; slices.ContainsFunc(l.columns, func(c rows.Column) bool { return c.Name == name }); n++ {
+	for base, n := name, 2; slices.ContainsFunc(l.columns, func(c rows.Column) bool { return rows.SameName(c.Name, name) }); n++ {
 		name = fmt.Sprintf("%s_%d", base, n)
 	}
 	return name

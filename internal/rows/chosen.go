@@ -32,7 +32,7 @@ func ParseChosen(text string) ([]Chosen, error) {
 		if err != nil {
 			return nil, fmt.Errorf("column %d, %.64q: %w", at+1, part, err)
 		}
-		if slices.ContainsFunc(out, func(o Chosen) bool { return o.Name == c.Name }) {
+		if slices.ContainsFunc(out, func(o Chosen) bool { return SameName(o.Name, c.Name) }) {
 			return nil, fmt.Errorf("column %d: there is another column %q", at+1, c.Name)
 		}
 		if out = append(out, c); len(out) > maxChosen {
@@ -63,7 +63,7 @@ func parseOne(text string) (Chosen, error) {
 	switch {
 	case !columnName.MatchString(c.Name):
 		return c, fmt.Errorf("a name is letters, digits and _, no digit first, 63 at most")
-	case slices.ContainsFunc(Fixed, func(f Column) bool { return f.Name == c.Name }) || c.Name == RedactedName:
+	case slices.ContainsFunc(Fixed, func(f Column) bool { return SameName(f.Name, c.Name) }) || SameName(c.Name, RedactedName):
 		return c, fmt.Errorf("every export has a column %q", c.Name)
 	case !slices.Contains(choosable, c.Type):
 		return c, fmt.Errorf("%q is none of the types %s", c.Type, typeNames())
@@ -73,6 +73,9 @@ func parseOne(text string) (Chosen, error) {
 
 // RedactedName is the name of the column of files that names the redacted columns of a row.
 const RedactedName = "redacted"
+
+// SameName reports whether two columns cannot be told apart: DuckDB and Spark read names without regard to case.
+func SameName(a, b string) bool { return strings.EqualFold(a, b) }
 
 func typeNames() string {
 	names := make([]string, len(choosable))

@@ -105,7 +105,7 @@ func TestParseChosen(t *testing.T) {
 	}
 	for text, problem := range map[string]string{
 		"": "column 1", "x": "column 1", "a=.a,x": "column 2", "a b=.x": "letters", "1=.x": "letters", "name=.x": "every export", "redacted=.x": "every export",
-		"x:labels=.x": "none of the types", "x=.a,x=.b": "another column", strings.Repeat("x", 64) + "=.a": "letters",
+		"x:labels=.x": "none of the types", "x=.a,x=.b": "another column", "x=.a,X=.b": "another column", "Name=.x": "every export", "Redacted=.x": "every export", strings.Repeat("x", 64) + "=.a": "letters",
 	} {
 		if _, err := rows.ParseChosen(text); err == nil || !strings.Contains(err.Error(), problem) {
 			t.Errorf("%q: %v", text, err)

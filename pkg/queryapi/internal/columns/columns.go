@@ -88,7 +88,7 @@ func (s *Set) add(c rows.Column, from source) {
 }
 
 func (s *Set) has(name string) bool {
-	return name == rows.RedactedName || slices.ContainsFunc(s.columns, func(c rows.Column) bool { return c.Name == name })
+	return rows.SameName(name, rows.RedactedName) || slices.ContainsFunc(s.columns, func(c rows.Column) bool { return rows.SameName(c.Name, name) })
 }
 
 // slotsOf returns the slots of paths.

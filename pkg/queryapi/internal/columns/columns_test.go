@@ -274,7 +274,7 @@ func TestSet_QuantitiesCostNothing(t *testing.T) {
 
 func TestNew_NamesTheColumnInErrors(t *testing.T) {
 	w := newWorld(t, map[aggregate.Kind][]string{pods: {pod}})
-	for _, chosen := range []string{"x=status", "x=.status[", "x=.", "x=label:", "x=memberLabel:a b", "x=.status.containers[0].name", "x=", "ready=.status.phase"} {
+	for _, chosen := range []string{"x=status", "x=.status[", "x=.", "x=label:", "x=memberLabel:a b", "x=.status.containers[0].name", "x=", "ready=.status.phase", "Ready=.status.phase"} {
 		if _, err := w.set(t, pods, chosen, true); err == nil || !strings.Contains(err.Error(), chosen[:1]) {
 			t.Errorf("%s: %v", chosen, err)
 		}
