@@ -1,11 +1,14 @@
 package policyquery
 
 import (
+	"context"
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/history"
 )
 
@@ -28,6 +31,41 @@ func TestHistoryList_ListsOnceWhatSeveralHaveRecorded(t *testing.T) {
 	}
 	if got := strings.Join(keys, " "); got != "a b d c" {
 		t.Error(got)
+	}
+}
+
+// TestHistory_LooksForNobodyWhoIsGone: when each of thousands of scopes was last seen takes long, and nobody else may fold meanwhile.
+func TestHistory_LooksForNobodyWhoIsGone(t *testing.T) {
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(5)})
+	if err == nil {
+		err = x.PutMember(aggregate.Member{Name: "fleet/a", UID: "a"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope, err := x.OpenScope("fleet/a", "Pod", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope.SetStatus(aggregate.Status{State: aggregate.Stale})
+	if _, err := scope.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	past, err := history.Open(history.Options{Directory: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	q := History{History: past, Index: x}
+	grants := &historyGrants{reader: &callerReader{ctx: ctx}, snapshot: x.Snapshot()}
+	added := 0
+	err = q.addUnknown(&historyParams{until: time.Now()}, grants, nil, false, func(*history.Record) error {
+		added++
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || added > 0 {
+		t.Errorf("%d gaps, %v", added, err)
 	}
 }
 

@@ -167,7 +167,13 @@ func (q History) addUnknown(a *historyParams, grants *historyGrants, members []s
 			if state != aggregate.Stale && state != aggregate.OverBudget || !q.History.Records(info.Kind) || !matches(a.kinds, string(info.Kind)) {
 				continue
 			}
+			if ctx := grants.reader.ctx; ctx.Err() != nil { // when it was last seen may be far back
+				return context.Cause(ctx)
+			}
 			r := gapUntil(a.until, m.Name, m.UID, info.Kind, "it is "+state.String()+": what has happened since is not known yet")
+			if !a.about(r) || !grants.mayRead(r) {
+				continue
+			}
 			if last, err := q.lastSeen(m.Name, m.UID, info.Kind); err != nil {
 				return err
 			} else if !last.IsZero() {
