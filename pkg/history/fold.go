@@ -33,12 +33,41 @@ func (e *FoldError) Error() string {
 	return fmt.Sprintf("what differs is folded from more than %d %s: narrow the span or the selection", e.Limit, e.What)
 }
 
-// Folding waits until a fold may be made. Without an error, done must be called once it is.
-func (h *History) Folding(ctx context.Context) (done func(), err error) {
+// foldTurn is for the folds of one caller, of which one is made at a time: two must not wait for all of a third.
+type foldTurn struct {
+	taken chan struct{}
+	users int // that make one, or wait
+}
+
+// Folding waits until a fold of a caller may be made. Without an error, done must be called once it is.
+func (h *History) Folding(ctx context.Context, caller string) (done func(), err error) {
+	h.mu.Lock()
+	t := h.turns[caller]
+	if t == nil {
+		t = &foldTurn{taken: make(chan struct{}, 1)}
+		h.turns[caller] = t
+	}
+	t.users++
+	h.mu.Unlock()
+	leave := func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(h.turns, caller)
+		}
+	}
+	select {
+	case t.taken <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
 	select {
 	case h.folds <- struct{}{}:
-		return func() { <-h.folds }, nil
+		return func() { <-h.folds; <-t.taken; leave() }, nil
 	case <-ctx.Done():
+		<-t.taken
+		leave()
 		return nil, context.Cause(ctx)
 	}
 }

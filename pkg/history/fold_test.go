@@ -1,7 +1,9 @@
 package history
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -305,6 +307,34 @@ func TestFold_OfPartsIsThatOfAll(t *testing.T) {
 	}
 	if t.Logf("%d compared", compared); compared < 300 {
 		t.Error("too few")
+	}
+}
+
+// TestFolding_IsOfSeveralCallers: who asks for many folds at once waits for their own.
+func TestFolding_IsOfSeveralCallers(t *testing.T) {
+	h := &History{folds: make(chan struct{}, maxFolds), turns: map[string]*foldTurn{}}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		first, err := h.Folding(t.Context(), "ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Folding(over, "ann"); !errors.Is(err, context.Canceled) {
+			t.Errorf("a second one of ann: %v", err)
+		}
+		second, err := h.Folding(t.Context(), "bob")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Folding(over, "eve"); !errors.Is(err, context.Canceled) {
+			t.Errorf("a third one: %v", err)
+		}
+		first()
+		second()
+	}
+	if len(h.turns) > 0 || len(h.folds) > 0 {
+		t.Errorf("%d callers are held", len(h.turns))
 	}
 }
 

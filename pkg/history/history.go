@@ -49,6 +49,7 @@ type History struct {
 	written  aggregate.Revision // up to where commits are recorded
 	progress chan struct{}      // closed when written changes
 	why      error              // why nothing is written; nil: it is
+	turns    map[string]*foldTurn
 
 	// Run's goroutine only, after Begin:
 	index  *aggregate.Index
@@ -85,7 +86,7 @@ func Open(opts Options) (*History, error) {
 		marker = unmarked()
 	}
 	h := &History{
-		opts: opts, log: log, clock: clock, marker: marker, told: make(chan []Record, 16), ended: make(chan struct{}), folds: make(chan struct{}, maxFolds), progress: make(chan struct{}),
+		opts: opts, log: log, clock: clock, marker: marker, told: make(chan []Record, 16), ended: make(chan struct{}), folds: make(chan struct{}, maxFolds), turns: map[string]*foldTurn{}, progress: make(chan struct{}),
 		taker: newTaker(fields), before: map[string]bool{},
 	}
 	h.taker.trace, h.taker.full = opts.Trace, h.drain

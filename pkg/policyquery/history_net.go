@@ -72,7 +72,7 @@ func tooLarge(err error) error {
 
 // fold folds what this process has recorded, as far as the caller may read it.
 func (q History) fold(ctx context.Context, caller queryapi.Caller, a *historyParams) (*history.Fold, error) {
-	done, err := q.History.Folding(ctx)
+	done, err := q.History.Folding(ctx, caller.User().GetName())
 	if err != nil {
 		return nil, err
 	}
