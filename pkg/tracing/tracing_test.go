@@ -12,6 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"federator.dev/federator/pkg/tracing"
 	"federator.dev/federator/test/otlp"
@@ -287,6 +290,29 @@ func TestTracer_NeverWaits(t *testing.T) {
 		t.Error("nothing was dropped")
 	}
 	r.stop() // in time, or the test does not end
+}
+
+// TestQueries_AreBoundedText: clients choose what spans of their requests have, and one of them must not cost all that is sent with it.
+func TestQueries_AreBoundedText(t *testing.T) {
+	r := newRig(t, func(o *tracing.Options) { o.Sampling = 1 })
+	of := r.Queries().Tracer("test")
+	_, span := of.Start(t.Context(), "/api/\xff", trace.WithAttributes(
+		attribute.String("user_agent.original", "curl\xff"), attribute.String("http.target", "/query/v1/rego?query="+strings.Repeat("x", 1<<20)),
+	))
+	span.AddEvent("a\xff", trace.WithAttributes(attribute.StringSlice("b", []string{"c\xff"})))
+	span.SetStatus(codes.Error, "d\xff")
+	span.End()
+	_, other := of.Start(t.Context(), "other")
+	other.End()
+	r.stop()
+	if n := len(r.receiver.Spans()); n != 2 {
+		t.Errorf("%d of 2 spans are sent", n)
+	}
+	for _, s := range r.receiver.Spans() {
+		if n := len(s.Attributes["http.target"]); n > 2048 {
+			t.Errorf("http.target has %d bytes", n)
+		}
+	}
 }
 
 func TestTracer_OffDoesNothing(t *testing.T) {
