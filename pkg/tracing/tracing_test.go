@@ -110,6 +110,29 @@ federator_traces_dropped_total{why="slow"} 1
 	}
 }
 
+// TestTracer_ExemplarsAreTraced: where more changes are slow than are traced, what a latency points to is one of those that are.
+func TestTracer_ExemplarsAreTraced(t *testing.T) {
+	r := newRig(t, func(o *tracing.Options) { o.Slow, o.SlowRate = time.Second, 2 })
+	var exemplars []string
+	for revision := uint64(1); revision <= 8; revision++ {
+		ex := r.Committed(&tracing.Commit{Member: "fleet/eu", Kind: "ConfigMap", Revision: revision, Changes: 1, At: start + tracing.Instant(2*time.Second)},
+			[]tracing.Stamp{{Namespace: "shop", Name: "a", Position: 1, Read: start}})
+		if ex.Labels != nil {
+			exemplars = append(exemplars, ex.Labels["trace_id"])
+		}
+	}
+	r.batch(0, 8, start+tracing.Instant(2100*time.Millisecond))
+	r.stop()
+	for _, id := range exemplars {
+		if len(r.receiver.Trace(id)) == 0 {
+			t.Errorf("an exemplar is of trace %s, which there is not", id)
+		}
+	}
+	if len(exemplars) != 2 {
+		t.Errorf("%d exemplars, of 2 changes that are traced", len(exemplars))
+	}
+}
+
 // TestTracer_TracesCommits is of a process without policies.
 func TestTracer_TracesCommits(t *testing.T) {
 	r := newRig(t, func(o *tracing.Options) { o.Sampling, o.Judged = 1, false })
@@ -247,6 +270,14 @@ func TestTracer_CorrectionsOfWhatIsNotKnown(t *testing.T) {
 	}
 	if roots != 1 {
 		t.Errorf("%d traces of the rollback", roots)
+	}
+}
+
+// TestTracer_NoCauseIsKnown: corrections of which no change is known do not share the trace of one that there is not.
+func TestTracer_NoCauseIsKnown(t *testing.T) {
+	r := newRig(t, nil)
+	if cause := r.Cause(0, target); cause != nil {
+		t.Errorf("%+v", cause)
 	}
 }
 
