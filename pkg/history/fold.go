@@ -235,7 +235,7 @@ func (x *folded) weigh(id string) int {
 	if reads := x.Record.Reads; reads != nil {
 		n += 50 * (len(reads.Kinds) + 2*len(reads.Members))
 	}
-	return n
+	return n + 50*len(x.Record.External)
 }
 
 // forget forgets what was not there at the beginning, and is not any more. Other processes may know only that it came.
