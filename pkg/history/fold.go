@@ -265,7 +265,7 @@ func (x *folded) weigh(id string) int {
 	if reads := r.Reads; reads != nil {
 		n += 50 * (len(reads.Kinds) + 2*len(reads.Members))
 	}
-	return n
+	return n + 50*len(x.Record.External)
 }
 
 // forget forgets what was not there at the beginning, and is not any more. Other processes may know only that it came.

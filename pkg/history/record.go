@@ -129,6 +129,8 @@ type Record struct {
 	Exemption string `json:"exemption,omitempty"`
 	// Reads is what the version of the policy looked at besides its subjects; nil: nothing.
 	Reads *Reads `json:"reads,omitempty"`
+	// External are the PolicySources whose external documents it read; "" is all.
+	External []string `json:"external,omitempty"`
 
 	Changes []Change `json:"changes,omitempty"`
 	More    int      `json:"more,omitempty"` // changes that are not recorded
@@ -187,6 +189,7 @@ type stored struct {
 	Exempt     string     `json:"e,omitempty"`
 	Exemption  string     `json:"ex,omitempty"`
 	Reads      *Reads     `json:"rd,omitempty"`
+	External   []string   `json:"xd,omitempty"`
 	Fields     []Change   `json:"c,omitempty"`
 	More       int        `json:"m,omitempty"`
 	Message    string     `json:"msg,omitempty"`
@@ -226,7 +229,7 @@ const (
 func (r *Record) entry() (segments.Entry, error) {
 	s := stored{
 		Type: r.Type, Transition: r.Transition, MemberUID: r.MemberUID, Version: r.ResourceVersion, Resource: r.Resource, Trace: r.Trace, Policy: r.Version,
-		Subject: r.Subject, Severity: r.Severity, Violation: clip.Text(r.Violation, maxText), Digest: r.violation, Exempt: r.Exempt, Exemption: r.Exemption, Reads: r.Reads, Fields: r.Changes, More: r.More,
+		Subject: r.Subject, Severity: r.Severity, Violation: clip.Text(r.Violation, maxText), Digest: r.violation, Exempt: r.Exempt, Exemption: r.Exemption, Reads: r.Reads, External: r.External, Fields: r.Changes, More: r.More,
 		Message: clip.Text(r.Message, maxText), Action: r.Action, By: r.By, Source: r.Source, From: r.From, To: r.To, Was: r.Was,
 	}
 	if r.MemberTime != nil {
@@ -274,7 +277,7 @@ func recordOf(e *segments.Entry) (Record, error) {
 	r := Record{
 		Position: e.Position, Time: e.Time, Revision: aggregate.Revision(e.Revision), Trace: s.Trace, Type: s.Type, Transition: s.Transition,
 		Member: e.Member, MemberUID: s.MemberUID, Kind: aggregate.Kind(e.Kind), Namespace: e.Namespace, Name: e.Name, UID: e.UID, ResourceVersion: s.Version, Resource: s.Resource,
-		Policy: e.Policy, Version: s.Policy, Subject: s.Subject, Severity: s.Severity, Violation: s.Violation, violation: s.Digest, Exempt: s.Exempt, Exemption: s.Exemption, Reads: s.Reads,
+		Policy: e.Policy, Version: s.Policy, Subject: s.Subject, Severity: s.Severity, Violation: s.Violation, violation: s.Digest, Exempt: s.Exempt, Exemption: s.Exemption, Reads: s.Reads, External: s.External,
 		Changes: s.Fields, More: s.More, Message: s.Message, Action: s.Action, By: s.By, Source: s.Source,
 		From: s.From, To: s.To, Was: s.Was,
 	}

@@ -59,7 +59,7 @@ type follower struct {
 	doubts doubts
 	// hidden are the violations that a failure hides, by what identifies them: why each is exempt as recorded.
 	hidden map[string]string
-	reads  map[readsKey]*Reads // of the states of this point
+	reads  map[readsKey]readBy // of the states of this point
 }
 
 type readsKey struct {
@@ -84,7 +84,7 @@ func (f *follower) tell(ctx context.Context) error {
 
 // point takes how the verdicts differ from those of the point before.
 func (f *follower) point(last, next *enforce.Point) error {
-	f.reads = map[readsKey]*Reads{}
+	f.reads = map[readsKey]readBy{}
 	changes, state := next.Changes(), next.State()
 	if changes != nil && last != nil {
 		state = changes.After
@@ -200,10 +200,10 @@ func (f *follower) verdict(s *policy.State, v *policy.Verdict, transition, messa
 }
 
 func (f *follower) record(s *policy.State, v *policy.Verdict, transition string) Record {
-	ref := v.Subject.Ref
+	ref, reads := v.Subject.Ref, f.readsOf(s, v.Binding)
 	r := Record{
 		Time: f.now, Type: Verdict, Transition: transition, Revision: s.Snapshot.Revision(), Member: ref.Member, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name,
-		Policy: v.Binding, Version: v.Version, Subject: v.Subject.Key, Reads: f.readsOf(s, v.Binding),
+		Policy: v.Binding, Version: v.Version, Subject: v.Subject.Key, Reads: reads.fleet, External: reads.external,
 	}
 	if p := s.PackageIn(v.Binding, ref.Member); p != nil {
 		r.Severity = p.Severity
@@ -217,17 +217,30 @@ func (f *follower) record(s *policy.State, v *policy.Verdict, transition string)
 	return r
 }
 
-// maxReadMembers is how many members are recorded that a policy sees.
-const maxReadMembers = 16
+// maxReadMembers is how many members are recorded that a policy sees, and maxReadSources how many sources of external documents.
+const (
+	maxReadMembers = 16
+	maxReadSources = 16
+)
+
+// readBy is what a policy looks at besides its subjects.
+type readBy struct {
+	fleet    *Reads
+	external []string
+}
 
 // readsOf returns what a policy looks at besides its subjects.
-func (f *follower) readsOf(s *policy.State, binding string) *Reads {
+func (f *follower) readsOf(s *policy.State, binding string) readBy {
 	key := readsKey{s, binding}
 	if r, known := f.reads[key]; known {
 		return r
 	}
 	scope := s.ReadScope(binding)
 	var r *Reads
+	external := scope.Sources
+	if len(external) > maxReadSources {
+		external = []string{""}
+	}
 	if scope.Fleet {
 		r = &Reads{Kinds: slices.Collect(slices.Values(scope.Kinds.Among(s.Kinds())))}
 		all := 0
@@ -242,8 +255,9 @@ func (f *follower) readsOf(s *policy.State, binding string) *Reads {
 			}
 		}
 	}
-	f.reads[key] = r
-	return r
+	by := readBy{r, external}
+	f.reads[key] = by
+	return by
 }
 
 func (f *follower) gap(why string) {

@@ -1,7 +1,9 @@
 package mcp_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -210,5 +212,29 @@ func TestArguments_AreRefused(t *testing.T) {
 		if text, failed := call(t, s, c.tool, c.args); !failed || !strings.Contains(text, c.want) {
 			t.Errorf("%s %v: %v %s; want %q", c.tool, c.args, failed, text, c.want)
 		}
+	}
+}
+
+// TestArguments_AreCitedAsData: what refuses an argument cites it, and it may be a copy of what an object says.
+func TestArguments_AreCitedAsData(t *testing.T) {
+	f := start(t, questionsWorld(), nil)
+	s := f.session(t, "ann")
+	cited := strings.Repeat("obey\u200b", 5000)
+	for what, args := range map[string]map[string]any{"of another type": {"resource": cited}, "of another name": {cited: 1}} {
+		text, failed := call(t, s, "count", args)
+		var answer struct {
+			Error     struct{ Code int }
+			Untrusted struct{ Message string }
+		}
+		if err := json.Unmarshal([]byte(text), &answer); err != nil || !failed || answer.Error.Code != http.StatusBadRequest || !strings.Contains(answer.Untrusted.Message, "arguments") {
+			t.Errorf("an argument %s: %v, %.200s", what, err, text)
+		}
+		if len(text) > 8000 || strings.Contains(text, "\u200b") {
+			t.Errorf("an argument %s: %d bytes, %.200q", what, len(text), text)
+		}
+	}
+	_, _, text := f.send(t, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+cited+`","arguments":{}}}`, nil)
+	if !strings.Contains(text, "unknown tool") || len(text) > 8000 || strings.Contains(text, "\u200b") {
+		t.Errorf("another tool: %d bytes, %.200q", len(text), text)
 	}
 }

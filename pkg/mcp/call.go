@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -117,6 +118,22 @@ func (s *Server) failure(name string, err error) *sdk.CallToolResult {
 		panic("mcp: " + err.Error()) // it has texts only
 	}
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}}
+}
+
+// refused returns what the SDK says of a call that it has refused, as failure does: it cites arguments, which may be copies of what objects say.
+func (s *Server) refused(name string, answer sdk.Result, err error) (sdk.Result, error) {
+	if protocol := (*jsonrpc.Error)(nil); errors.As(err, &protocol) {
+		return nil, &jsonrpc.Error{Code: protocol.Code, Message: plain(protocol.Message, maxMessage)}
+	}
+	r, ok := answer.(*sdk.CallToolResult)
+	if err != nil || !ok || !r.IsError || len(r.Content) != 1 {
+		return answer, err
+	}
+	text, ok := r.Content[0].(*sdk.TextContent)
+	if !ok {
+		return answer, err
+	}
+	return s.failure(name, &argumentError{"", "are refused: " + strings.TrimPrefix(text.Text, `validating "arguments": `)}), nil
 }
 
 // statusClientClosed is what servers log for clients that have left.

@@ -126,8 +126,11 @@ type explanation struct {
 	Actions []actionSummary `json:"actions"`
 }
 
-// maxChanges bounds the changes of one remedy that are listed.
-const maxChanges = 5
+// maxChanges bounds the changes of one remedy that are listed, and maxRemedy their bytes in JSON: the longest remedy fits an answer.
+const (
+	maxChanges = 5
+	maxRemedy  = 1300
+)
 
 // sections are the parts of an explanation, the most important first.
 var sections = []string{"violations", "remedies", "actions", "lines", "reads", "input"}
@@ -218,8 +221,15 @@ func (x *explanation) rows(section string) (rows []explainedRow, totals map[stri
 	for _, r := range x.Remedies {
 		add("remedies", func(e *Explained, t *texts) {
 			out := Remedy{Action: plain(r.Action, maxColumn), Target: r.Target.plain(), Problem: t.text(r.Problem, maxText), More: r.More}
+			room := maxRemedy
 			for i := range r.Changes[:min(len(r.Changes), maxChanges)] {
-				out.Changes = append(out.Changes, r.Changes[i].row(t))
+				of := texts{}
+				change := r.Changes[i].row(&of)
+				text, err := json.Marshal(&change)
+				if room -= len(text); err != nil || room < 0 {
+					break
+				}
+				out.Changes, t.cut = append(out.Changes, change), t.cut+of.cut
 			}
 			out.More += len(r.Changes) - len(out.Changes)
 			e.Remedies = append(e.Remedies, out)

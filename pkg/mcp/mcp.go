@@ -67,7 +67,7 @@ func New(o Options) (*Server, error) {
 	for _, t := range tools {
 		t.add(s)
 	}
-	s.server.AddReceivingMiddleware(s.onlyTools, s.metrics.count)
+	s.server.AddReceivingMiddleware(s.onlyTools, s.count)
 	s.http = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.server }, &sdk.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxRequest, PropagateRequestCancellation: true,
 	})

@@ -200,7 +200,12 @@ func memberRows(list *memberList) (rows []MemberRow, cut []texts) {
 			row.Labels = map[string]string{}
 		}
 		for _, key := range keys[:min(len(keys), maxLabels)] {
-			row.Labels[plain(key, maxValue)] = plain(m.Labels[key], maxValue)
+			name := cut[i].text(key, maxValue)
+			if _, same := row.Labels[name]; same { // the beginnings of both are
+				row.MoreLabels++
+				continue
+			}
+			row.Labels[name] = cut[i].text(m.Labels[key], maxValue)
 		}
 		rows[i] = row
 	}

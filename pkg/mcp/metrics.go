@@ -43,19 +43,23 @@ func setResult(ctx context.Context, result string) {
 	}
 }
 
-// count counts calls, also those that do not reach their tool as their arguments are invalid.
-func (m *metrics) count(next sdk.MethodHandler) sdk.MethodHandler {
+// count counts calls, also those that do not reach their tool as their arguments are invalid. These are answered as tools answer.
+func (s *Server) count(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
 		call, ok := r.(*sdk.CallToolRequest)
 		if !ok {
 			return next(ctx, method, r)
 		}
-		name, result := "other", resultInvalid
+		name, result := "other", ""
 		if call.Params != nil && toolNames[call.Params.Name] {
 			name = call.Params.Name
 		}
 		answer, err := next(context.WithValue(ctx, resultKey{}, &result), method, r)
-		m.calls.WithLabelValues(name, result).Inc()
+		if result == "" {
+			result = resultInvalid
+			answer, err = s.refused(name, answer, err)
+		}
+		s.metrics.calls.WithLabelValues(name, result).Inc()
 		return answer, err
 	}
 }

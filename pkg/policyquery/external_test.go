@@ -1,16 +1,20 @@
 package policyquery_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
+	"federator.dev/federator/pkg/history"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policyquery"
+	"federator.dev/federator/pkg/queryapi"
 )
 
 // owned reads a document of PolicySource cmdb.
@@ -22,9 +26,22 @@ package owned
 violation contains {"msg": sprintf("it is of %s", [data.fleet.external.cmdb.owners[input.ref.name]])}
 `
 
+// opened reports whether a caller learns from the history what a document says.
+func (j *testServer) opened(token string) bool {
+	j.t.Helper()
+	j.token = token
+	var list policyquery.HistoryList
+	j.into("/query/v1/history?policy=owned", &list)
+	return slices.ContainsFunc(list.Items, func(r history.Record) bool { return strings.Contains(r.Violation, "s3cret") })
+}
+
 // TestExternal_IsForThoseWhoMayGetTheSource: to others there are no documents, and what comes of them is withheld.
 func TestExternal_IsForThoseWhoMayGetTheSource(t *testing.T) {
-	j, hub := hubbed(t, nil)
+	var past *history.History
+	j, hub := hubbed(t, func(o *queryapi.Options, q *policyquery.Violations) {
+		past = recording(t, o.Index)
+		o.Queries = map[string]queryapi.Query{"history": policyquery.History{Kinds: q.Kinds, Index: o.Index, History: past, State: q.Loop.State}}
+	})
 	hub.who = func(s *authorizationv1.SubjectAccessReviewSpec) bool {
 		a := s.ResourceAttributes
 		if a.Resource == "policysources" {
@@ -49,6 +66,17 @@ func TestExternal_IsForThoseWhoMayGetTheSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.awaitEvaluation()
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	following.Go(func() { _ = past.FollowVerdicts(ctx, j.loop) })
+	defer func() { cancel(); following.Wait() }()
+	for last := past.Span().Last; !j.opened("ann"); last = past.Span().Last {
+		select {
+		case <-past.More(last):
+		case <-t.Context().Done():
+			t.Fatal("the violation is not recorded")
+		}
+	}
 	for _, user := range []string{"ann", "ben"} {
 		j.token = user
 		may := user == "ann"
@@ -77,6 +105,9 @@ func TestExternal_IsForThoseWhoMayGetTheSource(t *testing.T) {
 			if len(answer.Rows) != want {
 				t.Errorf("%s: %s has %d rows, want %d", user, query, len(answer.Rows), want)
 			}
+		}
+		if j.opened(user) != may {
+			t.Errorf("%s: the history says that it is there: %t", user, !may)
 		}
 		const explain = "/query/v1/explain?policy=owned&member=fleet/a&kind=Deployment.apps&namespace=shop&name=web"
 		if !may {

@@ -52,7 +52,7 @@ func (g *historyGrants) mayRead(r *history.Record) bool {
 	case history.Object:
 		return g.object(r)
 	case history.Verdict:
-		return g.subject(r) && g.looked(r.Reads)
+		return g.subject(r) && g.looked(r.Reads) && !slices.ContainsFunc(r.External, func(source string) bool { return !g.reader.MayReadSource(source) })
 	case history.Member:
 		return g.member(r.Member, r.MemberUID) && g.withoutCluster(r)
 	case history.Scope:

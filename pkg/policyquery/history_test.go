@@ -92,7 +92,7 @@ func TestHistory_IsWithinGrants(t *testing.T) {
 	})
 	hub.who = func(s *authorizationv1.SubjectAccessReviewSpec) bool {
 		a := s.ResourceAttributes
-		return s.User == "root" || a.Resource == "deployments.apps" && a.Namespace == "fleet" && a.Name == "a"
+		return s.User == "root" || a.Resource == "deployments.apps" && a.Namespace == "fleet" && a.Name == "a" || a.Resource == "policysources" && a.Verb == "get" && a.Name == "cmdb"
 	}
 	j.join("fleet/a")
 	j.join("fleet/b")
@@ -102,6 +102,11 @@ func TestHistory_IsWithinGrants(t *testing.T) {
 	}
 	as := func(r history.Record, kind history.Type, reads *history.Reads) history.Record {
 		r.Type, r.Reads = kind, reads
+		return r
+	}
+	says := func(sources ...string) history.Record {
+		r := as(in("fleet/a", "fleet/a", kind, "deployments", "web"), history.Verdict, nil)
+		r.External = sources
 		return r
 	}
 	paused := []history.Change{{Path: "paused", After: json.RawMessage("true")}}
@@ -129,6 +134,9 @@ func TestHistory_IsWithinGrants(t *testing.T) {
 		"a verdict on another kind":            {as(in("fleet/a", "fleet/a", kind, "deployments", "web"), history.Verdict, &history.Reads{Kinds: []aggregate.Kind{"Secret"}, Members: []string{"fleet/a"}, MemberUIDs: []string{"fleet/a"}}), false},
 		"a verdict on all":                     {as(in("fleet/a", "fleet/a", kind, "deployments", "web"), history.Verdict, &history.Reads{Kinds: []aggregate.Kind{kind}}), false},
 		"a verdict on a key":                   {history.Record{Type: history.Verdict, Subject: "k", Reads: &history.Reads{Kinds: []aggregate.Kind{kind}}}, false},
+		"a verdict on what a source says":      {says("cmdb"), true},
+		"a verdict on what two say":            {says("cmdb", "other"), false},
+		"a verdict on what many say":           {says(""), false},
 		"a member":                             {history.Record{Type: history.Member, Transition: history.Joined, Member: "fleet/a", MemberUID: "fleet/a"}, true},
 		"a member of the name":                 {history.Record{Type: history.Member, Transition: history.Left, Member: "fleet/a", MemberUID: "old"}, false},
 		"a Cluster":                            {history.Record{Type: history.Member, Transition: history.Changed, Member: "fleet/a", MemberUID: "fleet/a", Changes: paused}, false},

@@ -63,6 +63,7 @@ type slot struct {
 	revision                               uint64
 	member, kind, namespace, name, version string
 	deleted                                bool
+	slow                                   bool              // it is traced for that, which was said when it was committed
 	echoOf                                 trace.SpanContext // of the correction whose write it is
 	read, began, decoded, committed        Instant
 }
@@ -118,7 +119,9 @@ func (t *Tracer) Committed(c *Commit, stamps []Stamp) Exemplar {
 			read: s.Read, began: s.Began, decoded: s.Decoded, committed: c.At,
 		}
 		if ex.Labels == nil {
-			if id := t.ids.change(revision); t.sampler.keeps(id) || t.isSlow(at, c.At) {
+			id := t.ids.change(revision)
+			sampled := t.sampler.keeps(id)
+			if at.slow = !sampled && t.isSlow(at, c.At) && t.slowLocked(c.At); sampled || at.slow {
 				ex = Exemplar{s.Read, prometheus.Labels{"trace_id": id.String()}}
 			}
 		}
@@ -183,8 +186,8 @@ func (t *Tracer) decideLocked(kept []record, s *slot, b Batch, now Instant) []re
 		why = keptEcho
 	case t.sampler.keeps(id):
 		why = keptSample
-	case t.isSlow(s, now):
-		if why = keptSlow; !t.slowLocked(now) {
+	case s.slow || t.isSlow(s, now):
+		if why = keptSlow; !s.slow && !t.slowLocked(now) {
 			t.metrics.dropped.WithLabelValues("slow").Inc()
 			return kept
 		}
@@ -232,8 +235,8 @@ func (t *Tracer) batchLocked(revision uint64) Batch {
 // Object names an object of the fleet, or a member alone.
 type Object struct{ Member, Kind, Namespace, Name string }
 
-// Cause returns the change that an intent comes of, nil where tracing is off: the one at a revision. Of an object that was deleted the revision
-// is not known, which is 0: it is found among those of the last batch.
+// Cause returns the change that an intent comes of, nil where tracing is off, or nothing is known of it: the one at a revision. Of an object that
+// was deleted the revision is not known, which is 0: it is found among those of the last batch.
 func (t *Tracer) Cause(revision uint64, of Object) *Change {
 	if t == nil {
 		return nil
@@ -247,6 +250,9 @@ func (t *Tracer) Cause(revision uint64, of Object) *Change {
 	}
 	if revision == 0 {
 		revision = t.deletionLocked(&last, of)
+	}
+	if revision == 0 { // no batch has been judged yet
+		return nil
 	}
 	c := Change{Revision: revision, Member: of.Member, Kind: of.Kind, Namespace: of.Namespace, Name: of.Name}
 	if s := &t.slots[revision&t.mask]; s.revision == revision {

@@ -56,6 +56,7 @@ const (
 	maxSightings = 8    // of a target whose write is under way
 	maxLinks     = 64   // of a batch to its changes
 	maxText      = 256  // bytes of an attribute
+	maxQueryText = 1024 // of one of a query, which has its URL
 	maxExport    = 512  // spans sent at once
 )
 

@@ -66,16 +66,8 @@ func New(opts Options) (*Tracer, error) {
 		attribute.String("federator.installation", opts.Installation),
 	)
 	t.maker = newMaker(t, res)
-	t.queries = sdk.NewTracerProvider(sdk.WithResource(res), sdk.WithSpanProcessor(enqueuer{t}), sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(opts.Sampling))))
+	t.queries = newQueries(t, res)
 	return t, nil
-}
-
-// Queries returns what traces queries, nil where tracing is off: the API server's machinery samples them as changes are, or as callers do that it trusts.
-func (t *Tracer) Queries() trace.TracerProvider {
-	if t == nil {
-		return nil
-	}
-	return t.queries
 }
 
 // enqueue hands records to Run, or drops them.
@@ -165,26 +157,3 @@ func (t *Tracer) export(ctx context.Context) {
 	}
 	t.maker.failing = err != nil
 }
-
-// enqueuer passes spans of queries on.
-type enqueuer struct{ t *Tracer }
-
-type spanRecord struct{ sdk.ReadOnlySpan }
-
-func (r spanRecord) spans(_ context.Context, m *maker) { m.spans = append(m.spans, r.ReadOnlySpan) }
-
-// OnStart implements sdk.SpanProcessor.
-func (enqueuer) OnStart(context.Context, sdk.ReadWriteSpan) {}
-
-// OnEnd implements sdk.SpanProcessor.
-func (e enqueuer) OnEnd(s sdk.ReadOnlySpan) {
-	if s.SpanContext().IsSampled() {
-		e.t.enqueue(spanRecord{s})
-	}
-}
-
-// Shutdown implements sdk.SpanProcessor: Run ends.
-func (enqueuer) Shutdown(context.Context) error { return nil }
-
-// ForceFlush implements sdk.SpanProcessor: Run sends.
-func (enqueuer) ForceFlush(context.Context) error { return nil }

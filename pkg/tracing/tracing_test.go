@@ -12,6 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"federator.dev/federator/pkg/tracing"
 	"federator.dev/federator/test/otlp"
@@ -104,6 +107,29 @@ federator_traces_dropped_total{why="slow"} 1
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(dropped), "federator_traces_dropped_total"); err != nil || slow != 2 {
 		t.Errorf("%d slow changes are traced, want 2: %v", slow, err)
+	}
+}
+
+// TestTracer_ExemplarsAreTraced: where more changes are slow than are traced, what a latency points to is one of those that are.
+func TestTracer_ExemplarsAreTraced(t *testing.T) {
+	r := newRig(t, func(o *tracing.Options) { o.Slow, o.SlowRate = time.Second, 2 })
+	var exemplars []string
+	for revision := uint64(1); revision <= 8; revision++ {
+		ex := r.Committed(&tracing.Commit{Member: "fleet/eu", Kind: "ConfigMap", Revision: revision, Changes: 1, At: start + tracing.Instant(2*time.Second)},
+			[]tracing.Stamp{{Namespace: "shop", Name: "a", Position: 1, Read: start}})
+		if ex.Labels != nil {
+			exemplars = append(exemplars, ex.Labels["trace_id"])
+		}
+	}
+	r.batch(0, 8, start+tracing.Instant(2100*time.Millisecond))
+	r.stop()
+	for _, id := range exemplars {
+		if len(r.receiver.Trace(id)) == 0 {
+			t.Errorf("an exemplar is of trace %s, which there is not", id)
+		}
+	}
+	if len(exemplars) != 2 {
+		t.Errorf("%d exemplars, of 2 changes that are traced", len(exemplars))
 	}
 }
 
@@ -247,6 +273,14 @@ func TestTracer_CorrectionsOfWhatIsNotKnown(t *testing.T) {
 	}
 }
 
+// TestTracer_NoCauseIsKnown: corrections of which no change is known do not share the trace of one that there is not.
+func TestTracer_NoCauseIsKnown(t *testing.T) {
+	r := newRig(t, nil)
+	if cause := r.Cause(0, target); cause != nil {
+		t.Errorf("%+v", cause)
+	}
+}
+
 func TestTracer_EndsWithoutAnEcho(t *testing.T) {
 	now := time.Unix(0, int64(start))
 	r := newRig(t, func(o *tracing.Options) { o.Clock = func() time.Time { return now } })
@@ -287,6 +321,29 @@ func TestTracer_NeverWaits(t *testing.T) {
 		t.Error("nothing was dropped")
 	}
 	r.stop() // in time, or the test does not end
+}
+
+// TestQueries_AreBoundedText: clients choose what spans of their requests have, and one of them must not cost all that is sent with it.
+func TestQueries_AreBoundedText(t *testing.T) {
+	r := newRig(t, func(o *tracing.Options) { o.Sampling = 1 })
+	of := r.Queries().Tracer("test")
+	_, span := of.Start(t.Context(), "/api/\xff", trace.WithAttributes(
+		attribute.String("user_agent.original", "curl\xff"), attribute.String("http.target", "/query/v1/rego?query="+strings.Repeat("x", 1<<20)),
+	))
+	span.AddEvent("a\xff", trace.WithAttributes(attribute.StringSlice("b", []string{"c\xff"})))
+	span.SetStatus(codes.Error, "d\xff")
+	span.End()
+	_, other := of.Start(t.Context(), "other")
+	other.End()
+	r.stop()
+	if n := len(r.receiver.Spans()); n != 2 {
+		t.Errorf("%d of 2 spans are sent", n)
+	}
+	for _, s := range r.receiver.Spans() {
+		if n := len(s.Attributes["http.target"]); n > 2048 {
+			t.Errorf("http.target has %d bytes", n)
+		}
+	}
 }
 
 func TestTracer_OffDoesNothing(t *testing.T) {

@@ -99,15 +99,18 @@ func specialRange(a netip.Addr) string {
 }
 
 // The ranges of IPv6 whose addresses lead to an IPv4 address inside them, with
-// the byte at which it stands.
+// the byte at which it stands. Where shorter prefixes are used, too, it stands before the
+// last three bytes, which are zero then, and is not looked for.
 var ipv4Carriers = []struct {
-	prefix netip.Prefix
-	at     int
+	prefix  netip.Prefix
+	at      int
+	shorter bool
 }{
-	{netip.MustParsePrefix("::/96"), 12},           // IPv4-compatible, RFC 4291
-	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12}, // IPv4-translated, RFC 2765
-	{netip.MustParsePrefix("64:ff9b::/96"), 12},    // NAT64, RFC 6052
-	{netip.MustParsePrefix("2002::/16"), 2},        // 6to4, RFC 3056
+	{netip.MustParsePrefix("::/96"), 12, false},           // IPv4-compatible, RFC 4291
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12, false}, // IPv4-translated, RFC 2765
+	{netip.MustParsePrefix("64:ff9b::/96"), 12, false},    // NAT64, RFC 6052
+	{netip.MustParsePrefix("64:ff9b:1::/48"), 12, true},   // NAT64 of a network of its own, RFC 8215
+	{netip.MustParsePrefix("2002::/16"), 2, false},        // 6to4, RFC 3056
 }
 
 // embeddedIPv4 returns the IPv4 address that an IPv6 address leads to, or the zero
@@ -119,6 +122,9 @@ func embeddedIPv4(a netip.Addr) netip.Addr {
 	for _, c := range ipv4Carriers {
 		if c.prefix.Contains(a) {
 			b := a.As16()
+			if c.shorter && [3]byte(b[13:]) == [3]byte{} {
+				return netip.Addr{}
+			}
 			return netip.AddrFrom4([4]byte(b[c.at : c.at+4]))
 		}
 	}

@@ -8,26 +8,21 @@ import (
 
 // Beside returns the documents of a state as they would be with another commit of a source, which is not active.
 func (m *Manager) Beside(s *State, source string, c Checkout) *policy.External {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	changed := map[string]policy.ExternalDocument{}
-	for n, r := range m.runners {
-		if n.source != source || r.spec.File == "" {
-			continue
-		}
-		doc, schema, err := r.spec.withDefaults()
+	for _, spec := range m.files(source) { // without holding anybody up
+		doc, schema, err := spec.withDefaults()
 		if err != nil {
 			continue
 		}
-		other := &runner{m: m, source: source, spec: r.spec, doc: doc, schema: schema}
+		other := &runner{m: m, source: source, spec: spec, doc: doc, schema: schema}
 		other.take(other.file(&c))
-		d, _ := s.External.Document(source, n.key)
+		d, _ := s.External.Document(source, spec.Key)
 		if other.bad != nil {
 			d.Problem, d.Pending = other.bad.message, false
 		} else {
 			d = policy.ExternalDocument{JSON: other.content, From: other.from, At: c.At}
 		}
-		changed[n.key] = d
+		changed[spec.Key] = d
 	}
 	if len(changed) == 0 {
 		return s.External
@@ -43,4 +38,16 @@ func (m *Manager) Beside(s *State, source string, c Checkout) *policy.External {
 		return s.External
 	}
 	return out
+}
+
+// files returns the documents of a source that are files.
+func (m *Manager) files(source string) (specs []Document) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n, r := range m.runners {
+		if n.source == source && r.spec.File != "" {
+			specs = append(specs, r.spec)
+		}
+	}
+	return specs
 }

@@ -455,8 +455,11 @@ func TestManager_BoundsAllTogether(t *testing.T) {
 		synctest.Wait()
 		refused := 0
 		for _, s := range r.State().Status["cmdb"] {
-			if s.Reason == "TooLarge" {
-				refused++
+			if s.Reason != "TooLarge" {
+				continue
+			}
+			if refused++; s.From != "" || s.Bytes != 0 || !s.At.IsZero() {
+				t.Errorf("of what is refused it is said: %+v", s)
 			}
 		}
 		if refused != 2 {

@@ -254,6 +254,7 @@ func (p *publisher) update(u *update) {
 		u.document = was
 		u.document.Problem, u.document.Pending = fmt.Sprintf("all external documents together would have more than %d bytes", maxTotal), false
 		u.status.Known, u.status.Reason, u.status.Message = false, "TooLarge", u.document.Problem
+		u.status.From, u.status.Bytes, u.status.At = was.From, len(was.JSON), was.At
 	}
 	if !sameForPolicies(&was, &u.document) {
 		next := maps.Clone(p.documents[n.source])

@@ -133,8 +133,12 @@ func (r *runner) read(ctx context.Context) (next time.Time) {
 		got.at = now
 	}
 	r.take(got)
-	if r.server != nil && (r.bad == nil || r.bad.certain) {
-		r.server.etag = got.etag // "" after a fault: whatever it has now is to be said again
+	switch {
+	case r.server == nil:
+	case r.bad == nil:
+		r.server.etag = got.etag
+	case r.bad.certain:
+		r.server.etag = "" // also that of what is no document: whatever it has now is to be said again
 	}
 	return r.next(now)
 }

@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"federator.dev/federator/internal/clip"
@@ -55,6 +59,9 @@ func Decode(text []byte, yaml bool, maxBytes int, schema *Schema) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
+	if err := checkNumbers(x); err != nil {
+		return nil, err
+	}
 	out, err := canonical(x)
 	if err != nil {
 		return nil, err
@@ -66,6 +73,43 @@ func Decode(text []byte, yaml bool, maxBytes int, schema *Schema) ([]byte, error
 		return nil, &Error{Message: err.Error()}
 	}
 	return out, schema.check(x)
+}
+
+// checkNumbers refuses numbers that are not in the range of float64: validators of schemas decode them as such, and compute with
+// all digits that an exponent stands for.
+func checkNumbers(x any) error {
+	switch x := x.(type) {
+	case json.Number:
+		if !inRange(string(x)) {
+			return &Error{Message: fmt.Sprintf("the number %s is out of range", clip.Text(string(x), 32))}
+		}
+	case []any:
+		for _, v := range x {
+			if err := checkNumbers(v); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(x)) {
+			if err := checkNumbers(x[key]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func inRange(number string) bool {
+	const digits = 400 // of the smallest float64, and some that are nothing
+	if len(number) > digits {
+		return false
+	}
+	if _, err := strconv.ParseFloat(number, 64); err != nil {
+		return false
+	}
+	_, exponent, has := strings.Cut(strings.ToLower(number), "e")
+	n, err := strconv.Atoi(exponent)
+	return !has || err == nil && n >= -digits
 }
 
 // canonical writes a decoded document.

@@ -51,6 +51,26 @@ func TestDecode_SaysWhere(t *testing.T) {
 	}
 }
 
+// TestDecode_NumbersAreBounded: numbers that are no float64 end the validator, or keep it busy for minutes.
+func TestDecode_NumbersAreBounded(t *testing.T) {
+	schema, err := external.ParseSchema([]byte(`{"uniqueItems":true,"items":{"type":"number","multipleOf":3}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"[1e400]", "[-1e309]", "[1e-16000]", "[1" + strings.Repeat("0", 400) + "]", "[" + strings.TrimSuffix(strings.Repeat("1e16000,", 10_000), ",") + "]"} {
+		for _, yaml := range []bool{false, true} {
+			if _, err := external.Decode([]byte(text), yaml, 0, schema); err == nil || !strings.Contains(err.Error(), "number") {
+				t.Errorf("%.20s: error %v", text, err)
+			}
+		}
+	}
+	for _, text := range []string{"[9007199254740993]", "[3e300]", "[0]", "[30000000000000000000000000003]"} {
+		if got, err := external.Decode([]byte(text), false, 0, schema); err != nil || string(got) != text {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+	}
+}
+
 func TestParseSchema_Refuses(t *testing.T) {
 	for _, text := range []string{`{`, `[]`, `{"$ref":"http://x/y"}`, `{"type":"nothing"}`, `{"properties":{"a":{"$ref":"#/b"}}}`} {
 		if _, err := external.ParseSchema([]byte(text)); err == nil {

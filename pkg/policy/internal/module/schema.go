@@ -303,6 +303,11 @@ func call(builtin string, args ...*ast.Term) (answer *ast.Array, err error) {
 	}
 	// Nothing is fetched: the schema has no references, and no host is allowed.
 	bctx := topdown.BuiltinContext{Capabilities: &ast.Capabilities{AllowNet: []string{}}}
+	defer func() {
+		if p := recover(); p != nil { // of values that the library does not expect
+			err = fmt.Errorf("%s panicked: %v", builtin, p)
+		}
+	}()
 	err = f(bctx, args, func(t *ast.Term) error {
 		answer, _ = t.Value.(*ast.Array)
 		return nil

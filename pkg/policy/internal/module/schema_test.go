@@ -64,6 +64,14 @@ func TestSchema_SetsDefaultsAtEveryLevel(t *testing.T) {
 	}
 }
 
+// TestSchema_PanicsAreProblems: the validator decodes numbers as float64, and does not expect that to fail.
+func TestSchema_PanicsAreProblems(t *testing.T) {
+	s := schemaOf(t, `{properties: {list: {uniqueItems: true}}}`)
+	if _, problems := s.Resolve(map[string]any{"list": []any{json.Number("1e400")}}); len(problems) != 1 || !strings.Contains(problems[0], "json.match_schema panicked") {
+		t.Error(problems)
+	}
+}
+
 // TestSchema_CombinedSchemasStayOpen, as none of those that they combine names all.
 func TestSchema_CombinedSchemasStayOpen(t *testing.T) {
 	s := schemaOf(t, `{anyOf: [{required: [a]}, {required: [b]}], properties: {a: {}, b: {}}}`)
