@@ -330,7 +330,7 @@ func (x *folded) take(r *Record, at mark) {
 	case Changed:
 		x.Changed, x.Is = x.Changed || r.Type == Verdict, true
 	default:
-		x.Broken = x.Broken || r.Type == Scope && x.Count > 0 && r.Was == aggregate.Unknown.String() // it was read anew
+		x.Broken = x.Broken || r.Type == Scope && x.Count > 0 && r.Was == aggregate.Unknown.String() // it was read again from its beginning
 		x.Is = true
 	}
 	if fields {

@@ -136,7 +136,7 @@ func TestFold_OfScopesAndMembers(t *testing.T) {
 	}
 }
 
-// TestFold_OfAMemberThatMoves between processes: that is no difference, and what was read anew of it is in doubt.
+// TestFold_OfAMemberThatMoves between processes: that is no difference, and what was read of it again is in doubt.
 func TestFold_OfAMemberThatMoves(t *testing.T) {
 	member := func(second int, transition string) Record {
 		r := Record{Time: at(second), Type: Member, Transition: transition, Member: "m", MemberUID: "m", Key: transition}
@@ -154,7 +154,7 @@ func TestFold_OfAMemberThatMoves(t *testing.T) {
 		held bool // by another process, throughout
 		want []string
 	}{
-		"and is read anew":                {[][]Record{{member(110, Left)}, {member(110, Joined), scope("Unknown"), pod}}, false, []string{"Object Changed ?"}},
+		"and is read again":               {[][]Record{{member(110, Left)}, {member(110, Joined), scope("Unknown"), pod}}, false, []string{"Object Changed ?"}},
 		"and is handed over":              {[][]Record{{member(110, Left)}, {member(110, Joined), scope(""), pod}}, false, []string{"Object Changed"}},
 		"late":                            {[][]Record{{member(130, Left)}, {member(110, Joined), scope(""), pod}}, false, []string{"Object Changed"}},
 		"that joins two":                  {[][]Record{{member(110, Joined), scope("Unknown"), pod}, {member(111, Joined), scope("Unknown"), pod}}, false, []string{"Member Joined", "Object Changed"}},

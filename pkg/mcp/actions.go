@@ -74,15 +74,11 @@ type actionSummary struct {
 }
 
 func (s *actionSummary) row(t *texts) ActionRow {
-	row := ActionRow{
+	return ActionRow{
 		Name: plain(s.Name, maxName), Policy: plain(s.Policy, maxName), Verb: plain(s.Verb, maxColumn), Phase: plain(s.Phase, maxColumn), Target: s.Target.plain(),
 		Message: t.text(s.Message, maxText), Violation: t.text(s.Violation, maxText), Reason: t.text(s.Reason, maxText), RollbackOf: plain(s.RollbackOf, maxName),
-		Created: s.Created.UTC().Format(time.RFC3339),
+		Created: timeOf(&s.Created), Ended: timeOf(s.EndedAt),
 	}
-	if s.EndedAt != nil {
-		row.Ended = s.EndedAt.UTC().Format(time.RFC3339)
-	}
-	return row
 }
 
 const actionsPath = "/query/v1/actions"

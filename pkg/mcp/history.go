@@ -213,9 +213,7 @@ func (l *historyList) answer(to *HistoryOutput, at position, paths []string, alo
 		k, out, err = fit(len(rows), func(k int) *HistoryOutput {
 			out := *to
 			out.Shown, out.Gaps, out.Failing, out.Untrusted.Transitions = k, gaps, plain(l.Failing, maxText), rows[:k]
-			if l.Since != nil {
-				out.Since = l.Since.UTC().Format(time.RFC3339)
-			}
+			out.Since = timeOf(l.Since)
 			left := Cut{Continue: at.next(k, l.Continue), More: l.Continue != ""}
 			for _, t := range cut[:k] {
 				left.Texts += t.cut
@@ -251,7 +249,7 @@ var (
 // row is a transition with as many of its changes as there is room for, those that were asked for by a path first.
 func (t *transition) row(cut *texts, paths []string, room rowRoom) HistoryRow {
 	row := HistoryRow{
-		Time: t.Time.UTC().Format(time.RFC3339), MemberTime: timeOf(t.MemberTime), Type: plain(t.Type, maxColumn), Transition: plain(t.Transition, maxColumn),
+		Time: timeOf(&t.Time), MemberTime: timeOf(t.MemberTime), Type: plain(t.Type, maxColumn), Transition: plain(t.Transition, maxColumn),
 		Policy: plain(t.Policy, maxName), Action: plain(t.Action, maxName), By: cut.text(t.By, maxValue), Source: plain(t.Source, maxName), Severity: plain(t.Severity, maxColumn),
 		Violation: cut.text(t.Violation, room.text), Exempt: cut.text(t.Exempt, maxValue), Exemption: plain(t.Exemption, maxColumn), Message: cut.text(t.Message, room.text),
 		From: timeOf(t.From), To: timeOf(t.To), More: t.More + len(t.Changes),

@@ -83,7 +83,7 @@ func (q History) fold(ctx context.Context, caller queryapi.Caller, a *historyPar
 	}
 	members, part := queryapi.MembersInPart(ctx, grants.snapshot)
 	fold := history.NewFold(a.since, a.until, part)
-	examined, absent := 0, map[string]history.Record{} // by UID of the member
+	examined, absent := 0, map[string]string{} // names of members that are gone, by UID
 	add := func(r *history.Record) error {
 		if examined++; examined%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -92,7 +92,7 @@ func (q History) fold(ctx context.Context, caller queryapi.Caller, a *historyPar
 			return nil
 		}
 		if r.Type == history.Object && !grants.present(r.Member, r.MemberUID) {
-			absent[r.MemberUID] = *r
+			absent[r.MemberUID] = r.Member
 		}
 		return fold.Add(r)
 	}
@@ -118,12 +118,11 @@ func (q History) fold(ctx context.Context, caller queryapi.Caller, a *historyPar
 	if err := q.addUnknown(a, grants, members, part, add); err != nil {
 		return nil, err
 	}
-	for uid, r := range absent {
-		if grants.everything() { // and reads that it has left
-			break
-		}
-		if err := fold.Add(gapUntil(a.until, r.Member, uid, "", "the member is not there any more: when its objects went is not said")); err != nil {
-			return nil, err
+	if !grants.everything() { // who may list everything reads that a member has left
+		for uid, name := range absent {
+			if err := fold.Add(gapUntil(a.until, name, uid, "", "the member is not there any more: when its objects went is not said")); err != nil {
+				return nil, err
+			}
 		}
 	}
 	begins := q.History.Span().OldestTime
