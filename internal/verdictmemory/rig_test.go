@@ -45,7 +45,8 @@ type process struct {
 	memory   *Memory
 	loop     *enforce.Loop
 	log      *clitest.Lines
-	settled  atomic.Bool // all members are known
+	settled  atomic.Bool                  // all members are known
+	recorded atomic.Pointer[policy.State] // the newest that the memory has recorded, which is after the loop has it
 	endLoop  func()
 	endWrite func()
 }
@@ -92,6 +93,11 @@ func start(t *testing.T, dir string, key []byte, clock func() time.Time, text st
 	}
 	p.loop, err = enforce.New(enforce.Options{
 		Index: p.index, Set: set, Bindings: own, Memory: p.memory, Clock: clock, Limits: policy.Limits{Evaluation: 20 * time.Millisecond, Overruns: 3},
+		Changed: func(changes *policy.Changes, _ *aggregate.Batch) {
+			if changes.After != nil {
+				p.recorded.Store(changes.After)
+			}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +109,7 @@ func start(t *testing.T, dir string, key []byte, clock func() time.Time, text st
 		}
 	})
 	t.Cleanup(p.end)
-	p.wait("is evaluated", func() bool { return p.loop.State() != nil })
+	p.evaluated()
 	return p
 }
 
@@ -201,7 +207,10 @@ func (p *process) put(o object) {
 func (p *process) evaluated() {
 	p.t.Helper()
 	want := p.index.Snapshot().Revision()
-	p.wait("is evaluated", func() bool { return p.loop.State().Snapshot.Revision() >= want })
+	p.wait("is evaluated and recorded", func() bool {
+		state := p.recorded.Load()
+		return state != nil && state.Snapshot.Revision() >= want
+	})
 }
 
 // found returns the violations of an object, with when they were first seen.
