@@ -73,6 +73,26 @@ func TestHistory_RecordsMembersAndScopes(t *testing.T) {
 	)
 }
 
+// Of a member that has changed in more than is recorded, that is said.
+func TestHistory_CountsWhatIsTooMuchOfAMember(t *testing.T) {
+	r := newRig(t, t.TempDir(), 1, nil)
+	r.begin(t)
+	r.scope(t, "fleet/a", "Pod")
+	r.release(t)
+	m := aggregate.Member{Name: "fleet/a", UID: "uid-fleet/a", Version: "v1.36.3"}
+	for i := range 300 {
+		m.Labels = append(m.Labels, aggregate.Label{Key: fmt.Sprintf("l%03d", i), Value: "x"})
+	}
+	if err := r.index.PutMember(m); err != nil {
+		t.Fatal(err)
+	}
+	r.release(t)
+	got := r.records(t, history.Query{After: 2})
+	if len(got) != 1 || len(got[0].Changes) != 256 || got[0].More != 44 {
+		t.Errorf("%d records, the first with %d changes and %d more", len(got), len(got[0].Changes), got[0].More)
+	}
+}
+
 // What a list finds has happened between lists: what was in between is in a gap.
 func TestHistory_TellsWhatIsNotKnown(t *testing.T) {
 	r := newRig(t, t.TempDir(), 1, nil)

@@ -319,13 +319,13 @@ func (t *taker) member(was, is *aggregate.Member, at aggregate.Revision) {
 	if was == nil {
 		r.Transition, r.Key, was = Joined, join("member", is.UID, Joined), &aggregate.Member{}
 	}
-	if r.Changes = memberChanges(was, is); len(r.Changes) > 0 || r.Transition == Joined {
+	if r.Changes, r.More = memberChanges(was, is); len(r.Changes) > 0 || r.Transition == Joined {
 		t.add(r)
 	}
 }
 
-// memberChanges returns how what is recorded of a member differs.
-func memberChanges(was, is *aggregate.Member) (changes []Change) {
+// memberChanges returns how what is recorded of a member differs, and how many changes are too much.
+func memberChanges(was, is *aggregate.Member) (changes []Change, more int) {
 	add := func(path, before, after string) {
 		if before != after {
 			changes = append(changes, Change{Path: path, Before: text(before), After: text(after)})
@@ -354,9 +354,9 @@ func memberChanges(was, is *aggregate.Member) (changes []Change) {
 	}
 	differ(conditions(was.Cluster.Conditions), conditions(is.Cluster.Conditions), func(key, before, after string) { add("conditions["+key+"].status", before, after) })
 	if len(changes) > maxChanges {
-		changes = changes[:maxChanges]
+		changes, more = changes[:maxChanges], len(changes)-maxChanges
 	}
-	return changes
+	return changes, more
 }
 
 // differ calls yield with the keys of two maps whose values differ, in order; "" is of one that is not there.
