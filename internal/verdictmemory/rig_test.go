@@ -93,11 +93,7 @@ func start(t *testing.T, dir string, key []byte, clock func() time.Time, text st
 	}
 	p.loop, err = enforce.New(enforce.Options{
 		Index: p.index, Set: set, Bindings: own, Memory: p.memory, Clock: clock, Limits: policy.Limits{Evaluation: 20 * time.Millisecond, Overruns: 3},
-		Changed: func(changes *policy.Changes, _ *aggregate.Batch) {
-			if changes.After != nil {
-				p.recorded.Store(changes.After)
-			}
-		},
+		Changed: func(changes *policy.Changes, _ *aggregate.Batch) { p.recorded.Store(changes.After) },
 	})
 	if err != nil {
 		t.Fatal(err)
